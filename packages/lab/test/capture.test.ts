@@ -276,6 +276,26 @@ test('HAR file whose responses came behind each other has no think times of that
   ]);
 });
 
+test('HAR file’s document and the redirects to it say nothing of how long other responses took to make', (t) => {
+  const timed = (at: number, path: string, wait: number, receive: number, response: object): object => ({
+    ...toolEntry(at, path, { response }),
+    timings: { blocked: 0, dns: -1, connect: -1, ssl: -1, send: 0, wait, receive },
+  });
+  const redirect = { status: 302, headers: [{ name: 'location', value: '/home' }], content: { size: 0, mimeType: '' } };
+  const style = { headers: [{ name: 'content-type', value: 'text/css' }] };
+  const entries = [
+    timed(0, '/', 450, 5, redirect),
+    timed(500, '/home', 450, 10, html(HTML)),
+    timed(970, '/long.css', 50, 1000, style),
+    timed(980, '/data', 520, 10, {}),
+  ];
+  const { facts } = judgedIn(t, { log: { version: '1.2', entries } }, /load event/);
+  assert.deepEqual(
+    facts.recording.entries.map(({ thinkSeconds }) => thinkSeconds),
+    [0.4, 0.4, 0, undefined],
+  );
+});
+
 test("HAR file of Firefox: requests after its load event and the page's icon are not judged", (t) => {
   const { facts, judged } = judgedIn(t, {
     log: {

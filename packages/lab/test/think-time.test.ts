@@ -93,9 +93,31 @@ test('response that was ready late keeps its think time, before, among and behin
   assert.deepEqual(thinkTimes([long, received(10, 360, 380)])[1], undefined);
   const [, , estimate] = thinkTimes([long, received(2000, 2100, 2110), received(10, 360, 380)]);
   assert.deepEqual(estimate, { seconds: 0.05, from: 'estimate' });
-  // No estimate is more than the wait itself.
-  const [, , short] = thinkTimes([long, received(2000, 2100, 2110), received(10, 80, 380)]);
-  assert.deepEqual(short, { seconds: 0.02, from: 'estimate' });
+});
+
+test('usual think time that a response cannot have had says nothing of it', () => {
+  const other = received(0, 90, 400, { connectMs: 50, kind: 'made' });
+  // It took 30 to 70 ms, by what came before it.
+  const between = received(10, 130, 380);
+  const estimateBeside = (usualMs: number, response: Wait): ThinkTime | undefined =>
+    thinkTimes([other, received(2000, 2050 + usualMs, 2060 + usualMs), response])[2];
+  assert.deepEqual(estimateBeside(20, between), { seconds: 0.03, from: 'estimate' });
+  assert.deepEqual(estimateBeside(60, between), { seconds: 0.06, from: 'estimate' });
+  assert.deepEqual(estimateBeside(500, between), { seconds: 0.03, from: 'estimate' });
+  // Here nothing else tells it: 0 to 20 ms.
+  const first = received(60, 130, 380);
+  assert.deepEqual(estimateBeside(15, first), { seconds: 0.015, from: 'estimate' });
+  assert.equal(estimateBeside(500, first), undefined);
+});
+
+test('document of the page itself says nothing of what else is made for a request', () => {
+  const waits = (mainDocument: boolean): Wait[] => [
+    received(0, 450, 460, { connectMs: 50, kind: 'made', mainDocument }),
+    received(470, 520, 1500),
+    received(480, 1000, 1010, { kind: 'made' }),
+  ];
+  assert.deepEqual(seconds(thinkTimes(waits(true))), [0.4, 0, undefined]);
+  assert.deepEqual(seconds(thinkTimes(waits(false))), [0.4, 0, 0.4]);
 });
 
 test('document that took long says nothing of the files of its origin', () => {
@@ -213,4 +235,36 @@ test('recorder takes times, connections and what was cached from the developer t
   const found = exchanges.map(({ url, think }) => [/(\w+)[^/]*\.png/.exec(url)?.[1], think?.seconds]);
   const behind = Array.from({ length: 8 }, () => ['behind', 0]);
   assert.deepEqual(found, [['opens', 0], ['clipped', 0.3], ...behind, ['slow', 0.3], ['cached', undefined]]);
+});
+
+test('recorder tells the page’s own document from others', async () => {
+  const session = new Session();
+  const recorder = new Recorder();
+  await recorder.attach(session as never);
+  const load = (
+    requestId: string,
+    frameId: string,
+    sentMs: number,
+    waitMs: number,
+    endMs: number,
+    type = 'Document',
+  ): void => {
+    const timestamp = sentMs / 1000;
+    const request = { method: 'GET', url: `https://shop.test/${requestId}` };
+    session.emit('Network.requestWillBeSent', { requestId, request, timestamp, type, frameId });
+    const none = { proxyEnd: -1, connectStart: -1, connectEnd: -1, sslStart: -1 };
+    const timing = { requestTime: timestamp, ...none, sendEnd: 0, receiveHeadersStart: waitMs };
+    const mimeType = type === 'Document' ? 'text/html' : 'text/css';
+    const response = { status: 200, mimeType, headers: {}, protocol: 'h2', connectionId: 9, timing };
+    session.emit('Network.responseReceived', { requestId, response, hasExtraInfo: false });
+    session.emit('Network.loadingFinished', { requestId, timestamp: endMs / 1000, encodedDataLength: 9 });
+  };
+  load('page', 'main', 0, 450, 460);
+  load('long.css', 'main', 470, 50, 1500, 'Stylesheet');
+  load('frame', 'child', 480, 520, 1010);
+  const { exchanges } = await recorder.result();
+  assert.deepEqual(
+    exchanges.map(({ think }) => think?.seconds),
+    [0.4, 0, undefined],
+  );
 });

@@ -103,10 +103,11 @@ export function readHar(path: string): Capture {
     );
   }
   const began = Date.parse(start.startedDateTime);
-  const think = thinkTimes(web.map(waitOf));
-  const read = web.map((entry, at) => withThinkTime(exchangeOf(entry, began), think[at]));
-  const exchanges = read.filter((each): each is Exchange => 'status' in each);
-  const { document, icons } = documentOf(start, exchanges);
+  const plain = web.map((entry) => exchangeOf(entry, began));
+  const { document, icons, navigation } = documentOf(start, plain.filter(isExchange));
+  const think = thinkTimes(plain.map((each, at) => waitOf(web[at] as ReadEntry, navigation.has(each))));
+  const read = plain.map((each, at) => withThinkTime(each, think[at]));
+  const exchanges = read.filter(isExchange);
   const loadSeconds = loadSecondsOf(page, began);
   const made = browser ?? creator;
   const others = ofWeb.length - web.length;
@@ -152,6 +153,10 @@ function startOf(entries: readonly ReadEntry[]): ReadEntry | undefined {
   return entries.find(isStart) ?? entries[0];
 }
 
+function isExchange(read: Exchange | Note): read is Exchange {
+  return 'status' in read;
+}
+
 function isHtml({ headers, content }: ReadEntry['response']): boolean {
   return /html/i.test(field(headers, 'content-type') ?? content.mimeType ?? '');
 }
@@ -164,22 +169,24 @@ function field(headers: readonly { name: string; value: string }[], wanted: stri
   return headers.find(({ name }) => name.toLowerCase() === wanted)?.value;
 }
 
-/** What the first request led to, and the icons that it names, which browsers ask for when they like. */
+/** What the first request led to, with the redirects before it, and the icons that it names, which browsers ask for when they like. */
 function documentOf(
   start: ReadEntry,
   exchanges: readonly Exchange[],
-): { document: LoadedDocument | undefined; icons: ReadonlySet<string> } {
+): { document: LoadedDocument | undefined; icons: ReadonlySet<string>; navigation: ReadonlySet<Exchange | Note> } {
+  const navigation = new Set<Exchange | Note>();
   const passed = new Set<string>();
   let url = withoutFragment(start.request.url);
   for (;;) {
     const found = exchanges.find((each) => each.url === url && !passed.has(url));
+    if (found !== undefined) navigation.add(found);
     const location = found?.headers.find(([name]) => name === 'location')?.[1];
     const isRedirect = found !== undefined && found.status >= 300 && found.status < 400;
     if (!isRedirect || location === undefined || !URL.canParse(location, url)) {
       const html = found?.body?.toString('utf8') ?? '';
       const title = titleOf(html);
       const document = found && { url, status: found.status, ...(title !== undefined && { title }) };
-      return { document, icons: iconsOf(html, url, exchanges) };
+      return { document, icons: iconsOf(html, url, exchanges), navigation };
     }
     passed.add(url);
     url = withoutFragment(new URL(location, url).href);
@@ -195,13 +202,14 @@ function loadSecondsOf(page: ReadPage | undefined, began: number): number | unde
 }
 
 /** Times of HAR are milliseconds one after the other, -1 where there was nothing, and that of TLS is in that of the connection. */
-function waitOf({ request, response, startedDateTime, timings }: ReadEntry): Wait {
+function waitOf({ request, response, startedDateTime, timings }: ReadEntry, mainDocument: boolean): Wait {
   const { wait, blocked, dns, connect, ssl, send, receive } = timings ?? {};
   const took = (milliseconds: number | undefined): number => Math.max(0, milliseconds ?? 0);
   const sent = Date.parse(startedDateTime) + took(blocked) + took(dns) + took(connect) + took(send);
   return {
     origin: originOf(request.url),
     kind: kindOf(field(response.headers, 'content-type') ?? response.content.mimeType),
+    mainDocument,
     connectMs: connect === undefined || connect < 0 ? undefined : connect - took(ssl),
     sentMs: Number.isNaN(sent) ? undefined : sent,
     waitMs: wait,

@@ -257,9 +257,9 @@ export class Recorder {
 }
 
 /** Times of the developer tools are milliseconds after the request's start, in seconds itself, and -1 where there was nothing. */
-function waitOf({ url, response, cached, end, dataAt }: Hop): Wait {
+function waitOf({ url, response, cached, end, dataAt, isMainDocument }: Hop): Wait {
   const nothing = { connectMs: undefined, sentMs: undefined, waitMs: undefined, endMs: undefined };
-  const what = { origin: originOf(url), kind: kindOf(response?.mimeType) };
+  const what = { origin: originOf(url), kind: kindOf(response?.mimeType), mainDocument: isMainDocument };
   const { timing, fromDiskCache, fromServiceWorker, fromPrefetchCache } = response ?? {};
   const isLocal = [cached, fromDiskCache, fromServiceWorker, fromPrefetchCache].includes(true);
   if (response === undefined || timing === undefined || isLocal) return { ...what, ...nothing };

@@ -4,6 +4,8 @@ export interface Wait {
   readonly origin: string;
   /** A file as it lies there, or something that the server makes for each request. */
   readonly kind: Kind;
+  /** The page's own document, or a redirect to it: the server works on it in another way than on what comes after. */
+  readonly mainDocument?: boolean;
   /** Of whichever origins share one; undefined where nobody says. */
   readonly connection?: number;
   /** How long the connection took to open, TLS left out, for a request that had to open one. */
@@ -43,8 +45,9 @@ const MOST_SECONDS = 600;
  * ends with its own first byte. So the server's time lies between two bounds, one with and one without that stretch, over
  * whatever connections its bytes came: all of them may share the slowest link.
  *
- * Where the bounds are close, the lower one counts. Elsewhere the median of those that count, of the same origin and kind, is
- * the estimate, as far as the bounds allow it; without any the lower bound is, unless it is 0.
+ * Where the bounds are close, the lower one counts. Elsewhere the median of those that count, of the same origin and kind but the
+ * page's own document, is the estimate where it lies between the bounds. Outside of them it says nothing of this response: then,
+ * or without any, the lower bound is the estimate, unless it is 0.
  */
 export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
   const roundTrips = roundTripsOf(waits);
@@ -52,16 +55,19 @@ export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
   const bounds = waits.map((wait) => boundsOf(wait, bodies, roundTrips.get(wait.origin) ?? 0));
   const counted = new Map<string, number[]>();
   for (const [at, found] of bounds.entries()) {
-    const key = likeness(waits[at] as Wait);
-    if (found !== undefined && isCertain(found)) counted.set(key, [...(counted.get(key) ?? []), found.least]);
+    const wait = waits[at] as Wait;
+    const key = likeness(wait);
+    if (found !== undefined && isCertain(found) && wait.mainDocument !== true)
+      counted.set(key, [...(counted.get(key) ?? []), found.least]);
   }
   return bounds.map((found, at) => {
     if (found === undefined) return undefined;
     if (isCertain(found)) return { seconds: secondsOf(found.least), from: 'wait' };
     const usual = lowerMedian(counted.get(likeness(waits[at] as Wait)) ?? []);
-    if (usual === undefined && found.least === 0) return undefined;
-    const within = Math.min(found.most, Math.max(found.least, usual ?? 0));
-    return { seconds: secondsOf(within), from: 'estimate' };
+    if (usual !== undefined && found.least <= usual && usual <= found.most) {
+      return { seconds: secondsOf(usual), from: 'estimate' };
+    }
+    return found.least === 0 ? undefined : { seconds: secondsOf(found.least), from: 'estimate' };
   });
 }
 
