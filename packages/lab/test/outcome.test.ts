@@ -3,6 +3,7 @@ import test from 'node:test';
 import { completenessOf, type Expected, type RecordedRequest } from '../src/load/expected.js';
 import { outcomeOf } from '../src/load/outcome.js';
 import { LONG_LOOK_MS, SHORT_LOOK_MS } from '../src/look.js';
+import { missingUntilMs } from '../src/load/settle.js';
 import { withPaints } from '../src/load/timeline.js';
 import { timesOf } from '../src/run-load.js';
 import type { DevToolsRequest, NavigationEntry } from '../src/sample.js';
@@ -146,6 +147,20 @@ test('what counts is waited for, and nothing else', () => {
     assert.deepEqual(isWaiting(begun().slice(0, 5), expected), [false, true]);
   }
   assert.deepEqual(isWaiting([...begun(), aside('/events')], { kind: 'document' }), [false, false]);
+});
+
+test('request that is missing is waited for after the load event as long as the recorded load took', () => {
+  const until = (nowMs: number, recordedMs: number, untilMs = 60_000): number =>
+    missingUntilMs({ startedMs: 100, nowMs, recordedMs, untilMs });
+  // A slow arm has its load event after 9 s, and a timer of up to 4 s may begin with that.
+  assert.equal(until(9_100, 4_000), 13_100);
+  // The timer of a quick arm may begin as late as that of the recording.
+  assert.equal(until(1_100, 4_000), 8_100);
+  // Messages of the developer tools take a moment, also where nothing is recorded.
+  assert.equal(until(1_100, 0), 2_100);
+  assert.equal(until(1_100, 400), 2_100);
+  // No load takes longer than the plan has it.
+  assert.equal(until(9_100, 4_000, 12_000), 12_000);
 });
 
 test('error page is no document, and has no times', () => {

@@ -21,11 +21,10 @@ import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
 import { RequestLog } from './requests.js';
 import { Screens } from './screens.js';
+import { missingUntilMs } from './settle.js';
 import { prepareTimeline, readLoadEvent, readNavigationStart, readTimeline } from './timeline.js';
 import { warm } from './warm.js';
 
-/** The developer tools' last messages follow the load event by a few milliseconds. */
-const SETTLE_MS = 1_000;
 const SETTLE_POLL_MS = 10;
 /** How much longer than a load the browser may take to answer. */
 const PROTOCOL_SECONDS = 60;
@@ -143,8 +142,7 @@ async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {
 
 /**
  * Waits for the ends of the requests that count: those that were on their way at the load event, as scripts and workers have them,
- * for as long as the load may take, so that a slow link does not make a load incomplete. The page may make a request that is
- * missing by a timer: in the recording it had made it by the load event.
+ * for as long as the load may take, so that a slow link does not make a load incomplete; and those that are missing.
  */
 async function settle(
   log: RequestLog,
@@ -152,12 +150,12 @@ async function settle(
   startedMs: number,
   loadEventMs: number | undefined,
 ): Promise<void> {
-  const until = startedMs + timeoutSeconds * 1000;
+  const untilMs = startedMs + timeoutSeconds * 1000;
   const recordedMs = expected.kind === 'recording' ? expected.loadSeconds * 1000 : 0;
-  const missingUntil = Math.min(until, Math.max(performance.now(), startedMs + recordedMs) + SETTLE_MS);
+  const missingMs = missingUntilMs({ startedMs, nowMs: performance.now(), recordedMs, untilMs });
   for (;;) {
     const { pending, missing } = completenessOf(log.requests(), expected, loadEventMs);
-    if (performance.now() >= (pending ? until : missing ? missingUntil : 0)) return;
+    if (performance.now() >= (pending ? untilMs : missing ? missingMs : 0)) return;
     await sleep(SETTLE_POLL_MS);
   }
 }
