@@ -9,15 +9,20 @@ export interface Warmth {
   readonly answered: readonly WarmProtocol[];
   /** Over what it did before the load. */
   readonly warmed: readonly WarmProtocol[];
-  /** Over what it was asked and did not answer before the load. */
+  /** Over which of the load's own protocols it was asked and did not answer before the load. */
   readonly silent: readonly WarmProtocol[];
 }
 
-export function warmthOf({ server, warmUps = [], browser }: Pick<Sample, 'server' | 'warmUps' | 'browser'>): Warmth {
+type Told = Pick<Sample, 'server' | 'protocol' | 'warmUps' | 'browser'>;
+
+export function warmthOf({ server, protocol: own, warmUps = [], browser }: Told): Warmth {
   const over = (isOk: boolean): WarmProtocol[] =>
     warmUps.filter(({ ok }) => ok === isOk).map(({ protocol }) => protocol);
   const inBrowser = over(false).filter((protocol) => browser !== undefined && wasAnsweredOver(protocol, browser));
-  return { server, warmed: over(true), silent: over(false), answered: [...over(true), ...inBrowser] };
+  const silent = over(false).filter(
+    (protocol) => protocol === own || (own === 'auto' && ['h2', 'h3'].includes(protocol)),
+  );
+  return { server, warmed: over(true), silent, answered: [...over(true), ...inBrowser] };
 }
 
 /**

@@ -68,8 +68,10 @@ async function judged(samples: readonly Sample[]): Promise<Sample[]> {
   }
 }
 
-const made = (arm: string, block: number, seconds: number): Sample =>
-  madeSample({ profile: 'lte', page: 'page', arm, block, seconds }, 2 * block + (arm === 'h3' ? 1 : 0));
+const made = (arm: 'h2' | 'h3', block: number, seconds: number): Sample => ({
+  ...madeSample({ profile: 'lte', page: 'page', arm, block, seconds }, 2 * block + (arm === 'h3' ? 1 : 0)),
+  protocol: arm,
+});
 
 test('late link makes the loads of all arms of a round invalid, and the report shows what they would have changed', async () => {
   const link = (packets: number, late: number): NonNullable<Sample['link']> => ({
@@ -126,6 +128,9 @@ test('loads before which a server did not answer are invalid whatever became of 
   // The browser was answered over it.
   const answered = { ...made('h3', 4, 1), warmUps: warmUps(false), browser: recorded('h3').browser };
   assert.deepEqual(reasons(await judged([...campaign(false), answered])), [[cold], [cold], [cold], [cold]]);
+  // A load over the other protocol does not use what is cold.
+  const other = { ...made('h2', 4, 1), warmUps: warmUps(false) };
+  assert.deepEqual(reasons(await judged([...campaign(true), other])).at(-1), []);
   // Nothing ever warms it: its loads are all alike.
   const never = [answered, failed(made('h3', 5, 1))].map((each) => ({ ...each, warmUps: warmUps(false).slice(1) }));
   assert.deepEqual(reasons(await judged(never)), [[], []]);

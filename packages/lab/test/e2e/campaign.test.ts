@@ -7,7 +7,7 @@ import test, { after } from 'node:test';
 import { parse } from 'node-html-parser';
 import type { Campaign } from '../../src/campaign-file.js';
 import { packageFolder } from '../places.js';
-import { CLI, faultsOf, lab, samplesOf, type Run } from './lab.js';
+import { CLI, faultsOf, lab, reportOfQuietMachine, samplesOf, type Run } from './lab.js';
 
 /** Runs real campaigns: needs `pronghorn`, Chromium, and the right to make namespaces. */
 
@@ -86,8 +86,10 @@ test('killed campaign goes on where it was, and ends as if it had not been kille
   assert.deepEqual(numbers(), [1, 2, 3, 4, 5, 6]);
   const { status, sittings } = campaign();
   assert.deepEqual([status, sittings.length], ['finished', 3]);
-  const valid = samplesOf(out).every((sample) => sample.valid || sample.block === 0);
-  assert.equal(last.status, valid ? 0 : 3, last.stderr);
+  // A machine that is too busy makes its loads invalid, and then there is nothing to compare.
+  assert.ok(last.status === 0 || last.status === 3, last.stderr);
+  const quiet = reportOfQuietMachine(out);
+  assert.equal(quiet.status, 0, quiet.stdout);
   assert.match(last.stdout, /mild +h3 /);
   assert.deepEqual(scratchFolders(), []);
   assert.deepEqual(processesNaming(folder), []);
@@ -192,10 +194,8 @@ test('server that does not answer makes a timeout, kept and shown as an outcome'
     assert.equal(times.load, undefined);
     assert.ok(traces !== undefined && existsSync(join(results, traces, 'link.json.gz')));
   }
-  // One that a busy machine made invalid is shown with that.
-  if (samples.some(({ valid }) => valid)) {
-    assert.match(run.stdout, /did not complete: timeout: no load event in 1 s; 0 of 6 requests answered/);
-  }
+  const { stdout } = reportOfQuietMachine(results);
+  assert.match(stdout, /did not complete: timeout: no load event in 1 s; 0 of 6 requests answered/);
 });
 
 test('each kind of visit is what it says it is', () => {

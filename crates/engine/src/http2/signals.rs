@@ -1,0 +1,199 @@
+//! What clients say of the order of responses beside the `priority` field: PRIORITY_UPDATE frames (RFC 9218), and the PRIORITY of RFC 7540, which
+//! browsers still send.
+
+use pronghorn_h3::Priority;
+use rustc_hash::FxHashMap;
+
+use super::frames::{Frame, flags, kind};
+
+/// A frame that says something of a stream's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// In the head of a request: where it has no `priority` field, this is its priority.
+    Head(Priority),
+    /// Overrides whatever was said before.
+    Update(Priority),
+    /// Changes the urgency alone.
+    Urgency(u8),
+}
+
+impl Signal {
+    /// What a complete frame says, and of which stream.
+    pub(super) fn read(frame: &Frame<'_>) -> Option<(u32, Self)> {
+        match frame.kind {
+            kind::HEADERS if frame.flags & flags::PRIORITY != 0 => {
+                let padding = usize::from(frame.flags & flags::PADDED != 0);
+                let (exclusive, weight) = legacy(frame.content(padding))?;
+                Some((frame.stream, Self::Head(priority(exclusive, weight))))
+            }
+            kind::PRIORITY => {
+                let (exclusive, weight) = legacy(frame.content(0))?;
+                Some((frame.stream, Self::Urgency(priority(exclusive, weight).urgency)))
+            }
+            kind::PRIORITY_UPDATE => {
+                let (stream, value) = frame.content(0).split_first_chunk()?;
+                // A longer value than is kept of a frame is none that a client has a use for.
+                let is_whole = frame.length == frame.content(0).len();
+                is_whole.then(|| (u32::from_be_bytes(*stream) & 0x7fff_ffff, Self::Update(Priority::from_field(value))))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// RFC 7540, section 6.3: whether the dependency is exclusive, and the weight from 1 to 256.
+fn legacy(content: &[u8]) -> Option<(bool, u16)> {
+    let [first, _, _, _, weight, ..] = *content else { return None };
+    Some((first & 0x80 != 0, u16::from(weight) + 1))
+}
+
+/// Chromium hangs each request exclusively below another, which is an order, and weighs its eight levels from 256 down to 1 in equal steps. Of others the
+/// weights say what is above and below the usual 16; streams below one parent share.
+fn priority(exclusive: bool, weight: u16) -> Priority {
+    const STEP: u16 = 255 / Priority::MAX_URGENCY as u16;
+    let urgency = match weight {
+        _ if exclusive => ((256 - weight + STEP / 2) / STEP).min(u16::from(Priority::MAX_URGENCY)) as u8,
+        ..16 => 4,
+        16 => 3,
+        17.. => 2,
+    };
+    Priority { urgency, incremental: !exclusive }
+}
+
+/// The priority of requests on a connection whose client says nothing of any: they may be of different people, and share alike.
+const UNSAID: Priority = Priority { urgency: 3, incremental: true };
+
+/// What was said of streams by frames.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// The client says what it thinks of priorities, so that saying nothing of a request means the default.
+    heard: bool,
+    /// Of requests that come, and of those whose responses are not complete.
+    said: FxHashMap<u32, Said>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    head: Option<Priority>,
+    update: Option<Priority>,
+    urgency: Option<u8>,
+}
+
+impl Signals {
+    /// `most`: of so many streams something is kept. Clients that say something of more are not heard, since it is advice.
+    pub(super) fn note(&mut self, stream: u32, signal: Signal, most: usize) {
+        self.heard = true;
+        if self.said.len() >= most && !self.said.contains_key(&stream) {
+            return;
+        }
+        let said = self.said.entry(stream).or_default();
+        match signal {
+            Signal::Head(priority) => said.head = Some(priority),
+            Signal::Update(priority) => (said.update, said.urgency) = (Some(priority), None),
+            Signal::Urgency(urgency) => said.urgency = Some(urgency),
+        }
+    }
+
+    /// A request had a `priority` field.
+    pub(super) fn hear(&mut self) {
+        self.heard = true;
+    }
+
+    /// The priority of a request. `field`: of its `priority` field, if it has one.
+    pub(super) fn priority(&self, stream: u32, field: Option<Priority>) -> Priority {
+        let said = self.said.get(&stream).copied().unwrap_or_default();
+        let unsaid = if self.heard { Priority::default() } else { UNSAID };
+        let priority = said.update.or(field).or(said.head).unwrap_or(unsaid);
+        Priority { urgency: said.urgency.unwrap_or(priority.urgency), ..priority }
+    }
+
+    /// The stream is done.
+    pub(super) fn forget(&mut self, stream: u32) {
+        if !self.said.is_empty() {
+            self.said.remove(&stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::Frames;
+    use super::*;
+
+    fn read(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Option<(u32, Signal)> {
+        let length = (content.len() as u32).to_be_bytes();
+        let wire = [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat();
+        let mut signal = None;
+        Frames::default().read(&wire, |frame| {
+            if frame.complete {
+                signal = Signal::read(frame);
+            }
+        });
+        signal
+    }
+
+    const fn shared(urgency: u8) -> Priority {
+        Priority { urgency, incremental: true }
+    }
+
+    const fn ordered(urgency: u8) -> Priority {
+        Priority { urgency, incremental: false }
+    }
+
+    #[test]
+    fn weights_of_chromium_are_its_levels() {
+        for (urgency, weight) in [256_u16, 220, 183, 147, 110, 74, 37, 1].into_iter().enumerate() {
+            let content = [0x80, 0, 0, 1, (weight - 1) as u8];
+            assert_eq!(read(kind::HEADERS, flags::PRIORITY, 3, &content), Some((3, Signal::Head(ordered(urgency as u8)))), "{weight}");
+            assert_eq!(read(kind::PRIORITY, 0, 3, &content), Some((3, Signal::Urgency(urgency as u8))));
+        }
+    }
+
+    #[test]
+    fn weights_of_others_are_above_or_below_the_usual_one() {
+        for (weight, urgency) in [(0, 4), (14, 4), (15, 3), (16, 2), (255, 2)] {
+            assert_eq!(read(kind::HEADERS, flags::PRIORITY, 3, &[0, 0, 0, 0, weight]), Some((3, Signal::Head(shared(urgency)))));
+        }
+        // Behind the length of the padding.
+        let padded = [1, 0x80, 0, 0, 0, 255, 7, 0];
+        assert_eq!(read(kind::HEADERS, flags::PRIORITY | flags::PADDED, 5, &padded), Some((5, Signal::Head(ordered(0)))));
+    }
+
+    #[test]
+    fn what_says_nothing_or_too_much_is_no_signal() {
+        assert_eq!(read(kind::HEADERS, 0, 3, &[0x80, 0, 0, 0, 255]), None);
+        assert_eq!(read(kind::HEADERS, flags::PRIORITY, 3, &[0x80, 0, 0]), None);
+        assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &[0, 0, 0]), None);
+        assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &[&[0, 0, 0, 9][..], &[b' '; 60], b"u=1"].concat()), None);
+        assert_eq!(read(kind::DATA, flags::PRIORITY, 3, &[0; 9]), None);
+    }
+
+    #[test]
+    fn update_overrides_the_field_and_the_field_the_head() {
+        let mut signals = Signals::default();
+        assert_eq!(signals.priority(1, None), shared(3), "nothing was ever said");
+        signals.hear();
+        assert_eq!(signals.priority(1, None), Priority::default());
+        signals.note(1, Signal::Head(ordered(2)), 8);
+        assert_eq!(signals.priority(1, None), ordered(2));
+        assert_eq!(signals.priority(1, Some(shared(5))), shared(5));
+        signals.note(1, Signal::Urgency(1), 8);
+        assert_eq!(signals.priority(1, Some(shared(5))), shared(1));
+        let (stream, update) = read(kind::PRIORITY_UPDATE, 0, 0, &[&[0x80, 0, 0, 1][..], b"u=6"].concat()).unwrap();
+        signals.note(stream, update, 8);
+        assert_eq!(signals.priority(1, Some(shared(5))), ordered(6));
+        signals.forget(1);
+        assert_eq!(signals.priority(1, Some(shared(5))), shared(5));
+    }
+
+    #[test]
+    fn no_more_streams_are_kept_than_there_may_be() {
+        let mut signals = Signals::default();
+        for stream in [1, 3, 5] {
+            signals.note(stream, Signal::Urgency(0), 2);
+        }
+        assert_eq!([1, 3, 5].map(|stream| signals.priority(stream, None).urgency), [0, 0, 3]);
+        signals.note(3, Signal::Urgency(7), 2);
+        assert_eq!(signals.priority(3, None).urgency, 7);
+    }
+}
