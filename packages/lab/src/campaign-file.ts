@@ -68,7 +68,10 @@ const campaign = z.object({
       /** Of a recording, those that do not. */
       uncounted: z.number().optional(),
       bytes: z.number().optional(),
+      /** Of its manifest or recording. */
       sha256: z.string().optional(),
+      /** Over all files of it; absent of campaigns of before it was told, and of a page that is loaded where it is. */
+      filesSha256: z.string().optional(),
     }),
   ),
   profiles: z.array(

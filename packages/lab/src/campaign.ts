@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { findBrowser } from './browser.js';
 import { CAMPAIGN, readCampaign, writeCampaign, type Campaign, type Environment } from './campaign-file.js';
 import { countThinkTimes } from './capture/think-time.js';
@@ -226,7 +226,7 @@ async function runLoads(
       progress.finished(scheduled, sample);
       round = [...round.filter((other) => isOfRound(other, sample)), sample];
       const [fault] = round.length === plan.arms.length ? faultsOfRound(round) : [];
-      if (fault !== undefined) progress.roundIsInvalid(scheduled, fault.reason);
+      if (fault !== undefined) progress.roundIsInvalid(scheduled, fault);
     }
   }
   return true;
@@ -317,9 +317,9 @@ function describe(
     sittings: [{ startedAt: new Date().toISOString(), ...(use.share && { sharedMachine: true as const }) }],
     plan: { file: basename(plan.path), sha256: sha256(plan.text), text: plan.text },
     pages: [...pages].map(([name, page]) => describePage(name, page)),
-    profiles: plan.profiles.map(({ name, text, jitter }) => ({
+    profiles: plan.profiles.map(({ name, path, text, jitter }) => ({
       name,
-      sha256: sha256(text),
+      sha256: hashOfProfile(path, text),
       text,
       ...(jitter === false && { jitter }),
     })),
@@ -341,7 +341,26 @@ function versionOf(reference: Reference | undefined): { version?: string } {
   return reference === undefined ? {} : { version: reference.version };
 }
 
-function describePage(name: string, { facts, thinkTimes }: ServedPage): Campaign['pages'][number] {
+/** Over a profile and the files that it names. */
+function hashOfProfile(path: string, text: string): string {
+  const traces = [...text.matchAll(/^\s*rate_trace\s*=\s*["'](.+)["']/gm)].map(([, file = '']) =>
+    resolve(dirname(path), file),
+  );
+  const hash = createHash('sha256').update(text);
+  for (const trace of traces) if (existsSync(trace)) hash.update(readFileSync(trace));
+  return hash.digest('hex');
+}
+
+/** Over the files of a page as they are served. */
+function hashOfFolder(folder: string): string {
+  const hash = createHash('sha256');
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const paths = files.map(({ parentPath, name }) => join(parentPath, name)).sort();
+  for (const path of paths) hash.update(`${relative(folder, path)}\0`).update(readFileSync(path));
+  return hash.digest('hex');
+}
+
+function describePage(name: string, { folder, facts, thinkTimes }: ServedPage): Campaign['pages'][number] {
   const { requests, bytes, manifestText, live, recording } = facts;
   return {
     name,
@@ -352,6 +371,7 @@ function describePage(name: string, { facts, thinkTimes }: ServedPage): Campaign
     ...(recording !== undefined && recording.uncounted > 0 && { uncounted: recording.uncounted }),
     ...(bytes !== undefined && { bytes }),
     ...(manifestText !== undefined && { sha256: sha256(manifestText) }),
+    ...(live === undefined && { filesSha256: hashOfFolder(folder) }),
   };
 }
 

@@ -43,8 +43,7 @@ export function ownVersion(): string {
 }
 
 /** Over the program files of this package: between two versions they differ, too. */
-function ownHash(): string {
-  const folder = fileURLToPath(new URL('.', import.meta.url));
+export function ownHash(folder = fileURLToPath(new URL('.', import.meta.url))): string {
   const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.js'));
   const hash = createHash('sha256');
   for (const name of files.sort()) hash.update(`${name}\n`).update(readFileSync(join(folder, name)));

@@ -39,7 +39,7 @@ export function latePaintNotes({ cells, comparisons }: Pick<Results, 'cells' | '
     const counts = own.map(({ arm, latePaints, summary }) => `${latePaints} of ${summary.n} loads of ${arm}`);
     return [
       `Largest paint on ${place}: in ${counts.join(', ')} a larger paint came more than ${lookOfAll(own)} ms after the start of the ` +
-        'load event, too late to count. An earlier, smaller one counts there, so that this comparison may show the slower arm as the faster one.',
+        'load event, too late to count. An earlier, smaller one stands for it there, which may make the slower arm look the faster one: so nothing is said of it.',
     ];
   });
 }

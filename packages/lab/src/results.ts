@@ -29,8 +29,10 @@ export interface LoadResult {
   readonly fault: string | undefined;
   readonly valid: boolean;
   readonly invalidReasons: readonly string[];
-  /** The link's lateness in its round is all that is against it. */
-  readonly isLateOnly: boolean;
+  /** Its round is all that is against it: the machine was starved, or the link late. */
+  readonly isRoundOnly: boolean;
+  /** A larger paint came too late to count. */
+  readonly hasLatePaint: boolean;
   /** Seconds, for a completed load. */
   readonly time: number | undefined;
   /** Seconds of what is compared; Infinity for what was never reached, undefined for what the browser does not say. */
@@ -217,15 +219,17 @@ export function comparedCell({ profile, page, arm, repeats, comparedWith, loads 
     ]);
     return Object.fromEntries(times) as ComparedCell['times'];
   };
-  const late = loads.filter(({ isLateOnly }) => isLateOnly);
+  const leftOut = loads.filter(({ isRoundOnly }) => isRoundOnly);
+  const latePaints = loads.flatMap(({ valid, hasLatePaint, block }) => (valid && hasLatePaint ? [block] : []));
   return {
     profile,
     page,
     arm,
+    ...(latePaints.length > 0 && { latePaints }),
     ...(repeats !== undefined && { repeats }),
     ...(comparedWith !== undefined && { comparedWith }),
     times: timesOf(loads.filter(({ valid }) => valid)),
-    ...(late.length > 0 && { lateTimes: timesOf(late) }),
+    ...(leftOut.length > 0 && { leftOutTimes: timesOf(leftOut) }),
   };
 }
 
@@ -254,12 +258,13 @@ class CellBuilder {
   ) {}
 
   add(sample: Sample): void {
-    const { load, block, outcome, reason, valid, invalidReasons, isLateOnly = false, times, link, browser } = sample;
+    const { load, block, outcome, reason, valid, invalidReasons, isRoundOnly = false, times, link, browser } = sample;
     const list = block === REHEARSAL ? this.#rehearsals : this.#loads;
-    const metrics = metricsOf(outcome, times);
+    const metrics = metricsOf(outcome, times, browser?.latePaintsMs !== undefined);
     const fault = outcome === 'completed' ? undefined : (browser?.documentFault ?? FAULTS[outcome]);
     const time = times.load;
-    list.push({ load, block, outcome, reason, fault, valid, invalidReasons, isLateOnly, time, metrics });
+    const hasLatePaint = browser?.latePaintsMs !== undefined;
+    list.push({ load, block, outcome, reason, fault, valid, invalidReasons, isRoundOnly, hasLatePaint, time, metrics });
     if (block !== REHEARSAL && valid && sample.labels !== undefined) this.#addLabels(sample.labels);
     if (block !== REHEARSAL && browser !== undefined) {
       this.#lookMs = Math.max(this.#lookMs, lookOf(browser));
@@ -318,12 +323,16 @@ const FAULTS: Readonly<Record<Exclude<Outcome, 'completed'>, string>> = {
  * What a load is compared by. A first byte of the page that came came, whatever happened later. The largest paint of a load that did
  * not complete may be of less than the page, so it counts as never reached.
  */
-function metricsOf(outcome: Outcome, { load, firstByte, largestContentfulPaint }: Times): LoadResult['metrics'] {
+function metricsOf(
+  outcome: Outcome,
+  { load, firstByte, largestContentfulPaint }: Times,
+  hasLatePaint: boolean,
+): LoadResult['metrics'] {
   const completed = outcome === 'completed';
   return {
     load: load ?? Infinity,
     firstByte: outcome === 'failed' ? Infinity : (firstByte ?? (completed ? undefined : Infinity)),
-    lcp: completed ? largestContentfulPaint : Infinity,
+    lcp: completed ? (largestContentfulPaint ?? (hasLatePaint ? Infinity : undefined)) : Infinity,
   };
 }
 

@@ -53,7 +53,7 @@ function whatChanged(before: Campaign, now: Campaign): string | undefined {
   if (before.plan.sha256 !== now.plan.sha256) return 'the plan has changed';
   const profile = now.profiles.find(({ name, sha256 }) => hashOf(before.profiles, name) !== sha256);
   if (profile !== undefined) return `the profile ${profile.name} has changed`;
-  const page = now.pages.find(({ name, sha256 }) => hashOf(before.pages, name) !== sha256);
+  const page = now.pages.find((each) => !isSamePage(each, before.pages));
   if (page !== undefined) return `the page ${page.name} has changed`;
   const arm = [...now.arms, ...before.arms].find(
     ({ name }) => !before.arms.some((each) => each.name === name) || !now.arms.some((each) => each.name === name),
@@ -85,6 +85,10 @@ function armIn(arms: Campaign['arms'], name: string): Campaign['arms'][number] |
 
 function asWritten(arm: Campaign['arms'][number]): unknown {
   return JSON.parse(JSON.stringify(arm));
+}
+
+function isSamePage({ name, sha256, filesSha256 }: Campaign['pages'][number], pages: Campaign['pages']): boolean {
+  return pages.some((page) => page.name === name && page.sha256 === sha256 && page.filesSha256 === filesSha256);
 }
 
 function versionIn(servers: Campaign['servers'], name: string): string | undefined {

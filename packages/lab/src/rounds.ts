@@ -12,18 +12,9 @@ type Place = Pick<Sample, 'block' | 'profile' | 'page'>;
 /** Of a load, what its round is judged by. */
 export type RoundLoad = Pick<Sample, 'machine'> & { readonly link?: LinkLateness };
 
-/** What makes all loads of a round invalid, for all arms alike. */
-export interface RoundFault {
-  readonly kind: 'starved' | 'late';
-  readonly reason: string;
-}
-
-/** What is known of a round only when it has ended; none for one whose loads count. */
-export function faultsOfRound(loads: readonly RoundLoad[]): RoundFault[] {
+/** What makes all loads of a round invalid, for all arms alike, which is known only when it has ended; nothing for one whose loads count. */
+export function faultsOfRound(loads: readonly RoundLoad[]): string[] {
   const starved = whyStarved(loads.map(({ machine }) => machine));
   const late = whyLate(loads.flatMap(({ link }) => link ?? []));
-  return [
-    ...(starved === undefined ? [] : [{ kind: 'starved', reason: starved } as const]),
-    ...(late === undefined ? [] : [{ kind: 'late', reason: late } as const]),
-  ];
+  return [starved, late].filter((fault) => fault !== undefined);
 }

@@ -164,8 +164,8 @@ export interface Sample {
   readonly valid: boolean;
   /** Each rule that the load broke. Empty when valid. */
   readonly invalidReasons: readonly string[];
-  /** It would be valid if the link had not been late in its round. In no line of the file: that is known when the round has ended. */
-  readonly isLateOnly?: true;
+  /** Only its round is against it: the machine was starved in it, or the link late. In no line of the file: that is known when the round has ended. */
+  readonly isRoundOnly?: true;
   readonly times: Times;
   readonly cpuSeconds?: LoadCpu;
   /** What the machine's processors did while the load was made. */

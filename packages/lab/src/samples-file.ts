@@ -83,10 +83,10 @@ function judged(round: readonly Sample[], answered: Answered | undefined): Sampl
     const cold = answered?.whyCold(warmthOf(sample));
     const isNew = cold !== undefined && !sample.invalidReasons.includes(cold);
     const own = isNew ? [...sample.invalidReasons, cold] : sample.invalidReasons;
-    const invalidReasons = [...own, ...faults.map(({ reason }) => reason)];
+    const invalidReasons = [...own, ...faults];
     if (invalidReasons.length === 0) return sample;
-    const isLateOnly = own.length === 0 && faults.every(({ kind }) => kind === 'late');
-    return { ...sample, valid: false, invalidReasons, ...(isLateOnly && { isLateOnly }) };
+    const isRoundOnly = own.length === 0;
+    return { ...sample, valid: false, invalidReasons, ...(isRoundOnly && { isRoundOnly }) };
   });
 }
 

@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import test, { after } from 'node:test';
+import type { ArmComparison } from '../src/compare/campaign.js';
+import { verdictInWords } from '../src/compare/words.js';
+import { judge } from '../src/thresholds/judge.js';
+import { parseThreshold } from '../src/thresholds/parse.js';
 import { latePaintNotes, paintNotes } from '../src/paint-notes.js';
 import { lookOf, Looks, LONG_LOOK_MS, SHORT_LOOK_MS } from '../src/look.js';
 import { markdownTable } from '../src/table.js';
 import { comparisonsSection } from '../src/report/comparisons.js';
 import { kiwee } from '../src/reproduce/studies/kiwee.js';
-import { collectResults, type Results } from '../src/results.js';
+import { collectResults, comparedCell, type Results } from '../src/results.js';
 import type { BrowserSide, Sample } from '../src/sample.js';
 import { FakeBench, LOADS, loadsIn, PLAN } from './fake-bench.js';
 import { madeCampaign, madeSample } from './made-campaign.js';
@@ -165,6 +169,30 @@ test('comparison of largest paints says of how many loads of each arm the paints
     /^Largest paint on lte\/shop: in 3 of 10 loads of h2, 0 of 10 loads of h3 a larger paint came more than 2000 ms after /,
   );
   assert.deepEqual(others, []);
+  // No verdict is given, and none is tested: what is left has one comparison less.
+  const of = (place: string): ArmComparison | undefined =>
+    results.comparisons.comparisons.find(({ metric, page }) => metric === 'lcp' && page === place);
+  assert.deepEqual([of('shop')?.verdict, of('shop')?.holmP], [{ kind: 'late-paints', arm: 0, base: 3 }, undefined]);
+  assert.match(
+    verdictInWords(of('shop') as ArmComparison),
+    /^nothing can be said: larger paints came too late to count \(h3 0 of 10, h2 3 of 10\)$/,
+  );
+  assert.notEqual(of('news')?.holmP, undefined);
+  const cells = results.cells.map(comparedCell);
+  const [broken] = judge(
+    parseThreshold('h3.lcp.median > h2.lcp.median'),
+    cells.filter(({ page }) => page === 'shop'),
+    1,
+  );
+  assert.match(broken?.line ?? '', /: 3 loads of h2 painted something larger too late for it to count$/);
+  assert.deepEqual(
+    judge(
+      parseThreshold('h3.lcp.median > h2.lcp.median'),
+      cells.filter(({ page }) => page === 'news'),
+      1,
+    ),
+    [],
+  );
   assert.ok(markdownTable(madeCampaign(kiwee), results).includes(note));
   const section = comparisonsSection(results.comparisons, () => '#000', latePaintNotes(results));
   assert.ok(section?.markup.includes('Largest paint on lte/shop: in 3 of 10 loads of h2'));

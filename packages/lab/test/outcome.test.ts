@@ -3,7 +3,7 @@ import test from 'node:test';
 import { completenessOf, type Expected, type RecordedRequest } from '../src/load/expected.js';
 import { outcomeOf } from '../src/load/outcome.js';
 import { LONG_LOOK_MS, SHORT_LOOK_MS } from '../src/look.js';
-import { missingUntilMs } from '../src/load/settle.js';
+import { Wait } from '../src/load/settle.js';
 import { withPaints } from '../src/load/timeline.js';
 import { timesOf } from '../src/run-load.js';
 import type { DevToolsRequest, NavigationEntry } from '../src/sample.js';
@@ -149,18 +149,31 @@ test('what counts is waited for, and nothing else', () => {
   assert.deepEqual(isWaiting([...begun(), aside('/events')], { kind: 'document' }), [false, false]);
 });
 
-test('request that is missing is waited for after the load event as long as the recorded load took', () => {
-  const until = (nowMs: number, recordedMs: number, untilMs = 60_000): number =>
-    missingUntilMs({ startedMs: 100, nowMs, recordedMs, untilMs });
+test('request that is missing is waited for as long as the recorded load took, after the last one that came', () => {
+  /** When the wait is over, looked at each 10 ms from a load event on, with a request on its way until `pendingUntil`. */
+  const over = (
+    nowMs: number,
+    recordedMs: number,
+    { pendingUntil = 0, untilMs = 60_000, missing = true } = {},
+  ): number => {
+    const wait = new Wait({ startedMs: 100, recordedMs, untilMs }, nowMs);
+    let now = nowMs;
+    while (!wait.isOver({ pending: now < pendingUntil, missing }, now)) now += 10;
+    return now;
+  };
   // A slow arm has its load event after 9 s, and a timer of up to 4 s may begin with that.
-  assert.equal(until(9_100, 4_000), 13_100);
+  assert.equal(over(9_100, 4_000), 13_100);
   // The timer of a quick arm may begin as late as that of the recording.
-  assert.equal(until(1_100, 4_000), 8_100);
+  assert.equal(over(1_100, 4_000), 8_100);
   // Messages of the developer tools take a moment, also where nothing is recorded.
-  assert.equal(until(1_100, 0), 2_100);
-  assert.equal(until(1_100, 400), 2_100);
+  assert.equal(over(1_100, 0), 2_100);
+  assert.equal(over(1_100, 400), 2_100);
+  // What ends late may be what the missing one comes from.
+  assert.equal(over(3_100, 1_000, { pendingUntil: 7_500 }), 8_490);
+  assert.equal(over(3_100, 1_000, { pendingUntil: 7_500, missing: false }), 7_500);
   // No load takes longer than the plan has it.
-  assert.equal(until(9_100, 4_000, 12_000), 12_000);
+  assert.equal(over(9_100, 4_000, { untilMs: 12_000 }), 12_000);
+  assert.equal(over(9_100, 4_000, { pendingUntil: 90_000, untilMs: 12_000 }), 12_000);
 });
 
 test('error page is no document, and has no times', () => {

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { readCampaign, writeCampaign, type Campaign } from '../src/campaign-file.js';
 import { prepareResumption } from '../src/resume.js';
 import { SAMPLES } from '../src/samples-file.js';
-import { environment } from '../src/environment.js';
+import { environment, ownHash } from '../src/environment.js';
 import { recordedFolder } from './recorded.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-resume-'));
@@ -42,7 +42,17 @@ test('campaign does not go on with an arm that has changed, as by a partner that
 });
 
 test('lab knows its own program files', () => {
-  const program = { path: process.execPath, version: '1' };
-  assert.match(environment('130', program).labSha256 ?? '', /^[0-9a-f]{64}$/);
-  assert.equal(environment('130', program).labSha256, environment('130', program).labSha256);
+  const program = join(folder, 'program');
+  mkdirSync(join(program, 'inner'), { recursive: true });
+  const files = [join(program, 'one.js'), join(program, 'inner/two.js')];
+  for (const file of files) writeFileSync(file, '1');
+  const before = ownHash(program);
+  assert.equal(ownHash(program), before);
+  for (const file of files) {
+    writeFileSync(file, '2');
+    assert.notEqual(ownHash(program), before);
+    writeFileSync(file, '1');
+  }
+  assert.equal(ownHash(program), before);
+  assert.equal(environment('130', { path: process.execPath, version: '1' }).labSha256, ownHash());
 });

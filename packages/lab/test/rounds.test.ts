@@ -88,8 +88,8 @@ test('late link makes the loads of all arms of a round invalid, and the report s
       ];
     }),
   );
-  for (const { block, valid, isLateOnly } of samples) {
-    assert.deepEqual([valid, isLateOnly], block % 3 === 0 ? [false, true] : [true, undefined]);
+  for (const { block, valid, isRoundOnly } of samples) {
+    assert.deepEqual([valid, isRoundOnly], block % 3 === 0 ? [false, true] : [true, undefined]);
   }
   const h2 = { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'x' } as const;
   const campaign = madeCampaign(kiwee, {
@@ -103,9 +103,11 @@ test('late link makes the loads of all arms of a round invalid, and the report s
   }
   const { comparisons } = await collectResults(campaign, all());
   const load = comparisons.comparisons.find(({ metric }) => metric === 'load');
-  assert.deepEqual([load?.blocks, load?.withLateRounds?.blocks], [16, 24]);
+  assert.deepEqual([load?.blocks, load?.withAllRounds?.blocks], [16, 24]);
   const notes = comparisonNotes(comparisons);
-  const at = notes.findIndex((note) => note.startsWith('Blocks in which the link was late are left out.'));
+  const at = notes.findIndex((note) =>
+    note.startsWith('Blocks in which the machine was starved or the link late are left out.'),
+  );
   assert.match(notes[at + 1] ?? '', /^lte: h3 \/ h2 0\.90\d .* over 24, instead of 0\.901 .* over 16\.$/);
 });
 

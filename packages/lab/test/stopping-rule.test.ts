@@ -99,6 +99,15 @@ test('what came later does not change what was decided', () => {
   assert.equal(spared, whole);
 });
 
+test('rehearsals count for nothing', () => {
+  const few = { ...plan, blocks: { min: 5, max: 60, intervalPercent: 50 } };
+  const five = made(5, 0.02);
+  assert.equal(new StoppingRule(few, 1, five).isEnough(at(6)), false);
+  const rehearsals = five.filter(({ block }) => block === 1).map((load) => ({ ...load, block: 0 }));
+  assert.equal(new StoppingRule(few, 1, [...rehearsals, ...five]).isEnough(at(6)), false);
+  assert.equal(new StoppingRule(few, 1, made(6, 0.02)).isEnough(at(7)), true);
+});
+
 test('each profile and page is judged by itself, and the rehearsal by nobody', () => {
   const fibre = { name: 'fibre', path: '', text: '' };
   const rule = new StoppingRule(plan, 1, made(60, 0.02, 'fibre'));

@@ -63,7 +63,9 @@ export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
   return bounds.map((found, at) => {
     if (found === undefined) return undefined;
     if (isCertain(found)) return { seconds: secondsOf(found.least), from: 'wait' };
-    const usual = lowerMedian(counted.get(likeness(waits[at] as Wait)) ?? []);
+    const wait = waits[at] as Wait;
+    // The document is made in another way than others.
+    const usual = wait.mainDocument === true ? undefined : lowerMedian(counted.get(likeness(wait)) ?? []);
     if (usual !== undefined && found.least <= usual && usual <= found.most) {
       return { seconds: secondsOf(usual), from: 'estimate' };
     }

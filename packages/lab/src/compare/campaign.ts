@@ -17,10 +17,12 @@ export interface ComparedCell {
   readonly repeats?: string;
   /** The arm that it is compared with, null for none. Undefined: the baseline. */
   readonly comparedWith?: string | null;
+  /** Blocks whose load painted something larger too late for it to count. */
+  readonly latePaints?: readonly number[];
   /** Per metric; empty where the browser gave no such time. */
   readonly times: Readonly<Record<Metric, readonly BlockTime[]>>;
-  /** The same of loads that count for nothing only because the link was late in their round. */
-  readonly lateTimes?: Readonly<Record<Metric, readonly BlockTime[]>>;
+  /** The same of loads that count for nothing only because the machine was starved or the link late in their round. */
+  readonly leftOutTimes?: Readonly<Record<Metric, readonly BlockTime[]>>;
 }
 
 /** Which loads are compared with which. */
@@ -40,8 +42,8 @@ export interface ArmComparison extends Place, Comparison {
   /** The p of Wilcoxon's test as it counts among all comparisons of the campaign; those of the control are not among them. */
   readonly holmP: number | undefined;
   readonly verdict: Verdict;
-  /** What the figures would be with the rounds that are left out since the link was late in them; undefined where there are none. */
-  readonly withLateRounds?: { readonly blocks: number; readonly medianRatio: Estimate | undefined };
+  /** What the figures would be with the rounds that are left out since the machine was starved or the link late; undefined where there are none. */
+  readonly withAllRounds?: { readonly blocks: number; readonly medianRatio: Estimate | undefined };
 }
 
 export type Verdict =
@@ -50,6 +52,8 @@ export type Verdict =
   | { readonly kind: 'none-detected'; readonly ratio: number | undefined }
   /** `needed`: the blocks in which the first of so many comparisons can have a verdict. */
   | { readonly kind: 'too-few'; readonly needed: number; readonly comparisons: number }
+  /** Paints of some of the loads came too late to count: an earlier one counts there, which may make the slower arm look the faster one. */
+  | { readonly kind: 'late-paints'; readonly arm: number; readonly base: number }
   /** The same arm twice: whatever the interval shows is noise. Without an interval nothing is seen, no effect neither. */
   | { readonly kind: 'control'; readonly excludesNoEffect: boolean | undefined };
 
@@ -79,8 +83,8 @@ export function compareCampaign(
       return compareTimes(cell, partner, metric, seed);
     }),
   );
-  // Where no block has both loads there is no test, so that it takes nothing from the others.
-  const tested = all.filter((one) => !one.isControl && one.comparison.blocks > 0);
+  // Where no block has both loads, or nothing may be said, there is no test, so that it takes nothing from the others.
+  const tested = all.filter((one) => !one.isControl && one.comparison.blocks > 0 && one.latePaints === undefined);
   const adjusted = holm(tested.map(({ comparison }) => comparison.wilcoxon.p));
   const comparisons = all.map((one): ArmComparison => {
     const holmP = adjusted[tested.indexOf(one)];
@@ -91,8 +95,8 @@ export function compareCampaign(
     };
     const verdict: Verdict = one.isControl
       ? { kind: 'control', excludesNoEffect: excludesNoEffect(comparison.medianRatio) }
-      : verdictOf(one, holmP, tested.length);
-    const { withLateRounds } = one;
+      : (one.latePaints ?? verdictOf(one, holmP, tested.length));
+    const { withAllRounds } = one;
     return {
       ...place,
       ...comparison,
@@ -100,7 +104,7 @@ export function compareCampaign(
       reached,
       holmP,
       verdict,
-      ...(withLateRounds && { withLateRounds }),
+      ...(withAllRounds && { withAllRounds }),
     };
   });
   return { base, comparisons, control: controlVerdict(controlIntervals(comparisons)) };
@@ -112,7 +116,8 @@ interface Compared {
   readonly pairs: ReturnType<typeof pairUp>['pairs'];
   readonly incompleteBlocks: number;
   readonly comparison: Comparison;
-  readonly withLateRounds: ArmComparison['withLateRounds'];
+  readonly withAllRounds: ArmComparison['withAllRounds'];
+  readonly latePaints: Extract<Verdict, { kind: 'late-paints' }> | undefined;
 }
 
 function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric, seed: number): Compared[] {
@@ -122,20 +127,28 @@ function compareTimes(cell: ComparedCell, partner: ComparedCell, metric: Metric,
   const place = { profile, ...(page !== undefined && { page }), metric, arm, base: partner.arm };
   const own = deriveSeed(seed, 'bootstrap', profile, page ?? '', metric, partner.arm, arm);
   const isControl = repeats !== undefined;
-  const withLateRounds = compareWithLate(cell, partner, metric, own);
-  return [{ place, isControl, pairs, incompleteBlocks, comparison: compare(pairs, own), withLateRounds }];
+  const withAllRounds = compareWithAll(cell, partner, metric, own);
+  const latePaints = metric === 'lcp' ? latePaintsOf(cell, partner, pairs) : undefined;
+  return [{ place, isControl, pairs, incompleteBlocks, comparison: compare(pairs, own), withAllRounds, latePaints }];
 }
 
-/** Leaving rounds out is a choice by what the link did, which the loads have a part in: so what it changes is shown. */
-function compareWithLate(
+function latePaintsOf(cell: ComparedCell, partner: ComparedCell, pairs: Compared['pairs']): Compared['latePaints'] {
+  const count = ({ latePaints = [] }: ComparedCell): number =>
+    pairs.filter(({ block }) => latePaints.includes(block)).length;
+  const [arm, base] = [count(cell), count(partner)];
+  return arm + base === 0 ? undefined : { kind: 'late-paints', arm, base };
+}
+
+/** Leaving rounds out is a choice by what machine and link did, which the loads have a part in: so what it changes is shown. */
+function compareWithAll(
   cell: ComparedCell,
   partner: ComparedCell,
   metric: Metric,
   seed: number,
-): ArmComparison['withLateRounds'] {
-  const all = ({ times, lateTimes }: ComparedCell): readonly BlockTime[] => [
+): ArmComparison['withAllRounds'] {
+  const all = ({ times, leftOutTimes }: ComparedCell): readonly BlockTime[] => [
     ...times[metric],
-    ...(lateTimes?.[metric] ?? []),
+    ...(leftOutTimes?.[metric] ?? []),
   ];
   const { pairs } = pairUp(all(partner), all(cell));
   const without = pairUp(partner.times[metric], cell.times[metric]).pairs.length;

@@ -5,7 +5,7 @@ import { Answered, warmthOf, type Warmth } from '../cold.js';
 import type { Plan } from '../plan.js';
 import { faultsOfRound, type RoundLoad } from '../rounds.js';
 import type { Sample } from '../sample.js';
-import type { ScheduledLoad } from '../schedule.js';
+import { REHEARSAL, type ScheduledLoad } from '../schedule.js';
 import { deriveSeed } from '../seed.js';
 
 /** What the rule has to know of a load that was made. */
@@ -65,7 +65,7 @@ export class StoppingRule {
 
   /** Each arm against what it is compared with, over the blocks before this one. */
   #pairs(place: string, before: number): Pair[][] {
-    const rounds = [...(this.#rounds.get(place) ?? [])].filter(([block]) => block < before);
+    const rounds = [...(this.#rounds.get(place) ?? [])].filter(([block]) => block !== REHEARSAL && block < before);
     const counted = rounds.flatMap(([, loads]) => (faultsOfRound(loads).length === 0 ? loads : []));
     const answered = this.#answered(before);
     const valid = counted.filter((made) => made.valid && answered.whyCold(made.warmth) === undefined);

@@ -63,6 +63,10 @@ export function verdictInWords(comparison: ArmComparison): string {
         ? 'no difference detected; none of any size would have been found with 80 % power'
         : `no difference detected; one of ${size} would have been found with 80 % power`;
     }
+    case 'late-paints': {
+      const counts = `${arm} ${verdict.arm} of ${blocks}, ${base} ${verdict.base} of ${blocks}`;
+      return `nothing can be said: larger paints came too late to count (${counts})`;
+    }
     case 'too-few': {
       const seen = never === undefined ? '' : `${never}: ${NEVER[metric]}; ${shares}; `;
       return `${seen}too few blocks: with ${plural(verdict.comparisons, 'comparison')} a verdict needs ${verdict.needed}`;
@@ -94,17 +98,20 @@ export function disagreementInWords({ arm, blocks, medianRatio, shift, verdict }
   );
 }
 
-/** What the load times would say with the rounds that are left out since the link was late in them. */
-function lateRoundsInWords(comparisons: readonly ArmComparison[]): string[] {
-  const lines = comparisons.flatMap(({ metric, profile, page, arm, base, blocks, medianRatio, withLateRounds }) => {
-    if (metric !== 'load' || withLateRounds === undefined) return [];
+/** What the load times would say with the rounds that are left out since the machine was starved or the link late. */
+function allRoundsInWords(comparisons: readonly ArmComparison[]): string[] {
+  const lines = comparisons.flatMap(({ metric, profile, page, arm, base, blocks, medianRatio, withAllRounds }) => {
+    if (metric !== 'load' || withAllRounds === undefined) return [];
     const place = page === undefined ? profile : `${profile}, ${page}`;
-    const all = `${ratioInWords(withLateRounds.medianRatio)} over ${withLateRounds.blocks}`;
+    const all = `${ratioInWords(withAllRounds.medianRatio)} over ${withAllRounds.blocks}`;
     return [`${place}: ${arm} / ${base} ${all}, instead of ${ratioInWords(medianRatio)} over ${blocks}.`];
   });
   return lines.length === 0
     ? []
-    : ['Blocks in which the link was late are left out. With them the ratios of the load times are:', ...lines];
+    : [
+        'Blocks in which the machine was starved or the link late are left out. With them the ratios of the load times are:',
+        ...lines,
+      ];
 }
 
 /** What has to be known to read the comparisons, one sentence a line. */
@@ -130,7 +137,7 @@ export function comparisonNotes({ base, comparisons, control }: CampaignComparis
     ...(missing > 0
       ? [`${missing} ${missing === 1 ? 'pair is' : 'pairs are'} missing, since the load of one arm is invalid.`]
       : []),
-    ...lateRoundsInWords(comparisons),
+    ...allRoundsInWords(comparisons),
     ...(comparisons.some(isUnbounded)
       ? [
           `"${NONE}", or a ratio of 0: a load that did not complete is there, slower than all others, so that this end has no number.`,

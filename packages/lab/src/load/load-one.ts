@@ -21,7 +21,7 @@ import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
 import { RequestLog } from './requests.js';
 import { Screens } from './screens.js';
-import { missingUntilMs } from './settle.js';
+import { Wait } from './settle.js';
 import { prepareTimeline, readLoadEvent, readNavigationStart, readTimeline } from './timeline.js';
 import { warm } from './warm.js';
 
@@ -110,7 +110,6 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   if (isBehindLink) tellLink('start');
   const startedMs = performance.now();
   const end = await navigate(page, job);
-  if (isBehindLink) tellLink('end');
   const after = await readProcesses(browser);
   const loadEventMs = end.kind === 'loaded' ? await readLoadEvent(page, session) : undefined;
   if (end.kind === 'loaded') await settle(log, job, startedMs, loadEventMs);
@@ -119,6 +118,8 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
     readTimeline(page, job.lookMs),
     readNavigationStart(session),
   ]);
+  // What decides completeness, last byte and paints has crossed it by now.
+  if (isBehindLink) tellLink('end');
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {
@@ -152,12 +153,9 @@ async function settle(
 ): Promise<void> {
   const untilMs = startedMs + timeoutSeconds * 1000;
   const recordedMs = expected.kind === 'recording' ? expected.loadSeconds * 1000 : 0;
-  const missingMs = missingUntilMs({ startedMs, nowMs: performance.now(), recordedMs, untilMs });
-  for (;;) {
-    const { pending, missing } = completenessOf(log.requests(), expected, loadEventMs);
-    if (performance.now() >= (pending ? untilMs : missing ? missingMs : 0)) return;
+  const wait = new Wait({ startedMs, recordedMs, untilMs }, performance.now());
+  while (!wait.isOver(completenessOf(log.requests(), expected, loadEventMs), performance.now()))
     await sleep(SETTLE_POLL_MS);
-  }
 }
 
 function netLogOf(job: LoadJob): string {

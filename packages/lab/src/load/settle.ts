@@ -1,3 +1,5 @@
+import type { Completeness } from './expected.js';
+
 /** How long a load is waited for after its load event. */
 
 /** The developer tools' last messages follow the load event by a few milliseconds. */
@@ -6,8 +8,6 @@ const LEAST_MS = 1_000;
 /** Of a load with a load event, in milliseconds on one clock. */
 export interface Loaded {
   readonly startedMs: number;
-  /** When its load event had ended. */
-  readonly nowMs: number;
   /** How long the recorded page took until its load event; 0 where nothing is recorded. */
   readonly recordedMs: number;
   /** When the plan's time for it is over. */
@@ -15,9 +15,24 @@ export interface Loaded {
 }
 
 /**
- * Until when a request that is missing may still begin. The page may make it by a timer: in the recording it had made it by the load
- * event, so that no timer was longer than all of that load. Over a slow arm the timer may begin only now, with what has come last.
+ * The wait for what counts: for requests that are on their way as long as the load may take, and for those that are missing. The page may
+ * make these by a timer, or when another one has come: in the recording it had made them by the load event, so that no timer was longer
+ * than all of that load. Over a slow arm the timer may begin with what comes last, so that the time begins anew with that.
  */
-export function missingUntilMs({ startedMs, nowMs, recordedMs, untilMs }: Loaded): number {
-  return Math.min(untilMs, Math.max(nowMs, startedMs + recordedMs) + Math.max(LEAST_MS, recordedMs));
+export class Wait {
+  #sinceMs: number;
+
+  constructor(
+    private readonly loaded: Loaded,
+    nowMs: number,
+  ) {
+    this.#sinceMs = Math.max(nowMs, loaded.startedMs + loaded.recordedMs);
+  }
+
+  isOver({ pending, missing }: Pick<Completeness, 'pending' | 'missing'>, nowMs: number): boolean {
+    const { recordedMs, untilMs } = this.loaded;
+    if (pending) this.#sinceMs = Math.max(this.#sinceMs, nowMs);
+    if (pending) return nowMs >= untilMs;
+    return !missing || nowMs >= Math.min(untilMs, this.#sinceMs + Math.max(LEAST_MS, recordedMs));
+  }
 }

@@ -15,6 +15,8 @@ export interface Told {
   readonly reproduction: Reproduction;
   /** The last block of which there is a load. */
   readonly blocks: number;
+  /** Blocks of a profile and page that count for nothing since the machine was starved or the link late in them. */
+  readonly roundsLeftOut: number;
   /** What the loads of each cell used. */
   readonly use: readonly CellUse[];
 }
@@ -41,6 +43,12 @@ export function reproductionMarkdown(told: Told): string {
     useMarkdown(told.use).trim(),
     '## The bench',
     benchInWords(told.reproduction),
+    ...(told.roundsLeftOut === 0
+      ? []
+      : [
+          `${told.roundsLeftOut} blocks of a link and page were left out, since the machine was starved or the link late in them; table and ` +
+            'report show the ratios with them.',
+        ]),
   ];
   return `${parts.join('\n\n')}\n`;
 }

@@ -3,6 +3,7 @@ import { usePerCell } from '../bound.js';
 import { readCampaign, writeAtOnce } from '../campaign-file.js';
 import type { Sample } from '../sample.js';
 import { readSamples, SAMPLES } from '../samples-file.js';
+import { REHEARSAL } from '../schedule.js';
 import { ExitCode, LabError } from '../errors.js';
 import { readCriteria } from './criteria-file.js';
 import { evaluate, Loads, type Reproduction } from './evaluate.js';
@@ -16,11 +17,14 @@ export async function readReproduction(folder: string): Promise<Told> {
   const criteria = readCriteria(folder);
   const campaign = readCampaign(folder);
   let blocks = 0;
+  const leftOut = new Set<string>();
   let first: string | undefined;
   const watched = async function* (): AsyncGenerator<Sample> {
     for await (const sample of readSamples(join(folder, SAMPLES))) {
       blocks = Math.max(blocks, sample.block);
       first ??= sample.startedAt;
+      if (sample.isRoundOnly && sample.block !== REHEARSAL)
+        leftOut.add(`${sample.block} ${sample.profile} ${sample.page}`);
       yield sample;
     }
   };
@@ -30,7 +34,7 @@ export async function readReproduction(folder: string): Promise<Told> {
     throw new LabError(ExitCode.Malformed, message, 'criteria have to be there first: run it again with another --out');
   }
   const use = await usePerCell(readSamples(join(folder, SAMPLES)), campaign.environment.cpus);
-  return { campaign, criteria, reproduction, blocks, use };
+  return { campaign, criteria, reproduction, blocks, roundsLeftOut: leftOut.size, use };
 }
 
 /** Writes `reproduction.md` and `reproduction.json`, and gives the text of the first. */

@@ -56,6 +56,8 @@ function judgeHere(
   const factor = limit.kind === 'constant' ? 1 : limit.factor;
   const bound = limit.kind === 'constant' ? limit.value : other && valueOf(limit.figure, other);
   if (bound === undefined) return unjudged(where, limit.kind === 'figure' ? limit.figure : figure);
+  const late = lateOf(figure, cell) ?? (limit.kind === 'figure' && other ? lateOf(limit.figure, other) : undefined);
+  if (late !== undefined) return { kind: 'broken', line: `${where}: ${late}` };
   // Against a constant the figure has the interval, against another arm the ratio of the two.
   const ends = !surely
     ? undefined
@@ -82,6 +84,12 @@ function judgeHere(
 function unjudged(where: string, { arm, metric }: ArmFigure): Finding {
   const what = metric === 'load' ? 'valid load' : `valid load with a ${metric}`;
   return { kind: 'broken', line: `${where}: there is no ${what} of ${arm}` };
+}
+
+/** Why a largest paint is not known. */
+function lateOf({ arm, metric }: ArmFigure, { latePaints = [] }: ComparedCell): string | undefined {
+  if (metric !== 'lcp' || latePaints.length === 0) return undefined;
+  return `${latePaints.length} loads of ${arm} painted something larger too late for it to count`;
 }
 
 function valueOf({ metric, statistic }: ArmFigure, cell: ComparedCell): number | undefined {

@@ -47,6 +47,7 @@ function campaign(name: string, linkPath: string, arms: string, seconds = 30): T
     `name = "${name}"\nseed = 3\nblocks = 1\ntimeout_seconds = ${seconds}\nprofiles = ["${linkPath}"]\n${page}${arms}`,
   );
   const run = lab(['run', path, '--out', out]);
+  assert.ok(run.status === 0 || run.status === 3, run.stderr);
   return {
     run,
     quiet: reportOfQuietMachine(out),
