@@ -87,15 +87,20 @@ export type Conformance = z.infer<typeof conformanceSchema>;
 /** Up to here two controllers are called alike: a tenth of the link's rate, or of its full queue. */
 export const ALIKE_WITHIN = 0.1;
 
-/** Compares the two versions of each controller. Transfers that are not valid count for nothing. */
+/**
+ * Compares the two versions of each controller. A repeat with a transfer that is not valid counts for nothing: left out one by one, those of the
+ * transport that has more packets, or costs more processor time, would be left out when they were disturbed, and the others not.
+ */
 export function compareControllers(transfers: readonly Transfer[], link: Conformance['link']): Controller[] {
   const controllers = [...new Set(transfers.map(({ congestion }) => congestion))];
   return controllers.map((congestion) => compareOne(congestion, transfers, link));
 }
 
 function compareOne(congestion: Congestion, transfers: readonly Transfer[], link: Conformance['link']): Controller {
+  const own = transfers.filter((each) => each.congestion === congestion);
+  const broken = new Set(own.flatMap(({ valid, repeat }) => (valid ? [] : [repeat])));
   const of = (protocol: BulkProtocol): Transfer[] =>
-    transfers.filter((each) => each.valid && each.congestion === congestion && each.protocol === protocol);
+    own.filter((each) => each.protocol === protocol && !broken.has(each.repeat));
   const [h2, h3] = [of('h2'), of('h3')];
   const clouds = (those: readonly Transfer[]): Point[][] => those.map((each) => pointsOf(each, link));
   const [tcp, quic] = [clouds(h2), clouds(h3)];
