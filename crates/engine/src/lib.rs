@@ -28,6 +28,7 @@ mod meter;
 mod progress;
 mod qlog;
 mod runtime;
+mod schedule;
 mod seats;
 mod shared_fields;
 #[cfg(test)]

@@ -55,6 +55,7 @@ impl<K: Copy + Ord> Schedule<K> {
     /// Adds a stream, behind those that it shares with. The caller sees to it that it is not there yet.
     pub(crate) fn insert(&mut self, id: K, priority: Priority) {
         let level = self.level(priority);
+        debug_assert!(!level.in_order.contains(&id) && !level.sharing.contains(&id), "a stream is there twice");
         if priority.incremental {
             level.sharing.push_back(id);
         } else {
@@ -99,41 +100,6 @@ impl<K: Copy + Ord> Schedule<K> {
 
     fn level(&mut self, priority: Priority) -> &mut Level<K> {
         &mut self.levels.get_or_insert_default()[usize::from(priority.urgency.min(Priority::MAX_URGENCY))]
-    }
-}
-
-/// The streams of a connection that are not incremental and have been begun to be written, but not to their end. Of each level the first shares with
-/// the incremental ones, and the others follow it.
-#[derive(Debug)]
-pub(crate) struct InOrder<K> {
-    /// Sorted. Made for the first stream.
-    levels: Option<Box<[VecDeque<K>; Priority::MAX_URGENCY as usize + 1]>>,
-}
-
-impl<K> Default for InOrder<K> {
-    fn default() -> Self {
-        Self { levels: None }
-    }
-}
-
-impl<K: Copy + Ord> InOrder<K> {
-    /// Adds a stream that is not there yet. Returns whether it is the first, and which one was before.
-    pub(crate) fn begin(&mut self, id: K, urgency: u8) -> (bool, Option<K>) {
-        let level = &mut self.levels.get_or_insert_default()[usize::from(urgency.min(Priority::MAX_URGENCY))];
-        let place = level.partition_point(|other| *other < id);
-        let before = if place == 0 { level.front().copied() } else { None };
-        level.insert(place, id);
-        (place == 0, before)
-    }
-
-    /// Takes a stream out. Returns which one is the first instead of it.
-    pub(crate) fn end(&mut self, id: K, urgency: u8) -> Option<K> {
-        let level = &mut self.levels.as_mut()?[usize::from(urgency.min(Priority::MAX_URGENCY))];
-        let place = level.binary_search(&id).ok()?;
-        level.remove(place);
-        let next = if place == 0 { level.front().copied() } else { None };
-        self.levels.take_if(|levels| levels.iter().all(VecDeque::is_empty));
-        next
     }
 }
 
@@ -225,20 +191,5 @@ mod tests {
             schedule.remove(id, priority(1, incremental));
         }
         assert_eq!(schedule.next(), None);
-    }
-
-    #[test]
-    fn first_in_order_is_the_earliest_that_has_not_ended() {
-        let mut streams = InOrder::<u64>::default();
-        assert_eq!(streams.begin(8, 3), (true, None));
-        assert_eq!(streams.begin(12, 3), (false, None));
-        assert_eq!(streams.begin(4, 3), (true, Some(8)));
-        assert_eq!(streams.begin(0, 2), (true, None), "of another level");
-        assert_eq!(streams.end(12, 3), None);
-        assert_eq!(streams.end(4, 3), Some(8));
-        assert_eq!(streams.end(4, 3), None);
-        assert_eq!(streams.end(8, 3), None);
-        assert_eq!(streams.end(0, 2), None);
-        assert!(streams.levels.is_none());
     }
 }

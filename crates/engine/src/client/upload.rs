@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http_body::{Frame, SizeHint};
+use pronghorn_h3::Priority;
 
 use super::slots::{Response, UploadSlot};
 use crate::http2::{Held, Outbox, pump};
@@ -23,6 +24,9 @@ use crate::{Body, BodyError};
 
 /// Larger pieces are handed over in parts, so that it is known how far they are.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Uploads of one connection share it: they may be of different people.
+const SHARED: Priority = Priority { urgency: 3, incremental: true };
 
 /// Sends content on a stream of HTTP/2 as long as somebody wants the response. `place`: of the request.
 pub(super) fn send(
@@ -42,7 +46,8 @@ pub(super) fn send(
     };
     async move {
         let sent = {
-            let mut sent = pin!(pump(&mut stream, body, &outbox, None));
+            let place_in_outbox = outbox.place(stream.stream_id().as_u32(), SHARED, true);
+            let mut sent = pin!(pump(&mut stream, body, &place_in_outbox, None));
             poll_fn(|cx| match (sent.as_mut().poll(cx), &place) {
                 (Poll::Pending, Some(place)) => match (place.response(cx), &mut patience) {
                     // The stream lasts as long as it is sent on, and whoever asked has gone.

@@ -9,16 +9,21 @@ const PREFACE: usize = 24;
 pub(super) mod kind {
     pub(in super::super) const DATA: u8 = 0;
     pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const PRIORITY: u8 = 2;
     pub(in super::super) const RST_STREAM: u8 = 3;
     pub(in super::super) const SETTINGS: u8 = 4;
     pub(in super::super) const GOAWAY: u8 = 7;
     pub(in super::super) const WINDOW_UPDATE: u8 = 8;
     pub(in super::super) const CONTINUATION: u8 = 9;
+    /// RFC 9218, section 7.1.
+    pub(in super::super) const PRIORITY_UPDATE: u8 = 16;
 }
 
 pub(super) mod flags {
     pub(in super::super) const END_STREAM: u8 = 1;
     pub(in super::super) const END_HEADERS: u8 = 4;
+    pub(in super::super) const PADDED: u8 = 8;
+    pub(in super::super) const PRIORITY: u8 = 32;
 }
 
 /// One frame.

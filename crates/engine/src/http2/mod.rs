@@ -4,6 +4,7 @@ mod bucket;
 mod frames;
 mod linger;
 mod outbox;
+mod signals;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,7 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
+use pronghorn_h3::Priority;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::watch::{Watch, Watched};
@@ -26,12 +28,13 @@ use crate::context::{Context, HANDSHAKE_NOTICE, Notice, remove_connection_fields
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
+use crate::schedule::priority_field;
 use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response, Upgrade};
 
 pub(crate) use linger::Http2Server;
-pub(crate) use outbox::{Held, Outbox};
+pub(crate) use outbox::{Held, Outbox, Place};
 
 /// Content of one DATA frame: with the frame's head it fills one record of TLS.
 const FRAME_BYTES: usize = (16 << 10) - 9;
@@ -57,7 +60,7 @@ where
         .max_pending_accept_reset_streams(limits.resets_before_accept() as usize)
         .max_local_error_reset_streams(Some(limits.stream_errors() as usize));
     let mut watchdog = Watchdog::new(activity.clone(), &context);
-    let watch = Watch::new(activity.clone(), context.clone());
+    let watch = Watch::new(activity.clone(), outbox.clone(), context.clone());
     let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
     let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
@@ -100,10 +103,13 @@ where
                         // Each call writes what there is to write. What is answered now leaves with the answers to all that have come.
                         watch.hold_back();
                         watch.on_accepted(respond.stream_id().as_u32());
+                        let field = priority_field(request.headers()).map(|value| Priority::from_field(&value));
                         let exchange = Http2Exchange(Rc::new(Answer {
                             respond: RefCell::new(respond),
                             is_final: Cell::default(),
                             outbox: outbox.clone(),
+                            field,
+                            watch: watch.clone(),
                             method: request.method().clone(),
                             alt_svc: alt_svc.clone(),
                             guard: activity.begin_exchange(),
@@ -199,6 +205,9 @@ pub(crate) struct Answer {
     /// The final response has begun: no interim one may follow.
     is_final: Cell<bool>,
     outbox: Rc<Outbox>,
+    /// What the request says of its priority.
+    field: Option<Priority>,
+    watch: Rc<Watch>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -234,6 +243,8 @@ impl Http2Exchange {
         let has_content = context.prepare(method, alt_svc.as_ref(), &mut response);
         // The library sends no response that has one of them.
         remove_connection_fields(&mut response.headers);
+        let may_wait = response.body.full_size().is_none_or(|size| size > FRAME_BYTES);
+        let said = if has_content && may_wait { priority_field(&response.headers) } else { None };
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
         *head.headers_mut() = response.headers;
@@ -244,12 +255,13 @@ impl Http2Exchange {
             return;
         };
         if has_content {
-            self.send_body(stream, response.body);
+            self.send_body(stream, response.body, said);
         }
     }
 
-    fn send_body(self, mut stream: SendStream<Held>, mut body: Body) {
-        let Answer { outbox, context, .. } = &*self.0;
+    /// `said`: what the response says of its priority.
+    fn send_body(self, mut stream: SendStream<Held>, mut body: Body, said: Option<Bytes>) {
+        let Answer { outbox, context, watch, field, .. } = &*self.0;
         // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
         if let Some(size) = body.full_size() {
             stream.reserve_capacity(size);
@@ -262,10 +274,13 @@ impl Http2Exchange {
                 return;
             }
         }
+        let id = stream.stream_id().as_u32();
+        let asked = watch.priority(id, *field);
+        let place = outbox.place(id, said.map_or(asked, |said| asked.overridden_by(&said)), body.is_tunnel());
         let handle = context.handle.clone();
         handle.spawn(async move {
-            let Answer { outbox, guard, context, .. } = &*self.0;
-            if let Err(reason) = pump(&mut stream, body, outbox, Some((guard, context))).await {
+            let Answer { guard, context, .. } = &*self.0;
+            if let Err(reason) = pump(&mut stream, body, &place, Some((guard, context))).await {
                 context.stats.requests_aborted.add(1);
                 stream.send_reset(reason);
             }
@@ -295,9 +310,10 @@ impl Http2Exchange {
 pub(crate) async fn pump(
     stream: &mut SendStream<Held>,
     body: Body,
-    outbox: &Rc<Outbox>,
+    place: &Place,
     server: Option<(&ExchangeGuard, &Context)>,
 ) -> Result<(), Reason> {
+    let outbox = place.outbox();
     // RFC 8441, section 5: what resets a TCP connection is CANCEL here.
     let broken = if body.is_tunnel() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
     let mut body = pin!(body);
@@ -308,9 +324,10 @@ pub(crate) async fn pump(
         let certain = body.size_hint().exact().map_or(0, |left| usize::try_from(left).unwrap_or(usize::MAX));
         let mut room = None;
         if certain > 0 {
-            let wanted = certain.min(ASKED_BYTES);
-            stream.reserve_capacity(wanted);
-            room = Some(poll_fn(|cx| poll_turn(stream, &body, outbox, wanted.min(FRAME_BYTES), server, &mut patience, broken, cx)).await?);
+            let most = certain.min(ASKED_BYTES);
+            let turn = poll_fn(|cx| poll_turn(stream, &body, place, most, server, &mut patience, broken, cx)).await?;
+            // Whole frames, but for the last one.
+            room = Some(if turn < certain && turn > FRAME_BYTES { turn - turn % FRAME_BYTES } else { turn });
         }
         let frame = poll_fn(|cx| {
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
@@ -332,9 +349,12 @@ pub(crate) async fn pump(
         match frame.into_data() {
             Ok(mut data) => {
                 while !data.is_empty() {
-                    stream.reserve_capacity(data.len());
-                    let wanted = data.len().min(FRAME_BYTES);
-                    let capacity = poll_fn(|cx| poll_turn(stream, &body, outbox, wanted, server, &mut patience, broken, cx)).await?;
+                    let most = data.len();
+                    // What was given for the body to fill is still there.
+                    let capacity = match room.take() {
+                        Some(room) => room,
+                        None => poll_fn(|cx| poll_turn(stream, &body, place, most, server, &mut patience, broken, cx)).await?,
+                    };
                     let mut size = capacity.min(data.len());
                     if size < data.len() && size > FRAME_BYTES {
                         // The rest goes with what follows it.
@@ -368,8 +388,8 @@ pub(crate) async fn pump(
 fn poll_turn(
     stream: &mut SendStream<Held>,
     body: &Body,
-    outbox: &Outbox,
-    wanted: usize,
+    place: &Place,
+    most: usize,
     server: Option<(&ExchangeGuard, &Context)>,
     patience: &mut Option<Patience<'_>>,
     broken: Reason,
@@ -378,16 +398,17 @@ fn poll_turn(
     if body.poll_cut(cx).is_ready() {
         return Poll::Ready(Err(broken));
     }
-    let capacity = poll_capacity(stream, outbox, wanted, cx);
+    let capacity = poll_capacity(stream, place, most, cx);
     if let Some((guard, _)) = server {
         guard.set_outbound_waiting(capacity.is_pending());
     }
     match (&capacity, patience) {
-        (Poll::Pending, Some(patience)) if outbox.has_room(wanted) => patience.poll(cx).map(|()| Err(Reason::CANCEL)),
-        // All that the connection may hold waits for the peer, who has its time for that. Others went first.
         (Poll::Pending, Some(patience)) => {
-            patience.rest();
-            capacity
+            // Others go first, as long as something goes: the peer has its time for that.
+            if place.waits() && std::mem::replace(&mut patience.released, place.outbox().released()) != place.outbox().released() {
+                patience.rest();
+            }
+            patience.poll(cx).map(|()| Err(Reason::CANCEL))
         }
         _ => capacity,
     }
@@ -410,12 +431,14 @@ struct Patience<'a> {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Since the last bytes, something was waited for.
     waits: bool,
+    /// What the outbox had released when that was looked at.
+    released: u64,
     context: &'a Context,
 }
 
 impl<'a> Patience<'a> {
     fn new(context: &'a Context) -> Self {
-        Self { progress: Progress::new(&context.config.limits), sleep: None, waits: false, context }
+        Self { progress: Progress::new(&context.config.limits), sleep: None, waits: false, released: 0, context }
     }
 
     fn on_moved(&mut self, bytes: usize) {
@@ -449,21 +472,31 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// How many bytes may be sent now: what the windows allow, and what the connection may hold, once that is `wanted`.
-fn poll_capacity(stream: &mut SendStream<Held>, outbox: &Outbox, wanted: usize, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
+/// How many bytes may be sent now, of `most`: what the windows allow, and what the connection may hold. Until it is a stream's turn no more of the
+/// connection's window is asked for than a frame needs: the library gives that to whoever asks first.
+fn poll_capacity(stream: &mut SendStream<Held>, place: &Place, most: usize, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
     if let Poll::Ready(reset) = stream.poll_reset(cx) {
         return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));
     }
-    let room = ready!(outbox.poll_room(wanted, cx));
-    // The library tells only of capacity that is new; what was left because there was no room is not.
-    if stream.capacity() > 0 {
-        return Poll::Ready(Ok(stream.capacity().min(room)));
+    let wanted = most.min(FRAME_BYTES);
+    if !place.waits() {
+        // What the peer's window holds back must not keep others from their turn.
+        stream.reserve_capacity(wanted);
+        ready!(poll_window(stream, cx))?;
     }
-    loop {
-        match ready!(stream.poll_capacity(cx)) {
-            Some(Ok(0)) => {}
-            Some(Ok(capacity)) => return Poll::Ready(Ok(capacity.min(room))),
-            Some(Err(_)) | None => return Poll::Ready(Err(Reason::CANCEL)),
+    let room = ready!(place.poll_room(wanted, cx));
+    stream.reserve_capacity(most.min(room));
+    ready!(poll_window(stream, cx))?;
+    Poll::Ready(Ok(stream.capacity().min(room)))
+}
+
+/// Ready when the peer's windows let something through.
+fn poll_window(stream: &mut SendStream<Held>, cx: &mut TaskContext<'_>) -> Poll<Result<(), Reason>> {
+    // The library tells only of capacity that is new; what was left because there was no room is not.
+    while stream.capacity() == 0 {
+        if !matches!(ready!(stream.poll_capacity(cx)), Some(Ok(_))) {
+            return Poll::Ready(Err(Reason::CANCEL));
         }
     }
+    Poll::Ready(Ok(()))
 }

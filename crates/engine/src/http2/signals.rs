@@ -66,7 +66,8 @@ const UNSAID: Priority = Priority { urgency: 3, incremental: true };
 /// What was said of streams by frames.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// The client says what it thinks of priorities, so that saying nothing of a request means the default.
+    /// The client itself says what it thinks of priorities, so that saying nothing of a request means the default. A field says nothing of that: it may
+    /// come from somebody behind a gateway.
     heard: bool,
     /// Of requests that come, and of those whose responses are not complete.
     said: FxHashMap<u32, Said>,
@@ -80,11 +81,14 @@ struct Said {
 }
 
 impl Signals {
-    /// `most`: of so many streams something is kept. Clients that say something of more are not heard, since it is advice.
+    /// `most`: of so many streams something is kept. What was said of more is advice, and the oldest of it goes.
     pub(super) fn note(&mut self, stream: u32, signal: Signal, most: usize) {
         self.heard = true;
-        if self.said.len() >= most && !self.said.contains_key(&stream) {
-            return;
+        if self.said.len() >= most
+            && !self.said.contains_key(&stream)
+            && let Some(oldest) = self.said.keys().min().copied()
+        {
+            self.said.remove(&oldest);
         }
         let said = self.said.entry(stream).or_default();
         match signal {
@@ -92,11 +96,6 @@ impl Signals {
             Signal::Update(priority) => (said.update, said.urgency) = (Some(priority), None),
             Signal::Urgency(urgency) => said.urgency = Some(urgency),
         }
-    }
-
-    /// A request had a `priority` field.
-    pub(super) fn hear(&mut self) {
-        self.heard = true;
     }
 
     /// The priority of a request. `field`: of its `priority` field, if it has one.
@@ -172,7 +171,7 @@ mod tests {
     fn update_overrides_the_field_and_the_field_the_head() {
         let mut signals = Signals::default();
         assert_eq!(signals.priority(1, None), shared(3), "nothing was ever said");
-        signals.hear();
+        signals.note(9, Signal::Urgency(1), 8);
         assert_eq!(signals.priority(1, None), Priority::default());
         signals.note(1, Signal::Head(ordered(2)), 8);
         assert_eq!(signals.priority(1, None), ordered(2));
@@ -192,8 +191,8 @@ mod tests {
         for stream in [1, 3, 5] {
             signals.note(stream, Signal::Urgency(0), 2);
         }
-        assert_eq!([1, 3, 5].map(|stream| signals.priority(stream, None).urgency), [0, 0, 3]);
+        assert_eq!([1, 3, 5].map(|stream| signals.priority(stream, None).urgency), [3, 0, 0], "the oldest is forgotten");
         signals.note(3, Signal::Urgency(7), 2);
-        assert_eq!(signals.priority(3, None).urgency, 7);
+        assert_eq!([3, 5].map(|stream| signals.priority(stream, None).urgency), [7, 0]);
     }
 }

@@ -9,11 +9,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
+use pronghorn_h3::Priority;
 use rustc_hash::FxHashSet;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bucket::Bucket;
 use super::frames::{Frame, Frames, Preface, flags, kind};
+use super::outbox::Outbox;
+use super::signals::{Signal, Signals};
 use crate::context::Context;
 use crate::stats::{Counter, Stats};
 use crate::tcp::Activity;
@@ -40,6 +43,10 @@ pub(crate) struct Watch {
     head_frames: Cell<u64>,
     /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
     accepted: RefCell<FxHashSet<u32>>,
+    /// The last of them that was handed over.
+    latest: Cell<u32>,
+    signals: RefCell<Signals>,
+    outbox: Rc<Outbox>,
     flooded: Cell<bool>,
     /// The connection had nothing more to read in this poll.
     drained: Cell<bool>,
@@ -54,7 +61,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(activity: Rc<Activity>, context: Rc<Context>) -> Rc<Self> {
+    pub(crate) fn new(activity: Rc<Activity>, outbox: Rc<Outbox>, context: Rc<Context>) -> Rc<Self> {
         let (now, limits) = (context.handle.now(), &context.config.limits);
         let (control, resets) = (limits.control_frames_per_second(), limits.resets_per_second());
         // What comes before the first frame takes no longer than a head.
@@ -68,6 +75,9 @@ impl Watch {
             resets: RefCell::new(Bucket::new(now, resets)),
             head_frames: Cell::default(),
             accepted: RefCell::default(),
+            latest: Cell::default(),
+            signals: RefCell::default(),
+            outbox,
             flooded: Cell::default(),
             drained: Cell::default(),
             held_back: Cell::default(),
@@ -110,6 +120,7 @@ impl Watch {
 
     /// The request on this stream was handed over.
     pub(crate) fn on_accepted(&self, stream: u32) {
+        self.latest.set(stream);
         let mut accepted = self.accepted.borrow_mut();
         accepted.insert(stream);
         // Streams that the peer has taken back are never answered and stay here. The older half goes.
@@ -135,7 +146,32 @@ impl Watch {
         self.outbound.borrow_mut().read(bytes, |event| self.on_outbound(event));
     }
 
+    /// The priority of a request, as far as it has come. `field`: of its `priority` field, if it has one.
+    pub(super) fn priority(&self, stream: u32, field: Option<Priority>) -> Priority {
+        self.signals.borrow().priority(stream, field)
+    }
+
+    fn note_signal(&self, stream: u32, signal: Signal) {
+        let is_over = stream <= self.latest.get() && !self.accepted.borrow().contains(&stream);
+        // Of requests only: clients number them oddly.
+        if is_over || stream.is_multiple_of(2) {
+            return;
+        }
+        let most = usize::try_from(self.context.config.limits.concurrent_streams()).unwrap_or(usize::MAX);
+        self.signals.borrow_mut().note(stream, signal, most);
+        match signal {
+            Signal::Head(_) => {}
+            Signal::Update(priority) => self.outbox.set_priority(stream, |_| priority),
+            Signal::Urgency(urgency) => self.outbox.set_priority(stream, |priority| Priority { urgency, ..priority }),
+        }
+    }
+
     fn on_inbound(&self, frame: &Frame<'_>) {
+        if frame.complete
+            && let Some((stream, signal)) = Signal::read(frame)
+        {
+            self.note_signal(stream, signal);
+        }
         let stats = &self.context.stats;
         let ends = |flag| frame.flags & flag != 0;
         match frame.kind {
@@ -155,6 +191,7 @@ impl Watch {
             kind::HEADERS | kind::CONTINUATION => {}
             kind::DATA if frame.length > 0 || ends(flags::END_STREAM) => self.pay(frame.length),
             kind::RST_STREAM => {
+                self.signals.borrow_mut().forget(frame.stream);
                 if !self.resets.borrow_mut().take(self.context.handle.now()) {
                     self.flood(&stats.reset_floods);
                 }
@@ -193,6 +230,7 @@ impl Watch {
             frame.kind == kind::RST_STREAM || (matches!(frame.kind, kind::DATA | kind::HEADERS) && frame.flags & flags::END_STREAM != 0);
         if is_last {
             self.accepted.borrow_mut().remove(&frame.stream);
+            self.signals.borrow_mut().forget(frame.stream);
         }
     }
 

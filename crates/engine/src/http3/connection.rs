@@ -19,7 +19,6 @@ use self::sessions::Sessions;
 use super::client::ConnectionState;
 use super::limits;
 use super::patience::Patience;
-use super::schedule::Schedule;
 use super::stream::{Dirty, Stream, StreamError};
 use crate::Upgrade;
 use crate::admission::LatestAuthority;
@@ -27,6 +26,7 @@ use crate::context::Context;
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::qlog::Trace;
+use crate::schedule::Schedule;
 use crate::tls::ClientCertificate;
 use crate::transport::{ConnectionKey, Dir, Transport};
 
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     dirty: Rc<Dirty>,
     requests: StreamMap<Exchange>,
     /// The requests with bytes to write that the transport may take.
-    schedule: Schedule,
+    schedule: Schedule<StreamId>,
     /// [`Connection::write`] has something to do.
     wants_to_write: bool,
     /// Something has been read that [`Connection::on_deferred`] hands on.
@@ -320,6 +320,8 @@ impl Connection {
         self.h3 = protocol(Role::Client, &self.context);
         self.uni = Default::default();
         self.unacknowledged = 0;
+        // The streams have the same numbers again.
+        self.schedule = Schedule::default();
         let mut lost: Vec<_> = self.requests.drain().collect();
         lost.sort_unstable_by_key(|(id, _)| *id);
         for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
@@ -358,6 +360,11 @@ impl Connection {
     /// Whether all that a client was promised is done after [`Connection::go_away`].
     pub(super) fn is_drained(&self) -> bool {
         self.draining && self.client.is_none() && self.is_done()
+    }
+
+    /// Whether a client is still about to connect.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.handshaking && self.client.is_none()
     }
 
     /// Whether no request is on a connection that this side has opened.

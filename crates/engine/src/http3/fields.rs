@@ -12,9 +12,6 @@ use crate::admission::{Head, LatestAuthority};
 use crate::field_line::field_line;
 use crate::message::Protocol;
 
-/// RFC 9218, section 5.
-const PRIORITY: HeaderName = HeaderName::from_static("priority");
-
 /// Values share the memory of their section only up to this size: whoever keeps one value, as an access log keeps a path, keeps all of it.
 const SHARED_BYTES: usize = 4 << 10;
 
@@ -87,18 +84,6 @@ pub(super) fn headers<'a>(
 /// The names of QPACK's static table; `None` for pseudo-header fields.
 static STATIC_NAMES: LazyLock<[Option<HeaderName>; static_table::LEN]> =
     LazyLock::new(|| std::array::from_fn(|index| HeaderName::from_bytes(static_table::name(index as u8)).ok()));
-
-/// The value of the `priority` field (RFC 9218 section 5), its lines joined.
-pub(super) fn priority(headers: &HeaderMap) -> Option<Bytes> {
-    let mut lines = headers.get_all(PRIORITY).iter();
-    let first = lines.next()?;
-    let mut joined = BytesMut::from(first.as_bytes());
-    for line in lines {
-        joined.extend_from_slice(b", ");
-        joined.extend_from_slice(line.as_bytes());
-    }
-    Some(joined.freeze())
-}
 
 /// The lines of a map. Those that HTTP/3 forbids are left out when they are encoded.
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {

@@ -16,6 +16,7 @@ use super::fields;
 use super::stream::{Outbound, RequestHead, Stream};
 use crate::context::Context;
 use crate::qlog::{Trace, Way};
+use crate::schedule::priority_field;
 use crate::{Body, Response};
 
 /// Content of less bytes is copied behind its head: a piece of its own costs more, in the transport and until it is acknowledged.
@@ -99,7 +100,7 @@ impl Framer<'_> {
         let lines = std::iter::once(status).chain(given).map(OutgoingLine::from).chain(shared);
         self.headers(lines.chain(own.map(OutgoingLine::checked)))?;
         let said = response.shared.as_ref().map_or(&response.headers, |shared| shared.lines());
-        let priority = if added.has_priority { fields::priority(said) } else { None };
+        let priority = if added.has_priority { priority_field(said) } else { None };
         let begun = if added.has_content { self.body(stream, &mut response.body, wire)? } else { Some(true) };
         self.context.spares.keep_response(response);
         Ok(begun.map_or(Framed::Abort(ErrorCode::H3_INTERNAL_ERROR), |last| Framed::Response { priority, last }))

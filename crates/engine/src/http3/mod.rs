@@ -8,7 +8,6 @@ mod framing;
 mod limits;
 mod patience;
 mod rest;
-mod schedule;
 mod session;
 mod session_stream;
 mod spares;
@@ -42,7 +41,7 @@ use self::connections::Connections;
 use self::rest::Wakeful;
 use self::session::Work;
 use self::stream::Dirty;
-use crate::context::{Context, DRAIN_NOTICE};
+use crate::context::{Context, DRAIN_NOTICE, HANDSHAKE_NOTICE};
 use crate::deadlines::compact;
 use crate::transport::{Closed, ConnectionKey, Event, Transport};
 
@@ -65,6 +64,8 @@ pub(crate) struct Http3<T> {
     dirty: Rc<Dirty>,
     /// The connections of what has been read and not handed on, an entry for each request: see [`MAX_DEFERRED`].
     deferred: Vec<ConnectionKey>,
+    /// During a shutdown; see [`Late`].
+    late: Vec<Late>,
     /// Connections that have bytes for the transport.
     writing: Vec<ConnectionKey>,
     client: Client,
@@ -78,6 +79,14 @@ pub(crate) struct Http3<T> {
     /// What has to be read before deadlines up to this time are looked at.
     catching_up: Option<(Instant, u64)>,
     wakeful: Wakeful,
+}
+
+/// A connection whose handshake was not done when the shutdown began: its last request is named later than that of others.
+struct Late {
+    key: ConnectionKey,
+    /// When its last request is named, or, once that is so, when it closes if it is done.
+    at: Instant,
+    is_named: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,6 +108,7 @@ impl<T: Transport> Http3<T> {
             connections: Connections::default(),
             dirty,
             deferred: Vec::new(),
+            late: Vec::new(),
             writing: Vec::new(),
             client,
             context,
@@ -205,22 +215,47 @@ impl<T: Transport> Http3<T> {
     }
 
     fn proceed_with_shutdown(&mut self, now: Instant) {
+        self.proceed_with_late(now);
         match self.shutdown {
             Shutdown::Announced(until) if now >= until => {
                 self.shutdown = Shutdown::Final(now + CLOSE_DELAY);
-                for (_, connection) in self.connections.iter_mut() {
-                    connection.go_away(&mut self.transport, true);
+                for (key, connection) in self.connections.iter_mut() {
+                    if connection.is_connecting() {
+                        self.late.push(Late { key, at: until + HANDSHAKE_NOTICE, is_named: false });
+                    } else if !self.late.iter().any(|late| late.key == key) {
+                        connection.go_away(&mut self.transport, true);
+                    }
                 }
             }
             Shutdown::Final(from) if now >= from => {
-                let drained: Vec<_> =
-                    self.connections.iter_mut().filter(|(_, connection)| connection.is_drained()).map(|(key, _)| key).collect();
+                let is_late = |key| self.late.iter().any(|late| late.key == key);
+                let drained: Vec<_> = self
+                    .connections
+                    .iter()
+                    .filter(|(key, connection)| connection.is_drained() && !is_late(*key))
+                    .map(|(key, _)| key)
+                    .collect();
                 for key in drained {
                     self.close(now, key, ErrorCode::H3_NO_ERROR, "");
                 }
             }
             Shutdown::No | Shutdown::Announced(_) | Shutdown::Final(_) => {}
         }
+    }
+
+    fn proceed_with_late(&mut self, now: Instant) {
+        self.late.retain_mut(|late| {
+            if now < late.at {
+                return self.connections.contains(late.key);
+            }
+            if late.is_named {
+                return false;
+            }
+            let Some(connection) = self.connections.get_mut(late.key) else { return false };
+            connection.go_away(&mut self.transport, true);
+            (late.at, late.is_named) = (now + CLOSE_DELAY, true);
+            true
+        });
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -235,7 +270,8 @@ impl<T: Transport> Http3<T> {
             Shutdown::No => None,
         };
         let check = self.checks.peek().map(|Reverse((time, _))| *time);
-        [self.transport.poll_timeout(), own, check, self.wakeful.next()].into_iter().flatten().min()
+        let late = self.late.iter().map(|late| late.at).min();
+        [self.transport.poll_timeout(), own, late, check, self.wakeful.next()].into_iter().flatten().min()
     }
 
     /// Announces the end: no new connection, no new request after the notice, and each connection closes when its requests are done.
@@ -325,6 +361,11 @@ impl<T: Transport> Http3<T> {
             }),
             Event::Connected { handshake, tls, idle_timeout } => {
                 self.context.stats.quic_connected.add(1);
+                // From here on its client has as long as others have from the announcement on.
+                self.late.retain(|late| late.key != key || late.is_named);
+                if self.shutdown != Shutdown::No && !self.late.iter().any(|late| late.key == key) {
+                    self.late.push(Late { key, at: now + DRAIN_NOTICE, is_named: false });
+                }
                 self.with_connection(now, key, |connection, transport| {
                     if let Some(client) = connection.client_state() {
                         client.on_connected(key, handshake, tls);
@@ -366,7 +407,7 @@ impl<T: Transport> Http3<T> {
             connection.go_away(&mut self.transport, false);
         }
         if matches!(self.shutdown, Shutdown::Final(_)) {
-            connection.go_away(&mut self.transport, true);
+            self.late.push(Late { key, at: self.context.handle.now() + HANDSHAKE_NOTICE, is_named: false });
         }
         self.connections.insert(key, connection);
     }

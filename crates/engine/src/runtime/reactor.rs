@@ -101,14 +101,15 @@ impl Reactor {
     }
 
     /// Makes the descriptor readable at `deadline`. An earlier deadline that is armed already is left alone: the turn that it
-    /// causes arms the right one, which costs less than a system call each time that a deadline moves back.
+    /// causes arms the right one, which costs less than a system call each time that a deadline moves back. `now`: when the turn began; what it
+    /// has taken since is not waited for again.
     pub(crate) fn arm(&mut self, now: Instant, deadline: Option<Instant>) -> io::Result<()> {
         let Some(deadline) = deadline else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed <= deadline) {
             return Ok(());
         }
         // Zero would disarm the timer.
-        let wait = deadline.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let wait = deadline.saturating_duration_since(now.max(Instant::now())).max(Duration::from_nanos(1));
         let value = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() },
@@ -228,5 +229,33 @@ fn wake(waiting: &RefCell<Option<Waker>>) {
     let waker = waiting.borrow_mut().take();
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds until the descriptor becomes readable.
+    fn left(reactor: &Reactor) -> f64 {
+        let value = rustix::time::timerfd_gettime(&reactor.timer).unwrap().it_value;
+        value.tv_sec as f64 + value.tv_nsec as f64 / 1e9
+    }
+
+    #[test]
+    fn what_a_turn_has_taken_is_not_waited_for_again() {
+        let (mut reactor, _waker) = Reactor::new().unwrap();
+        let began = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        reactor.arm(began, Some(began + Duration::from_secs(600))).unwrap();
+        let wait = left(&reactor);
+        assert!(wait > 0.0 && wait <= 590.0, "{wait}");
+    }
+
+    #[test]
+    fn clock_that_is_ahead_is_gone_by() {
+        let (mut reactor, _waker) = Reactor::new().unwrap();
+        let now = Instant::now() + Duration::from_secs(3600);
+        reactor.arm(now, Some(now + Duration::from_secs(600))).unwrap();
+        assert!(left(&reactor) > 500.0);
     }
 }

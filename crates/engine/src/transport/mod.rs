@@ -157,6 +157,14 @@ pub(crate) enum Write {
     Stopped,
 }
 
+/// Where the bytes of a write stand among those of other streams, see [`Transport::set_priority`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) priority: Priority,
+    /// The transport has not been told of it.
+    pub(crate) is_new: bool,
+}
+
 /// One QUIC endpoint. See the module's documentation for the order of calls; what each call has to do is tested by `contract`.
 pub(crate) trait Transport {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram);
@@ -203,7 +211,7 @@ pub(crate) trait Transport {
     /// The code of a reset that has arrived, without reading what came before. It is told once, here or by a read.
     fn received_reset(&mut self, key: ConnectionKey, stream: StreamId) -> Option<u64>;
     /// Writes at most `limit` bytes from the front of `chunks`, which keeps what was not taken. Once all of them were, the stream is at its
-    /// end if `ends`. `priority`: as [`Transport::set_priority`] would set it before.
+    /// end if `ends`. `order` is that of a request's stream.
     fn write(
         &mut self,
         key: ConnectionKey,
@@ -211,7 +219,7 @@ pub(crate) trait Transport {
         chunks: &mut VecDeque<Bytes>,
         limit: usize,
         ends: bool,
-        priority: Option<Priority>,
+        order: Option<Order>,
     ) -> Write;
     /// Whether the connection takes nothing more of any stream until the peer acknowledges, or opens the window for all of them. When it
     /// is not, and all `Writable` events were taken, a blocked stream waits for its own window. `other` is a stream of ours that nothing
@@ -220,7 +228,9 @@ pub(crate) trait Transport {
     /// Bytes in packets that the peer has acknowledged; begins at 0 again when the connection moves to another path.
     fn acknowledged(&mut self, key: ConnectionKey) -> u64;
     /// How what is written on a request's stream stands to what is written on others: all bytes of a more urgent level leave before
-    /// those of a less urgent one, as far as the transport has both. Streams of [`Dir::Control`] go before all of them.
+    /// those of a less urgent one, as far as the transport has both. Within a level, streams that are not incremental and have been written to their
+    /// end go first, in the order of their requests, so that what is left of one does not share with the next; all others take turns, packet by packet:
+    /// which of them is written is decided above. Streams of [`Dir::Control`] go before all.
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority);
     /// Returns whether there was something to reset. If it was finished, it will not be acknowledged any more.
     fn reset(&mut self, key: ConnectionKey, stream: StreamId, code: u64) -> bool;

@@ -27,7 +27,7 @@ use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to
 use stray_retry::len_without_retry;
 
 use super::congestion::Question;
-use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Read, Transmit, Transport, Write, steer};
+use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Order, Read, Transmit, Transport, Write, steer};
 use crate::client::StatsSink;
 use crate::deadlines::compact;
 use crate::qlog::{Trace, Vantage};
@@ -673,20 +673,16 @@ impl Transport for Quinn {
         chunks: &mut VecDeque<Bytes>,
         mut limit: usize,
         ends: bool,
-        priority: Option<Priority>,
+        order: Option<Order>,
     ) -> Write {
         let Some(connection) = self.touch(key) else { return Write::Stopped };
         let id = to_quinn(stream);
-        let priority = match priority {
-            Some(priority) => {
-                let priority = to_quinn_priority(stream, priority);
-                // An error says that the stream is gone, as the write will.
-                let _ = connection.inner.send_stream(id).set_priority(priority);
-                priority
-            }
-            None => connection.inner.send_stream(id).priority().unwrap_or_default(),
-        };
-        connection.open_send_window(headroom(priority));
+        let rank = |order: Order, is_whole| to_quinn_priority(stream, order.priority, is_whole);
+        if let Some(order) = order.filter(|order| order.is_new) {
+            // Most responses are written at once. An error says that the stream is gone, as the write will.
+            let _ = connection.inner.send_stream(id).set_priority(rank(order, ends));
+        }
+        connection.open_send_window(headroom(order.map(|order| order.priority)));
         let mut stream = connection.inner.send_stream(id);
         let written = loop {
             let Some(first) = chunks.front_mut() else { break Write::Done };
@@ -724,9 +720,17 @@ impl Transport for Quinn {
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => break Write::Stopped,
             }
         };
-        if ends && written == Write::Done {
+        let is_whole = ends && written == Write::Done;
+        if is_whole {
             // An error says that the peer has stopped the stream; then there is nothing to finish.
             let _ = stream.finish();
+        }
+        if let Some(order) = order
+            && let so_far = ends
+            && order.is_new
+            && rank(order, is_whole) != rank(order, so_far)
+        {
+            let _ = stream.set_priority(rank(order, is_whole));
         }
         connection.open_send_window(0);
         if written == Write::Blocked {
@@ -749,7 +753,7 @@ impl Transport for Quinn {
     fn set_priority(&mut self, key: ConnectionKey, stream: StreamId, priority: Priority) {
         if let Some(connection) = self.connection(key) {
             // An error says that the stream is gone, and with it what was to be ordered.
-            let _ = connection.inner.send_stream(to_quinn(stream)).set_priority(to_quinn_priority(stream, priority));
+            let _ = connection.inner.send_stream(to_quinn(stream)).set_priority(to_quinn_priority(stream, priority, false));
         }
     }
 

@@ -84,7 +84,7 @@ fn large_content_fills_its_records() {
     let begun = records.iter().position(is_full).unwrap();
     assert!((40..70).contains(&begun), "{records:?}");
     let rest = records.len() - begun - full;
-    assert!(full >= (BYTES - (160 << 10)) / (16 << 10) && rest <= 24, "{full} of {} are full: {records:?}", records.len());
+    assert!(full >= (BYTES - (192 << 10)) / (16 << 10) && rest <= 24, "{full} of {} are full: {records:?}", records.len());
 }
 
 /// Nothing of a record can be read before all of it is there, and a server may send ten segments at first.

@@ -12,6 +12,7 @@ use crate::http3::stream::StreamError;
 use crate::http3::{fields, limits};
 use crate::message::{Peer, Protocol};
 use crate::qlog::{StreamSide, StreamState};
+use crate::schedule::priority_field;
 use crate::transport::{Read, Transport};
 use crate::{Incoming, Request, Responder, Response};
 
@@ -227,7 +228,7 @@ impl Connection {
         }
         self.latest_authority.note(&uri, &headers);
         let stream = self.context.spares.stream(self.key, id, method.clone(), &self.dirty);
-        let asked = if found.has_priority { fields::priority(&headers) } else { None };
+        let asked = if found.has_priority { priority_field(&headers) } else { None };
         let priority = asked.map_or(Priority::default(), |value| Priority::from_field(&value));
         let mut exchange = Exchange::new(stream.clone(), priority, &self.context.config.limits, self.context.spares.wire());
         stream.expects_continue.set(found.expects_continue && !end);

@@ -7,9 +7,9 @@ use pronghorn_h3::{ErrorCode, Priority, StreamId, UniStream};
 
 use super::Connection;
 use crate::http3::framing::{Framed, Framer};
-use crate::http3::schedule::Turn;
 use crate::http3::stream::{Stream, StreamError};
-use crate::transport::{Dir, Transport, Write};
+use crate::schedule::Turn;
+use crate::transport::{Dir, Order, Transport, Write};
 
 impl Connection {
     /// Frames what the application has queued on the stream, to be written when its turn comes.
@@ -22,6 +22,8 @@ impl Connection {
         while let Some(outbound) = stream.next_outbound() {
             if outbound.begins_tunnel() {
                 exchange.tunnel = true;
+                // It may never end, and others would wait for it.
+                priority.incremental = true;
                 keep_alive = true;
             }
             let mut framer = Framer {
@@ -97,6 +99,7 @@ impl Connection {
 
     pub(super) fn set_priority(&mut self, transport: &mut impl Transport, id: StreamId, priority: Priority) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
+        let priority = Priority { incremental: priority.incremental || exchange.tunnel, ..priority };
         if exchange.priority == priority {
             return;
         }
@@ -130,13 +133,13 @@ impl Connection {
     }
 
     /// Gives the transport what it takes of one stream. Whether it has ended, and [`Connection::end_reading`] was called.
-    fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn) -> bool {
+    fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn<StreamId>) -> bool {
         let id = turn.id;
         let Some(exchange) = self.requests.get_mut(&id) else { return true };
         exchange.scheduled = false;
         let before = exchange.waiting();
-        let news = std::mem::take(&mut exchange.untold).then_some(exchange.priority);
-        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin, news);
+        let order = Order { priority: exchange.priority, is_new: std::mem::take(&mut exchange.untold) };
+        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin, Some(order));
         let waiting = exchange.waiting();
         if self.client.is_none() {
             exchange.progress.on_moved(before - waiting);

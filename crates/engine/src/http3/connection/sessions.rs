@@ -8,12 +8,12 @@ use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Limit, Priority, Sess
 
 use super::Connection;
 use crate::Upgrade;
-use crate::http3::schedule::QUANTUM_BYTES;
 use crate::http3::session::{Session, Work};
 use crate::http3::session_stream::{End, SessionStream, SessionStreamError};
 use crate::http3::{WEBTRANSPORT, limits};
+use crate::schedule::QUANTUM_BYTES;
 use crate::stats::Stats;
-use crate::transport::{DatagramWrite, Dir, Transport, Write};
+use crate::transport::{DatagramWrite, Dir, Order, Transport, Write};
 
 /// Streams that are done and remembered, so that it is no error of the peer's to want no more of them.
 const MAX_DONE: usize = 256;
@@ -276,7 +276,8 @@ impl Connection {
             if driven.sent {
                 continue;
             }
-            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin, None);
+            let order = Order { priority: PRIORITY, is_new: false };
+            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin, Some(order));
             match written {
                 Write::Done if driven.fin => {
                     driven.sent = true;

@@ -94,6 +94,8 @@ macro_rules! contract {
                 write_keeps_to_its_limit
                 reset_is_told_before_what_came_first_is_read
                 urgent_stream_leaves_first
+                streams_of_one_urgency_take_turns
+                whole_streams_in_order_leave_one_after_the_other
             );
             hold!($subject, datagrams:
                 datagrams_arrive_as_they_were_sent

@@ -9,7 +9,7 @@ use pronghorn_h3::{Priority, StreamId};
 use super::pair::content;
 use super::{End, Limits, Pair, Subject};
 use crate::simulation::network::Weather;
-use crate::transport::{ConnectionKey, Dir, Event, Read, Transport, Write};
+use crate::transport::{ConnectionKey, Dir, Event, Order, Read, Transport, Write};
 
 pub(super) fn bytes_arrive_whole_and_in_order<S: Subject>() {
     let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
@@ -404,8 +404,8 @@ pub(super) fn urgent_stream_leaves_first<S: Subject>() {
                 pair.server.transport.set_priority(server, stream, priority);
             }
             let mut chunks = VecDeque::from([content(40_000).into()]);
-            let given = (!is_set).then_some(priority);
-            assert_eq!(pair.server.transport.write(server, stream, &mut chunks, usize::MAX, true, given), Write::Done);
+            let order = Some(Order { priority, is_new: !is_set });
+            assert_eq!(pair.server.transport.write(server, stream, &mut chunks, usize::MAX, true, order), Write::Done);
         }
         let mut order = Vec::new();
         pair.run_until(|pair| {
@@ -418,6 +418,47 @@ pub(super) fn urgent_stream_leaves_first<S: Subject>() {
         });
         assert_eq!(order, [streams[2], streams[1], streams[0]], "set before: {is_set}");
     }
+}
+
+/// What has come of each of so many streams of one urgency when the first of them has come whole. All are written at once, 40,000 bytes of each, as
+/// incremental or not, to their ends or not.
+fn beside_the_first<S: Subject, const N: usize>(streams: [(bool, bool); N]) -> [usize; N] {
+    const SIZE: usize = 40_000;
+    let (mut pair, client, server) = Pair::<S>::connected(&Limits::default());
+    let ids = [0; N].map(|_| pair.client.open(client, Dir::Bidi));
+    for id in ids {
+        pair.client.write_up_to(client, id, 1);
+    }
+    pair.run_for(Duration::from_secs(1));
+    for (id, (incremental, ends)) in ids.into_iter().zip(streams) {
+        let priority = Priority { incremental, ..Priority::default() };
+        let order = Some(Order { priority, is_new: true });
+        let mut chunks = VecDeque::from([content(SIZE).into()]);
+        assert_eq!(pair.server.transport.write(server, id, &mut chunks, usize::MAX, ends, order), Write::Done);
+    }
+    let mut received = [0; N];
+    pair.run_until(|pair| {
+        for (received, id) in received.iter_mut().zip(ids) {
+            *received += pair.client.read_count(client, id);
+        }
+        received.contains(&SIZE)
+    });
+    received
+}
+
+/// RFC 9218, section 10: the server's document is incremental, its style sheets are not, and neither starves the other.
+pub(super) fn streams_of_one_urgency_take_turns<S: Subject>() {
+    for second in [true, false] {
+        let received = beside_the_first::<S, 2>([(true, false), (second, false)]);
+        assert!(received[0].abs_diff(received[1]) < 5_000, "{received:?}, the second is incremental: {second}");
+    }
+}
+
+pub(super) fn whole_streams_in_order_leave_one_after_the_other<S: Subject>() {
+    let received = beside_the_first::<S, 3>([false, false, true].map(|incremental| (incremental, true)));
+    assert_eq!(received[0], 40_000);
+    // The last packets of one come with the first of the next.
+    assert!(received[1] < 15_000 && received[2] == 0, "{received:?}");
 }
 
 /// A path of 100 Mbit/s and 200 ms, which holds 2.5 MB, more than a window that has not grown.

@@ -32,10 +32,11 @@ const LEVEL: i32 = 1 << 28;
 /// sheet need not wait for room that its images have taken.
 const HEADROOM_PER_LEVEL: u64 = 16 << 10;
 
-/// The library sends the highest number first and shares between equal ones.
-pub(super) fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
+/// The library sends the highest number first and takes turns between equal ones. `is_whole`: all that the stream will ever carry has been
+/// written. One that is not must not stand below others of its level: the library gives a stream that waits its new place only after its next turn.
+pub(super) fn to_quinn_priority(stream: StreamId, priority: Priority, is_whole: bool) -> i32 {
     let level = (3 - i32::from(priority.urgency)) * LEVEL;
-    if priority.incremental {
+    if priority.incremental || !is_whole {
         return level;
     }
     // In the order of the requests. After 2^27 of them on one connection two neighbours may be sent in the wrong order, once.
@@ -43,10 +44,10 @@ pub(super) fn to_quinn_priority(stream: StreamId, priority: Priority) -> i32 {
     level + LEVEL / 2 - place as i32
 }
 
-/// How much farther than the least urgent level a stream of this priority may go.
-pub(super) fn headroom(priority: i32) -> u64 {
-    let above_least = (priority.div_euclid(LEVEL) + 4).clamp(0, 7);
-    above_least as u64 * HEADROOM_PER_LEVEL
+/// How much farther than the least urgent level a stream of this priority may go; without one, it is no request's and goes before them.
+pub(super) fn headroom(priority: Option<Priority>) -> u64 {
+    let urgency = priority.map_or(0, |priority| priority.urgency);
+    u64::from(Priority::MAX_URGENCY.saturating_sub(urgency)) * HEADROOM_PER_LEVEL
 }
 
 pub(super) fn varint(code: u64) -> VarInt {
