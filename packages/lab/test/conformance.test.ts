@@ -174,6 +174,9 @@ test('controllers are alike or apart by what lies between their transfers', () =
   // The transfer that the link spoilt is not among them.
   assert.ok(Math.abs((bbr.distance?.median ?? 0) - 20 / 50) < 1e-9);
   assert.equal(bbr.h3?.transfers, 2);
+  // Nor is the other one of its repeat: one side would else lose those that were disturbed, and the other not.
+  const [, spoilt] = compareControllers([...transfers, transfer('bbr', 'h2', 3, 90)], link);
+  assert.deepEqual([spoilt?.h2?.transfers, spoilt?.h3?.transfers], [2, 2]);
   // One transfer of each says nothing of what two of the same differ by.
   assert.deepEqual([newreno?.distance?.median, newreno?.verdict], [0, 'unknown']);
   // What differs as much by itself is not apart.
