@@ -468,6 +468,42 @@ fn response_that_waits_for_others_is_not_given_up() {
     assert!(bytes.len() == 20 && bytes.values().all(|taken| *taken > fair_share / 10), "{bytes:?}");
 }
 
+/// What others get is no progress of a response for which the client opens no window.
+#[test]
+fn response_without_a_window_is_given_up_while_others_move() {
+    let trust = trust();
+    let config = limited(|limits| limits.with_response_timeout(Duration::from_secs(5)));
+    for in_memory in [true, false] {
+        let handler = move |_| {
+            move |_, responder: Responder| {
+                let body = if in_memory { Body::from(vec![0; 400 << 20]) } else { Body::stream(Endless) };
+                responder.send(Response::new(StatusCode::OK).with_body(body));
+            }
+        };
+        let mut bench = Bench::with_group(&Group::new(1), &trust, &config, handler);
+        let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
+        raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        // No stream has a window by itself.
+        raw.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        raw.send(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
+        for stream in [1, 3, 5] {
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, GET));
+        }
+        for stream in [3, 5] {
+            raw.send(&frame(WINDOW_UPDATE, 0, stream, &0x7fff_0000_u32.to_be_bytes()));
+        }
+        for _ in 0..20 {
+            turns(&mut bench, 20);
+            raw.step_at_most(1 << 20);
+            bench.skip(Duration::from_secs(1));
+        }
+        assert!(!raw.is_closed);
+        assert_eq!(bench.count(|stats| stats.response_timeouts.value()), 1, "in memory: {in_memory}");
+        let frames = frames(&raw.received);
+        assert!(frames.iter().any(|(kind, stream, _)| (*kind, *stream) == (RST_STREAM, 1)), "in memory: {in_memory}");
+    }
+}
+
 /// Content without an end.
 struct Endless;
 
