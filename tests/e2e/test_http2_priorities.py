@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from h2.connection import H2Connection
-from h2.events import DataReceived, StreamEnded
+from h2.events import DataReceived, ResponseReceived, StreamEnded
 
 SIZE = 4 << 20
 URGENT_SIZE = 300_000
@@ -17,7 +17,7 @@ OTHERS = 6
 PRIORITY_UPDATE = 16
 """RFC 9218 section 7.1."""
 COMMITTED = 640 << 10
-"""Of others before what becomes urgent: held by the server's libraries and kernel, on the way, not read at this end."""
+"""Of others before what becomes urgent: held by the server's libraries and kernel, on the way, not read here."""
 
 
 @dataclass
@@ -28,6 +28,8 @@ class Client:
     ca: str
     bytes_of: dict[int, int] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
+    before: dict[int, int] = field(default_factory=dict)
+    """By stream, the bytes of all of them that had come when its head did."""
 
     def __enter__(self) -> Client:
         host, port = self.origin.removeprefix("https://").rsplit(":", 1)
@@ -65,6 +67,8 @@ class Client:
             for event in self.http.receive_data(data):
                 if isinstance(event, DataReceived):
                     self.bytes_of[event.stream_id] = self.bytes_of.get(event.stream_id, 0) + len(event.data)
+                if isinstance(event, ResponseReceived):
+                    self.before[event.stream_id] = sum(self.bytes_of.values())
                 if isinstance(event, StreamEnded):
                     self.ended.append(event.stream_id)
 
@@ -76,16 +80,19 @@ class Client:
 def others_before(
     client: Client, urgent: Callable[[], tuple[int, bytes]], priority: str | None = None, **legacy
 ) -> int:
-    """Bytes of six large responses that come from when something is asked for until it is there."""
-    others = [client.get(SIZE, priority, **legacy) for _ in range(OTHERS)]
+    """Bytes of six large responses between the head and the end of another one, which is asked for when they run.
+
+    A head waits for nothing: before it stands what the server had sent until it read the request.
+    """
+    for _ in range(OTHERS):
+        client.get(SIZE, priority, **legacy)
     client.flush()
     client.read_until(lambda: sum(client.bytes_of.values()) > 1 << 20)
-    before = sum(client.bytes_of.get(stream, 0) for stream in others)
     stream, more = urgent()
     client.flush(more)
     client.read_until(lambda: stream in client.ended)
     assert client.bytes_of[stream] == URGENT_SIZE
-    return sum(client.bytes_of.get(stream, 0) for stream in others) - before
+    return sum(client.bytes_of.values()) - URGENT_SIZE - client.before[stream]
 
 
 @pytest.fixture
