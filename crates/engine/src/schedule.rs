@@ -12,6 +12,9 @@ const PRIORITY: HeaderName = HeaderName::from_static("priority");
 /// Bytes of one stream before another of those that share has its turn.
 pub(crate) const QUANTUM_BYTES: usize = 16 << 10;
 
+/// The usual urgency, and nobody waits for another one's end: of streams that may be of different people, or have no end.
+pub(crate) const SHARED: Priority = Priority { urgency: 3, incremental: true };
+
 /// The streams of a connection that have bytes to write and are not blocked, by numbers that rise with their requests.
 ///
 /// RFC 9218, section 10: a more urgent level goes before a less urgent one. Within a level responses that are not incremental go one after the other, in

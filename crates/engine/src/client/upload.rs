@@ -13,20 +13,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http_body::{Frame, SizeHint};
-use pronghorn_h3::Priority;
 
 use super::slots::{Response, UploadSlot};
 use crate::http2::{Held, Outbox, pump};
 use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::runtime::{Handle, Sleep};
+use crate::schedule::SHARED;
 use crate::{Body, BodyError};
 
 /// Larger pieces are handed over in parts, so that it is known how far they are.
 const PIECE_BYTES: usize = 64 << 10;
-
-/// Uploads of one connection share it: they may be of different people.
-const SHARED: Priority = Priority { urgency: 3, incremental: true };
 
 /// Sends content on a stream of HTTP/2 as long as somebody wants the response. `place`: of the request.
 pub(super) fn send(

@@ -5,6 +5,7 @@ use pronghorn_h3::Priority;
 use rustc_hash::FxHashMap;
 
 use super::frames::{Frame, flags, kind};
+use crate::schedule::SHARED;
 
 /// A frame that says something of a stream's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +61,6 @@ fn priority(exclusive: bool, weight: u16) -> Priority {
     Priority { urgency, incremental: !exclusive }
 }
 
-/// The priority of requests on a connection whose client says nothing of any: they may be of different people, and share alike.
-const UNSAID: Priority = Priority { urgency: 3, incremental: true };
-
 /// What was said of streams by frames.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
@@ -101,7 +99,7 @@ impl Signals {
     /// The priority of a request. `field`: of its `priority` field, if it has one.
     pub(super) fn priority(&self, stream: u32, field: Option<Priority>) -> Priority {
         let said = self.said.get(&stream).copied().unwrap_or_default();
-        let unsaid = if self.heard { Priority::default() } else { UNSAID };
+        let unsaid = if self.heard { Priority::default() } else { SHARED };
         let priority = said.update.or(field).or(said.head).unwrap_or(unsaid);
         Priority { urgency: said.urgency.unwrap_or(priority.urgency), ..priority }
     }

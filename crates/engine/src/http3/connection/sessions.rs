@@ -11,7 +11,7 @@ use crate::Upgrade;
 use crate::http3::session::{Session, Work};
 use crate::http3::session_stream::{End, SessionStream, SessionStreamError};
 use crate::http3::{WEBTRANSPORT, limits};
-use crate::schedule::QUANTUM_BYTES;
+use crate::schedule::{QUANTUM_BYTES, SHARED};
 use crate::stats::Stats;
 use crate::transport::{DatagramWrite, Dir, Order, Transport, Write};
 
@@ -19,7 +19,7 @@ use crate::transport::{DatagramWrite, Dir, Order, Transport, Write};
 const MAX_DONE: usize = 256;
 
 /// Streams of sessions share what the connection can send.
-const PRIORITY: Priority = Priority { urgency: 3, incremental: true };
+const PRIORITY: Priority = SHARED;
 
 pub(super) fn is_webtransport(upgrade: &Upgrade) -> bool {
     upgrade.protocol() == WEBTRANSPORT
