@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join, relative, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { findBrowser } from './browser.js';
 import { CAMPAIGN, readCampaign, writeCampaign, type Campaign, type Environment } from './campaign-file.js';
 import { countThinkTimes } from './capture/think-time.js';
@@ -12,6 +12,7 @@ import { checkConformance, controllersOf } from './conformance/run.js';
 import { diskFailure } from './disk.js';
 import { environment } from './environment.js';
 import { ExitCode, LabError } from './errors.js';
+import { hashOfFiles } from './hash.js';
 import { FAR_ADDRESS } from './link-command.js';
 import { ALONE, createSamples, lockMachine, Locks, lockSamples, othersMeasuring, type MachineUse } from './lock.js';
 import { createFolder, requireFree } from './output-folder.js';
@@ -351,15 +352,6 @@ function hashOfProfile(path: string, text: string): string {
   return hash.digest('hex');
 }
 
-/** Over the files of a page as they are served. */
-function hashOfFolder(folder: string): string {
-  const hash = createHash('sha256');
-  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-  const paths = files.map(({ parentPath, name }) => join(parentPath, name)).sort();
-  for (const path of paths) hash.update(`${relative(folder, path)}\0`).update(readFileSync(path));
-  return hash.digest('hex');
-}
-
 function describePage(name: string, { folder, facts, thinkTimes }: ServedPage): Campaign['pages'][number] {
   const { requests, bytes, manifestText, live, recording } = facts;
   return {
@@ -371,7 +363,7 @@ function describePage(name: string, { folder, facts, thinkTimes }: ServedPage): 
     ...(recording !== undefined && recording.uncounted > 0 && { uncounted: recording.uncounted }),
     ...(bytes !== undefined && { bytes }),
     ...(manifestText !== undefined && { sha256: sha256(manifestText) }),
-    ...(live === undefined && { filesSha256: hashOfFolder(folder) }),
+    ...(live === undefined && { filesSha256: hashOfFiles(folder) }),
   };
 }
 

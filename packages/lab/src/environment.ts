@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from './campaign-file.js';
+import { hashOfFiles } from './hash.js';
 import type { Pronghorn } from './programs.js';
 
 /** Describes what of this machine and its programs may decide a result. */
@@ -44,12 +44,7 @@ export function ownVersion(): string {
 
 /** Over the program files of this package, without its tests: between two versions they differ, too. */
 export function ownHash(folder = fileURLToPath(new URL('.', import.meta.url))): string {
-  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
-    (name) => name.endsWith('.js') && !name.startsWith('test/'),
-  );
-  const hash = createHash('sha256');
-  for (const name of files.sort()) hash.update(`${name}\n`).update(readFileSync(join(folder, name)));
-  return hash.digest('hex');
+  return hashOfFiles(folder, (path) => path.endsWith('.js') && !path.startsWith('test/'));
 }
 
 function kernelSetting(name: string, family = 'ipv4'): string {

@@ -1,10 +1,10 @@
 import type { LinkReport } from './link-report.js';
 
 /** So many of the packets of a round may be late, and one in any case. */
-export const MOST_LATE = 0.01;
+const MOST_LATE = 0.01;
 
 /** So many of one load's, and one in any case: among many arms all late packets of one load are few of the round's. */
-export const MOST_LATE_OF_ONE = 0.05;
+const MOST_LATE_OF_ONE = 0.05;
 
 /** What the link of a load says of its own lateness. */
 export type LinkLateness = Pick<LinkReport, 'kept_deadlines' | 'lateness_us' | 'lateness_bound_us'>;

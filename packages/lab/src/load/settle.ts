@@ -17,7 +17,8 @@ export interface Loaded {
 /**
  * The wait for what counts: for requests that are on their way as long as the load may take, and for those that are missing. The page may
  * make these by a timer, or when another one has come: in the recording it had made them by the load event, so that no timer was longer
- * than all of that load. Over a slow arm the timer may begin with what comes last, so that the time begins anew with that.
+ * than all of that load. Over a slow arm the timer may start when the last request has ended, so the time
+ * is counted from there again.
  */
 export class Wait {
   #sinceMs: number;
