@@ -259,12 +259,13 @@ impl Agreed {
 }
 
 impl ServerHandshake {
-    /// `None` until a ClientHello is answered, other than with the wish for another one.
+    /// `None` until the server has answered a ClientHello with other than a HelloRetryRequest.
     pub(crate) fn new(tls: &rustls::CommonState, offered: bool, accepted: bool, takes_early_data: bool) -> Option<Self> {
         let resumed = match tls.handshake_kind() {
             Some(HandshakeKind::Resumed) => true,
             Some(HandshakeKind::Full) => false,
-            Some(HandshakeKind::FullWithHelloRetryRequest) if !tls.is_handshaking() => false,
+            // The kind is known with the HelloRetryRequest; that the second ClientHello is answered, only by its key exchange.
+            Some(HandshakeKind::FullWithHelloRetryRequest) if tls.negotiated_key_exchange_group().is_some() => false,
             Some(HandshakeKind::FullWithHelloRetryRequest) | None => return None,
         };
         let agreed = Agreed::new(tls);
@@ -363,5 +364,71 @@ mod tests {
         }
         // Another worker.
         assert_eq!(store(here.clone().quic(&config, &stats)).take(&[1; 32]), Some(vec![7; 100]));
+    }
+
+    /// A group that no server here has, so that a client that prefers it is asked for another key share.
+    #[derive(Debug)]
+    struct UnknownGroup;
+
+    impl rustls::crypto::SupportedKxGroup for UnknownGroup {
+        fn start(&self) -> Result<Box<dyn rustls::crypto::ActiveKeyExchange>, rustls::Error> {
+            Ok(Box::new(Self))
+        }
+
+        fn name(&self) -> NamedGroup {
+            NamedGroup::X448
+        }
+    }
+
+    impl rustls::crypto::ActiveKeyExchange for UnknownGroup {
+        fn complete(self: Box<Self>, _peer: &[u8]) -> Result<rustls::crypto::SharedSecret, rustls::Error> {
+            Err(rustls::Error::General("no server has this group".to_owned()))
+        }
+
+        fn pub_key(&self) -> &[u8] {
+            &[0; 56]
+        }
+
+        fn group(&self) -> NamedGroup {
+            NamedGroup::X448
+        }
+    }
+
+    /// SETTINGS leave with the first keys for them (RFC 9114 section 7.2.4), which the server has before the client's Finished.
+    #[test]
+    fn handshake_with_a_hello_retry_request_is_decided_by_the_second_client_hello() {
+        use rustls::pki_types::ServerName;
+        use rustls::quic::{ClientConnection, ServerConnection, Version};
+
+        let (sessions, stats) = (Sessions::new(&Limits::default()), Arc::default());
+        let server = identity(&sessions).quic(&Config::default(), &stats);
+        let mut server = ServerConnection::new(server, Version::V1, Vec::new()).unwrap();
+        let mut provider = CryptoProvider::clone(&super::provider());
+        provider.kx_groups.insert(0, &UnknownGroup);
+        let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider));
+        let client = client.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
+        let mut client = client.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        client.alpn_protocols = vec![b"h3".to_vec()];
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), Version::V1, name, Vec::new()).unwrap();
+        let decided = |server: &ServerConnection| ServerHandshake::new(server, false, false, false);
+
+        let mut hello = Vec::new();
+        client.write_hs(&mut hello);
+        server.read_hs(&hello).unwrap();
+        assert!(decided(&server).is_none());
+        let mut retry = Vec::new();
+        assert!(server.write_hs(&mut retry).is_none());
+        assert_eq!(server.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
+        assert!(decided(&server).is_none());
+
+        client.read_hs(&retry).unwrap();
+        let mut second = Vec::new();
+        client.write_hs(&mut second);
+        server.read_hs(&second).unwrap();
+        assert!(server.is_handshaking());
+        let handshake = decided(&server).unwrap();
+        assert!(!handshake.resumed);
+        assert!(handshake.agreed.key_exchange.is_some());
     }
 }
