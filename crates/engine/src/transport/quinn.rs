@@ -726,8 +726,8 @@ impl Transport for Quinn {
             let _ = stream.finish();
         }
         if let Some(order) = order
-            && let so_far = ends
-            && order.is_new
+            // A stream that is not new was not whole before. Now that it ends, those behind it wait no longer than for what it has here.
+            && let so_far = order.is_new && ends
             && rank(order, is_whole) != rank(order, so_far)
         {
             let _ = stream.set_priority(rank(order, is_whole));

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::support::{Bench, get};
+use crate::support::{Bench, get, trust};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
-use pronghorn_engine::{Config, Protocol, Request, Responder, Response};
+use pronghorn_engine::{Config, Group, Protocol, Request, Responder, Response};
 
 const BODY_BYTES: usize = 4 << 20;
 /// What may be in the transport and in the client already when something more urgent comes: on loopback windows grow to much more than the path holds.
@@ -38,7 +38,11 @@ fn arrivals(
     paths: &[(&'static str, &'static str)],
     said: fn(&str) -> Option<&'static str>,
 ) -> Vec<(&'static str, usize)> {
-    let mut bench = Bench::new(1, &Config::default(), together(paths.len(), said));
+    // A response that its own window holds back lets the next one share, and its place is not given back (docs/transport.md).
+    let mut client = Config::default();
+    client.limits = client.limits.with_stream_window_bytes(2 * BODY_BYTES as u64).unwrap();
+    client.limits = client.limits.with_connection_window_bytes(4 * BODY_BYTES as u64).unwrap();
+    let mut bench = Bench::with_client(&Group::new(1), &trust(), &Config::default(), client, together(paths.len(), said));
     let arrived = Rc::new(RefCell::new(Vec::new()));
     let connection = bench.connect(protocol);
     let done = Rc::new(RefCell::new(0));
