@@ -77,6 +77,18 @@ test('responses behind each other on one connection do not think longer the furt
   assert.deepEqual(seconds(thinkTimes(bursts)), Array(8).fill(0));
 });
 
+test('record that is on its way unseen is no think time', () => {
+  // Two responses of two records, 70 ms each: nothing is seen of a record before its end, which is later than a round trip.
+  const records = [50, 260].map((firstMs) => received(0, firstMs, firstMs + 140, { connectMs: 50, bytes: 3 * 16_384 }));
+  assert.deepEqual(seconds(thinkTimes(records)), [0, 0]);
+  // Where nobody says how much came, a pause that long is the server's.
+  const unsaid = records.map(({ bytes: _, ...each }) => each);
+  assert.deepEqual(seconds(thinkTimes(unsaid)), [0, 0.21]);
+  // And so is one that is longer.
+  const late = [records[0] as Wait, received(0, 330, 470, { bytes: 3 * 16_384 })];
+  assert.deepEqual(seconds(thinkTimes(late)), [0, 0.28]);
+});
+
 test('response that was ready late keeps its think time, before, among and behind others', () => {
   const others = Array.from({ length: 4 }, (_, at) => received(0, 50 + 20 * at, 70 + 20 * at, { connectMs: 50 }));
   // The others had long come when this one did.

@@ -214,6 +214,7 @@ function waitOf({ request, response, startedDateTime, timings }: ReadEntry, main
     sentMs: Number.isNaN(sent) ? undefined : sent,
     waitMs: wait,
     endMs: Number.isNaN(sent) ? undefined : sent + took(wait) + took(receive),
+    bytes: wireBytesOf(response),
   };
 }
 

@@ -257,7 +257,7 @@ export class Recorder {
 }
 
 /** Times of the developer tools are milliseconds after the request's start, in seconds itself, and -1 where there was nothing. */
-function waitOf({ url, response, cached, end, dataAt, isMainDocument }: Hop): Wait {
+function waitOf({ url, response, cached, end, dataAt, dataBytes, isMainDocument }: Hop): Wait {
   const nothing = { connectMs: undefined, sentMs: undefined, waitMs: undefined, endMs: undefined };
   const what = { origin: originOf(url), kind: kindOf(response?.mimeType), mainDocument: isMainDocument };
   const { timing, fromDiskCache, fromServiceWorker, fromPrefetchCache } = response ?? {};
@@ -272,6 +272,7 @@ function waitOf({ url, response, cached, end, dataAt, isMainDocument }: Hop): Wa
     sentMs: requestTime * 1000 + sendEnd,
     waitMs: receiveHeadersStart < 0 ? undefined : receiveHeadersStart - sendEnd,
     endMs: until === undefined ? undefined : until * 1000,
+    bytes: dataBytes,
   };
 }
 

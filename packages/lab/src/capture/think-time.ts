@@ -16,6 +16,8 @@ export interface Wait {
   readonly waitMs: number | undefined;
   /** When the last byte of its content had come, as far as it came. */
   readonly endMs: number | undefined;
+  /** What came of its content, as it was on the wire; undefined where nobody says. */
+  readonly bytes?: number | undefined;
 }
 
 export type Kind = 'file' | 'made';
@@ -32,6 +34,9 @@ export type ThinkTimeSource = (typeof THINK_TIME_SOURCES)[number];
 
 /** A wait of which more than this may be the other responses' is not counted. */
 const CERTAIN_MS = 5;
+
+/** The most that a TLS record holds: none of it can be read before its last byte has come. */
+const RECORD_BYTES = 16_384;
 
 /** A replay takes no longer ones. */
 const MOST_SECONDS = 600;
@@ -52,7 +57,8 @@ const MOST_SECONDS = 600;
 export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
   const roundTrips = roundTripsOf(waits);
   const bodies = bodiesOf(waits);
-  const bounds = waits.map((wait) => boundsOf(wait, bodies, roundTrips.get(wait.origin) ?? 0));
+  const recordMs = recordMsOf(bodies);
+  const bounds = waits.map((wait) => boundsOf(wait, bodies, roundTrips.get(wait.origin) ?? 0, recordMs));
   const counted = new Map<string, number[]>();
   for (const [at, found] of bounds.entries()) {
     const wait = waits[at] as Wait;
@@ -94,7 +100,21 @@ function bodiesOf(waits: readonly Wait[]): Body[] {
   return bodies.sort((one, other) => other.endMs - one.endMs);
 }
 
-function boundsOf(wait: Wait, bodies: readonly Body[], roundTripMs: number): Bounds | undefined {
+/** How long a full record is on its way over the narrowest link, in the middle of the responses that tell; 0 if none does. */
+function recordMsOf(bodies: readonly Body[]): number {
+  const times = bodies.flatMap(({ of: { bytes = 0 }, firstMs, endMs }) =>
+    // Of the first record only its end is seen.
+    bytes >= 1.5 * RECORD_BYTES ? [((endMs - firstMs) * RECORD_BYTES) / (bytes - RECORD_BYTES)] : [],
+  );
+  return lowerMedian(times) ?? 0;
+}
+
+function boundsOf(
+  wait: Wait,
+  bodies: readonly Body[],
+  roundTripMs: number,
+  recordMs: number,
+): Bounds | undefined {
   const { sentMs, waitMs } = wait;
   if (waitMs === undefined || waitMs < 0) return undefined;
   const most = Math.max(0, waitMs - roundTripMs);
@@ -105,8 +125,8 @@ function boundsOf(wait: Wait, bodies: readonly Body[], roundTripMs: number): Bou
     // What had ended when the request was sent stood before nothing.
     if (body.endMs <= sentMs) break;
     if (body.of === wait || body.firstMs >= firstMs) continue;
-    // A congestion window lets pass one burst for each round trip, with pauses between them.
-    if (body.endMs + roundTripMs < busyFromMs) break;
+    // A congestion window lets pass one burst for each round trip, with pauses between them, and a record is on its way unseen.
+    if (body.endMs + roundTripMs + recordMs < busyFromMs) break;
     busyFromMs = Math.min(busyFromMs, body.firstMs);
   }
   return { least: Math.max(0, Math.min(most, busyFromMs - sentMs - roundTripMs)), most };
