@@ -109,12 +109,7 @@ function recordMsOf(bodies: readonly Body[]): number {
   return lowerMedian(times) ?? 0;
 }
 
-function boundsOf(
-  wait: Wait,
-  bodies: readonly Body[],
-  roundTripMs: number,
-  recordMs: number,
-): Bounds | undefined {
+function boundsOf(wait: Wait, bodies: readonly Body[], roundTripMs: number, recordMs: number): Bounds | undefined {
   const { sentMs, waitMs } = wait;
   if (waitMs === undefined || waitMs < 0) return undefined;
   const most = Math.max(0, waitMs - roundTripMs);
