@@ -88,7 +88,7 @@ where
     let mut shutdown = context.shutdown.subscribe();
     let mut latest = LatestAuthority::default();
     let mut finishing = false;
-    let mut flooded = false;
+    let mut at_fault = false;
     let mut end = Outcome::Done;
     loop {
         let ended = poll_fn(|cx| {
@@ -126,8 +126,10 @@ where
                 connection.set_target_window_size(size as u32);
             }
             io.poll_send(cx);
-            if watch.is_flooded() && !flooded {
-                return Poll::Ready(Ended::Flooded);
+            if let Some(code) = watch.fault()
+                && !at_fault
+            {
+                return Poll::Ready(Ended::AtFault(code));
             }
             watchdog.poll(cx).map(|()| Ended::TimedOut)
         })
@@ -135,12 +137,12 @@ where
         match ended {
             Ended::Closed(Some(error)) => return outcome(&error),
             Ended::Closed(None) => return end,
-            Ended::Flooded => {
-                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                (finishing, flooded, end) = (true, true, Outcome::ProtocolError);
+            Ended::AtFault(code) => {
+                connection.abrupt_shutdown(Reason::from(code));
+                (finishing, at_fault, end) = (true, true, Outcome::ProtocolError);
                 watchdog.restart();
             }
-            Ended::TimedOut if finishing => return if flooded { end } else { Outcome::TimedOut },
+            Ended::TimedOut if finishing => return if at_fault { end } else { Outcome::TimedOut },
             Ended::TimedOut => {
                 // RFC 9113, section 6.8: an endpoint that closes a connection SHOULD first say GOAWAY.
                 connection.abrupt_shutdown(Reason::NO_ERROR);
@@ -192,7 +194,8 @@ enum Ended {
     /// It is over, or has failed.
     Closed(Option<h2::Error>),
     TimedOut,
-    Flooded,
+    /// The peer is, and the connection is to be closed with this code.
+    AtFault(u32),
 }
 
 fn outcome(error: &h2::Error) -> Outcome {

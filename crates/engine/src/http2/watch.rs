@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, ready};
 
 use pronghorn_h3::Priority;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bucket::Bucket;
@@ -26,7 +26,9 @@ const BYTES_PER_CONTROL_FRAME: f64 = 4096.0;
 /// A window update of less than this opens no window worth speaking of.
 const TINY_UPDATE: u32 = 256;
 /// RFC 9113, section 7.
+const PROTOCOL_ERROR: u32 = 1;
 const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -41,13 +43,15 @@ pub(crate) struct Watch {
     resets: RefCell<Bucket>,
     /// Frames of the head that comes now.
     head_frames: Cell<u64>,
-    /// Requests that were handed over and may be answered. What is answered without is the library's refusal.
-    accepted: RefCell<FxHashSet<u32>>,
+    /// Streams whose requests were handed over and may be answered, and whether the peer has reset them. What is answered without being here
+    /// is the library's refusal.
+    accepted: RefCell<FxHashMap<u32, bool>>,
     /// The last of them that was handed over.
     latest: Cell<u32>,
     signals: RefCell<Signals>,
     outbox: Rc<Outbox>,
-    flooded: Cell<bool>,
+    /// The code that the connection has to be closed with.
+    fault: Cell<Option<u32>>,
     /// The connection had nothing more to read in this poll.
     drained: Cell<bool>,
     /// More is about to be written.
@@ -78,7 +82,7 @@ impl Watch {
             latest: Cell::default(),
             signals: RefCell::default(),
             outbox,
-            flooded: Cell::default(),
+            fault: Cell::default(),
             drained: Cell::default(),
             held_back: Cell::default(),
             has_more: Cell::default(),
@@ -88,9 +92,10 @@ impl Watch {
         })
     }
 
-    /// Whether the peer has sent more of something than is taken. It has been counted, and nothing more is read.
-    pub(crate) fn is_flooded(&self) -> bool {
-        self.flooded.get()
+    /// The code to close the connection with, if the peer has sent more of something than is taken, which has been counted, or a frame that the
+    /// library does not look at and that is malformed. Nothing more is read.
+    pub(crate) fn fault(&self) -> Option<u32> {
+        self.fault.get()
     }
 
     /// The connection's task is polled anew, so that reading is worth while again.
@@ -121,13 +126,17 @@ impl Watch {
     /// The request on this stream was handed over.
     pub(crate) fn on_accepted(&self, stream: u32) {
         self.latest.set(stream);
+        self.accepted.borrow_mut().entry(stream).or_insert(false);
+        self.prune();
+    }
+
+    /// Streams that the peer has taken back are never answered and stay among the accepted. The older half goes.
+    fn prune(&self) {
         let mut accepted = self.accepted.borrow_mut();
-        accepted.insert(stream);
-        // Streams that the peer has taken back are never answered and stay here. The older half goes.
         if accepted.len() as u64 > 4 * self.context.config.limits.concurrent_streams() {
-            let mut streams: Vec<u32> = accepted.iter().copied().collect();
+            let mut streams: Vec<u32> = accepted.keys().copied().collect();
             let (_, &mut median, _) = streams.select_nth_unstable(accepted.len() / 2);
-            accepted.retain(|stream| *stream >= median);
+            accepted.retain(|stream, _| *stream >= median);
         }
     }
 
@@ -152,7 +161,7 @@ impl Watch {
     }
 
     fn note_signal(&self, stream: u32, signal: Signal) {
-        let is_over = stream <= self.latest.get() && !self.accepted.borrow().contains(&stream);
+        let is_over = stream <= self.latest.get() && !self.accepted.borrow().contains_key(&stream);
         // Of requests only: clients number them oddly.
         if is_over || stream.is_multiple_of(2) {
             return;
@@ -166,7 +175,28 @@ impl Watch {
         }
     }
 
+    /// Whether a reset of this stream takes a request back. Some clients answer each frame that still comes on a stream with one more,
+    /// and others reset what has ended: that makes no work.
+    fn takes_back(&self, stream: u32) -> bool {
+        let known = self.accepted.borrow_mut().get_mut(&stream).map(|is_reset| !std::mem::replace(is_reset, true));
+        known.unwrap_or_else(|| {
+            // It came with its reset, and was not handed over yet.
+            let is_new = stream > self.latest.get();
+            if is_new {
+                self.accepted.borrow_mut().insert(stream, true);
+                self.prune();
+            }
+            is_new
+        })
+    }
+
     fn on_inbound(&self, frame: &Frame<'_>) {
+        if frame.complete
+            && frame.kind == kind::PRIORITY_UPDATE
+            && let Some(code) = fault_of_priority_update(frame)
+        {
+            return self.fault.set(self.fault.get().or(Some(code)));
+        }
         if frame.complete
             && let Some((stream, signal)) = Signal::read(frame)
         {
@@ -190,7 +220,7 @@ impl Watch {
             kind::HEADERS | kind::CONTINUATION if ends(flags::END_HEADERS) => self.activity.end_head(),
             kind::HEADERS | kind::CONTINUATION => {}
             kind::DATA if frame.length > 0 || ends(flags::END_STREAM) => self.pay(frame.length),
-            kind::RST_STREAM => {
+            kind::RST_STREAM if self.takes_back(frame.stream) => {
                 self.signals.borrow_mut().forget(frame.stream);
                 if !self.resets.borrow_mut().take(self.context.handle.now()) {
                     self.flood(&stats.reset_floods);
@@ -216,13 +246,13 @@ impl Watch {
         let stats = &self.context.stats;
         match frame.kind {
             kind::DATA => self.pay(frame.length),
-            kind::HEADERS if !self.accepted.borrow().contains(&frame.stream) => {
+            kind::HEADERS if !self.accepted.borrow().contains_key(&frame.stream) => {
                 stats.heads_too_large.add(1);
                 stats.requests_refused.add(1);
             }
             kind::RST_STREAM if frame.word(0) == REFUSED_STREAM => stats.streams_refused.add(1),
             kind::RST_STREAM if frame.word(0) == FLOW_CONTROL_ERROR => stats.stream_window_overruns.add(1),
-            kind::GOAWAY if frame.word(1) == ENHANCE_YOUR_CALM && !self.is_flooded() => count_abuse(frame.content(8), stats),
+            kind::GOAWAY if frame.word(1) == ENHANCE_YOUR_CALM && self.fault().is_none() => count_abuse(frame.content(8), stats),
             kind::GOAWAY if frame.word(1) == FLOW_CONTROL_ERROR => stats.connection_window_overruns.add(1),
             _ => {}
         }
@@ -246,10 +276,27 @@ impl Watch {
     }
 
     fn flood(&self, counter: &Counter) {
-        if !self.flooded.replace(true) {
+        if self.fault.replace(Some(ENHANCE_YOUR_CALM)).is_none() {
             counter.add(1);
         }
     }
+}
+
+/// The library ignores these frames.
+fn fault_of_priority_update(frame: &Frame<'_>) -> Option<u32> {
+    //= RFC 9218 section 7.1
+    //# Receiving a PRIORITY_UPDATE frame with a field of any other value MUST be treated as a connection error of type PROTOCOL_ERROR.
+    if frame.stream != 0 {
+        return Some(PROTOCOL_ERROR);
+    }
+    // RFC 9113, section 4.2.
+    if frame.length < 4 {
+        return Some(FRAME_SIZE_ERROR);
+    }
+    //= RFC 9218 section 7.1
+    //# If a PRIORITY_UPDATE frame is received with a Prioritized Stream ID of 0x0, the recipient MUST respond with a connection error of
+    //# type PROTOCOL_ERROR.
+    (frame.word(0) & 0x7fff_ffff == 0).then_some(PROTOCOL_ERROR)
 }
 
 /// What the library has closed the connection for; it says so nowhere else.
@@ -302,8 +349,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         if let Some(broken) = self.watch.broken.get() {
             return Poll::Ready(Err(broken.into()));
         }
-        // Flooded: the connection's task looks after each poll, and its watchdog wakes it. Drained: the socket does.
-        if self.watch.is_flooded() || self.watch.drained.get() {
+        // After a fault the connection's task looks after each poll, and its watchdog wakes it. Drained: the socket does.
+        if self.watch.fault().is_some() || self.watch.drained.get() {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
