@@ -8,6 +8,8 @@ use http::{Request, Response, StatusCode};
 use super::connection::{Connection, Observer, Sender};
 use super::http1::Content;
 use super::{Error, failure, for_http1, frame, request, response, upgrade, upload};
+use pronghorn_h3::Priority;
+
 use crate::http3::{self, RequestHead};
 use crate::message::Protocol;
 use crate::{Body, Incoming, Upgrade};
@@ -132,10 +134,12 @@ impl Connection {
         // At once if it fits into the windows. Otherwise it waits outside of the library, which would hold it as long as it takes.
         let full = body.full_size().filter(|size| {
             stream.reserve_capacity(*size);
-            *size <= stream.capacity().min(outbox.room_for(*size))
+            *size <= stream.capacity().min(outbox.room_for(*size, Priority::default))
         });
         match full.and_then(|_| body.take_full()) {
-            Some(data) if !ends => stream.send_data(outbox.hold(data), true).map_err(|error| failure::http2(&error, true))?,
+            Some(data) if !ends => {
+                stream.send_data(outbox.hold(stream.stream_id().as_u32(), data), true).map_err(|error| failure::http2(&error, true))?
+            }
             Some(_) => {}
             None => self.handle.spawn(upload::send(stream, body, outbox.clone(), slot.share(), &self.handle, &self.limits)),
         }

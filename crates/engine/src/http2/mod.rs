@@ -34,6 +34,7 @@ use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response, Upgrade};
 
 pub(crate) use linger::Http2Server;
+use outbox::SMALL_BYTES;
 pub(crate) use outbox::{Held, Outbox, Place};
 
 /// Content of one DATA frame: with the frame's head it fills one record of TLS.
@@ -89,6 +90,7 @@ where
     let mut latest = LatestAuthority::default();
     let mut finishing = false;
     let mut at_fault = false;
+    let answers = Rc::<Answers>::default();
     let mut end = Outcome::Done;
     loop {
         let ended = poll_fn(|cx| {
@@ -110,6 +112,7 @@ where
                             outbox: outbox.clone(),
                             field,
                             watch: watch.clone(),
+                            answers: answers.clone(),
                             method: request.method().clone(),
                             alt_svc: alt_svc.clone(),
                             guard: activity.begin_exchange(),
@@ -117,9 +120,16 @@ where
                         }));
                         dispatch(request, exchange, peer.now(), &mut latest);
                     }
-                    Poll::Ready(last) => return Poll::Ready(Ended::Closed(last.and_then(Result::err))),
-                    Poll::Pending if watch.let_out() => {}
-                    Poll::Pending => break,
+                    Poll::Ready(last) => {
+                        answers.hand_over();
+                        return Poll::Ready(Ended::Closed(last.and_then(Result::err)));
+                    }
+                    Poll::Pending => {
+                        answers.hand_over();
+                        if !watch.let_out() {
+                            break;
+                        }
+                    }
                 }
             }
             if let Some(size) = window.on_received(context.handle.now(), watch.take_received(), || peer.rtt(), limits, &context.stats) {
@@ -211,6 +221,7 @@ pub(crate) struct Answer {
     /// What the request says of its priority.
     field: Option<Priority>,
     watch: Rc<Watch>,
+    answers: Rc<Answers>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -246,7 +257,7 @@ impl Http2Exchange {
         let has_content = context.prepare(method, alt_svc.as_ref(), &mut response);
         // The library sends no response that has one of them.
         remove_connection_fields(&mut response.headers);
-        let may_wait = response.body.full_size().is_none_or(|size| size > FRAME_BYTES);
+        let may_wait = response.body.full_size().is_none_or(|size| size > SMALL_BYTES);
         let said = if has_content && may_wait { priority_field(&response.headers) } else { None };
         let mut head = http::Response::new(());
         *head.status_mut() = response.status;
@@ -263,12 +274,30 @@ impl Http2Exchange {
     }
 
     /// `said`: what the response says of its priority.
-    fn send_body(self, mut stream: SendStream<Held>, mut body: Body, said: Option<Bytes>) {
-        let Answer { outbox, context, watch, field, .. } = &*self.0;
+    fn send_body(self, stream: SendStream<Held>, body: Body, said: Option<Bytes>) {
+        let Answer { watch, answers, .. } = &*self.0;
+        if body.full_size().is_some_and(|size| size > SMALL_BYTES) && watch.is_holding_back() {
+            let answers = answers.clone();
+            answers.0.borrow_mut().push(Content { exchange: self, stream, body, said });
+        } else {
+            self.hand_over(stream, body, said);
+        }
+    }
+
+    /// The priority of what is sent on the stream.
+    fn priority(&self, stream: u32, said: Option<&Bytes>) -> Priority {
+        let Answer { watch, field, .. } = &*self.0;
+        let asked = watch.priority(stream, *field);
+        said.map_or(asked, |said| asked.overridden_by(said))
+    }
+
+    fn hand_over(self, mut stream: SendStream<Held>, mut body: Body, said: Option<Bytes>) {
+        let Answer { outbox, context, .. } = &*self.0;
+        let id = stream.stream_id().as_u32();
         // At once if it fits into the windows; otherwise it waits outside of the library, which would hold it as long as it takes.
         if let Some(size) = body.full_size() {
             stream.reserve_capacity(size);
-            if stream.capacity().min(outbox.room_for(size)) >= size
+            if stream.capacity().min(outbox.room_for(size, || self.priority(id, said.as_ref()))) >= size
                 && let Some(bytes) = body.take_full()
             {
                 if send_data(&mut stream, outbox, bytes, true).is_err() {
@@ -277,9 +306,7 @@ impl Http2Exchange {
                 return;
             }
         }
-        let id = stream.stream_id().as_u32();
-        let asked = watch.priority(id, *field);
-        let place = outbox.place(id, said.map_or(asked, |said| asked.overridden_by(&said)), body.is_tunnel());
+        let place = outbox.place(id, self.priority(id, said.as_ref()), body.is_tunnel());
         let handle = context.handle.clone();
         handle.spawn(async move {
             let Answer { guard, context, .. } = &*self.0;
@@ -304,6 +331,38 @@ impl Http2Exchange {
 
     pub(crate) fn poll_closed(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
         self.0.respond.borrow_mut().poll_reset(cx).map(drop)
+    }
+}
+
+/// Content of the answers to requests that came together, which is handed over when all of them are answered: the most urgent first, and
+/// not what was asked for first.
+#[derive(Default)]
+struct Answers(RefCell<Vec<Content>>);
+
+struct Content {
+    exchange: Http2Exchange,
+    stream: SendStream<Held>,
+    body: Body,
+    said: Option<Bytes>,
+}
+
+impl Answers {
+    fn hand_over(&self) {
+        let mut all = self.0.take();
+        if all.len() > 1 {
+            // Stable: what is equally urgent goes in the order of the requests.
+            all.sort_by_key(|content| {
+                let id = content.stream.stream_id().as_u32();
+                content.exchange.priority(id, content.said.as_ref()).urgency
+            });
+        }
+        for Content { exchange, stream, body, said } in all.drain(..) {
+            exchange.hand_over(stream, body, said);
+        }
+        // Its memory serves the next ones, unless they have come meanwhile.
+        if self.0.borrow().is_empty() {
+            self.0.replace(all);
+        }
     }
 }
 
@@ -408,7 +467,8 @@ fn poll_turn(
     match (&capacity, patience) {
         (Poll::Pending, Some(patience)) => {
             // Others go first, as long as something goes: the peer has its time for that.
-            if place.waits() && std::mem::replace(&mut patience.released, place.outbox().released()) != place.outbox().released() {
+            let progress = place.progress();
+            if std::mem::replace(&mut patience.progressed, progress) != progress {
                 patience.rest();
             }
             patience.poll(cx).map(|()| Err(Reason::CANCEL))
@@ -419,9 +479,10 @@ fn poll_turn(
 
 /// Gives `data` to the library, in frames that go well with TLS. `last`: nothing follows.
 fn send_data(stream: &mut SendStream<Held>, outbox: &Rc<Outbox>, mut data: Bytes, last: bool) -> Result<(), Reason> {
+    let id = stream.stream_id().as_u32();
     loop {
         let frame = data.split_to(data.len().min(FRAME_BYTES));
-        stream.send_data(outbox.hold(frame), last && data.is_empty()).map_err(|_| Reason::CANCEL)?;
+        stream.send_data(outbox.hold(id, frame), last && data.is_empty()).map_err(|_| Reason::CANCEL)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -434,14 +495,14 @@ struct Patience<'a> {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Since the last bytes, something was waited for.
     waits: bool,
-    /// What the outbox had released when that was looked at.
-    released: u64,
+    /// [`Place::progress`] when that was looked at.
+    progressed: u64,
     context: &'a Context,
 }
 
 impl<'a> Patience<'a> {
     fn new(context: &'a Context) -> Self {
-        Self { progress: Progress::new(&context.config.limits), sleep: None, waits: false, released: 0, context }
+        Self { progress: Progress::new(&context.config.limits), sleep: None, waits: false, progressed: 0, context }
     }
 
     fn on_moved(&mut self, bytes: usize) {
@@ -475,22 +536,38 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// How many bytes may be sent now, of `most`: what the windows allow, and what the connection may hold. Until it is a stream's turn no more of the
-/// connection's window is asked for than a frame needs: the library gives that to whoever asks first.
+/// How many bytes may be sent now, of `most`: what the windows allow, and what the connection may hold. The connection's window is asked for by whose
+/// turn it is alone: the library gives it to whoever asks first.
 fn poll_capacity(stream: &mut SendStream<Held>, place: &Place, most: usize, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
     if let Poll::Ready(reset) = stream.poll_reset(cx) {
         return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));
     }
     let wanted = most.min(FRAME_BYTES);
-    if !place.waits() {
-        // What the peer's window holds back must not keep others from their turn.
-        stream.reserve_capacity(wanted);
+    if place.is_blocked() {
         ready!(poll_window(stream, cx))?;
+        place.unblock();
     }
-    let room = ready!(place.poll_room(wanted, cx));
+    let Poll::Ready(room) = place.poll_turn(wanted, cx) else {
+        stream.reserve_capacity(0);
+        return Poll::Pending;
+    };
     stream.reserve_capacity(most.min(room));
-    ready!(poll_window(stream, cx))?;
-    Poll::Ready(Ok(stream.capacity().min(room)))
+    match poll_window(stream, cx) {
+        Poll::Ready(window) => {
+            window?;
+            place.take();
+            Poll::Ready(Ok(stream.capacity().min(room)))
+        }
+        Poll::Pending if place.has_credit() => {
+            stream.reserve_capacity(wanted);
+            place.block();
+            Poll::Pending
+        }
+        Poll::Pending => {
+            place.keep(wanted, cx);
+            Poll::Pending
+        }
+    }
 }
 
 /// Ready when the peer's windows let something through.

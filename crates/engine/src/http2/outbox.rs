@@ -16,13 +16,14 @@ const USUAL: u8 = 3;
 /// So many parts of the limit there are, of which one is kept for what is more urgent.
 const KEPT: usize = 8;
 /// Content that does not wait for its turn: less than a frame.
-const SMALL_BYTES: usize = 4 << 10;
+pub(super) const SMALL_BYTES: usize = 4 << 10;
 
 /// Content that a connection has handed to the library and that is not written yet.
 ///
 /// The library's own limit counts for each stream. A peer that opens its windows wide, asks for much and reads nothing would have it
-/// hold that for each of its streams. The library also shares alike among the streams of which it holds something, so the order among them
-/// is made here: who has something to hand over waits for its turn.
+/// hold that for each of its streams. The library also shares alike among the streams of which it holds something, and gives the connection's
+/// window to whoever asked for it first. So the order is made here: who has something to hand over waits for its turn, and asks for the window
+/// when that has come.
 pub(crate) struct Outbox {
     limit: Cell<usize>,
     /// The most that the limit may be.
@@ -32,8 +33,13 @@ pub(crate) struct Outbox {
     held: Cell<usize>,
     /// How often something of it was written or dropped.
     released: Cell<u64>,
+    /// What the peer lets the connection send that is not written yet (RFC 9113, section 6.9), where somebody counts it.
+    credit: Cell<Option<i64>>,
     queue: RefCell<Queue>,
 }
+
+/// RFC 9113, section 6.9.2.
+const FIRST_CREDIT: i64 = 65_535;
 
 /// The streams with content to hand over.
 #[derive(Default)]
@@ -49,6 +55,11 @@ struct Waiting {
     is_endless: bool,
     /// While it is in the schedule.
     waker: Option<Waker>,
+    /// What it waits for room for.
+    wanted: usize,
+    /// Bytes of this stream that are held, and how often some of them were written or dropped.
+    held: usize,
+    released: u64,
 }
 
 impl Outbox {
@@ -60,6 +71,7 @@ impl Outbox {
             window: None,
             held: Cell::default(),
             released: Cell::default(),
+            credit: Cell::default(),
             queue: RefCell::default(),
         })
     }
@@ -68,7 +80,35 @@ impl Outbox {
     pub(crate) fn borrowing(mut window: SendWindow) -> Rc<Self> {
         let (limit, most) = (bytes(window.rest()), bytes(window.most()));
         let window = Some(RefCell::new(window));
-        Rc::new(Self { limit: Cell::new(limit), most, window, held: Cell::default(), released: Cell::default(), queue: RefCell::default() })
+        Rc::new(Self {
+            limit: Cell::new(limit),
+            most,
+            window,
+            held: Cell::default(),
+            released: Cell::default(),
+            credit: Cell::default(),
+            queue: RefCell::default(),
+        })
+    }
+
+    /// The frames are counted from here on, which are the connection's first: see [`Outbox::on_credit`] and [`Outbox::on_written`].
+    pub(super) fn count_credit(&self) {
+        self.credit.set(Some(FIRST_CREDIT));
+    }
+
+    /// The peer lets the connection send so many bytes more.
+    pub(super) fn on_credit(&self, bytes: u32) {
+        self.credit.set(self.credit.get().map(|credit| credit + i64::from(bytes)));
+    }
+
+    /// So many bytes of content were written.
+    pub(super) fn on_written(&self, bytes: usize) {
+        self.credit.set(self.credit.get().map(|credit| credit - bytes as i64));
+    }
+
+    /// Whether the connection's window lets something through. Without it, that is not what holds a stream back.
+    fn has_credit(&self) -> bool {
+        self.credit.get().is_none_or(|credit| credit > self.held.get() as i64)
     }
 
     /// The most that it may ever hold.
@@ -79,8 +119,8 @@ impl Outbox {
     /// A place in it for one stream. One that is endless, as a tunnel is, takes turns whatever is said of it.
     pub(crate) fn place(self: &Rc<Self>, stream: u32, priority: Priority, is_endless: bool) -> Place {
         let priority = Priority { incremental: priority.incremental || is_endless, ..priority };
-        self.queue.borrow_mut().places.insert(stream, Waiting { priority, is_endless, waker: None });
-        Place { outbox: self.clone(), stream }
+        self.queue.borrow_mut().places.insert(stream, Waiting { priority, is_endless, waker: None, wanted: 0, held: 0, released: 0 });
+        Place { outbox: self.clone(), stream, is_blocked: Cell::default() }
     }
 
     /// Borrows what there is, where as many bytes more do not fit.
@@ -95,18 +135,13 @@ impl Outbox {
 
     /// Bytes that may be handed over at once, of as many as are `wanted`, by somebody who has no place. Those who wait go first, but for what is small: it
     /// might wait for all of a large download.
-    pub(crate) fn room_for(&self, wanted: usize) -> usize {
+    pub(crate) fn room_for(&self, wanted: usize, priority: impl FnOnce() -> Priority) -> usize {
         self.reach(wanted);
         match self.queue.borrow().schedule.peek() {
-            None => self.room(Priority::default()),
-            Some(_) if wanted <= SMALL_BYTES => self.room(Priority { urgency: 0, incremental: false }),
+            None => self.room(priority()),
+            Some(_) if wanted <= SMALL_BYTES => self.room(Priority { urgency: priority().urgency.min(USUAL - 1), incremental: false }),
             Some(_) => 0,
         }
-    }
-
-    /// A number that changes when something of what is held was written or dropped.
-    pub(crate) fn released(&self) -> u64 {
-        self.released.get()
     }
 
     /// What is more urgent than usual finds room that other content may not take, so that it need not wait for that to be written.
@@ -122,37 +157,43 @@ impl Outbox {
         self.room(priority) >= wanted.min(self.limit.get() / 2).max(1)
     }
 
-    /// Has whose turn it is look whether there is room. Who hands something over gives the turn on.
+    /// Wakes whose turn it is, if there is room. Who hands something over gives the turn on.
     fn wake_next(&self) {
         let queue = self.queue.borrow();
         let Some(turn) = queue.schedule.peek() else { return };
-        let waker = queue.places.get(&turn.id).and_then(|place| place.waker.clone());
-        drop(queue);
-        if let Some(waker) = waker {
-            waker.wake();
+        let Some(place) = queue.places.get(&turn.id) else { return };
+        if self.has_room(place.wanted, place.priority)
+            && let Some(waker) = &place.waker
+        {
+            waker.wake_by_ref();
         }
     }
 
     /// Counts these bytes until the library drops them, written or not.
-    pub(crate) fn hold(self: &Rc<Self>, bytes: Bytes) -> Held {
+    pub(crate) fn hold(self: &Rc<Self>, stream: u32, bytes: Bytes) -> Held {
         let size = bytes.len();
         self.held.set(self.held.get() + size);
-        Held { bytes, size, outbox: self.clone() }
+        if let Some(place) = self.queue.borrow_mut().places.get_mut(&stream) {
+            place.held += size;
+        }
+        Held { bytes, size, stream, outbox: self.clone() }
     }
 
-    fn release(&self, size: usize) {
+    fn release(&self, stream: u32, size: usize) {
         let held = self.held.get() - size;
         self.held.set(held);
         self.released.set(self.released.get() + 1);
+        if let Some(place) = self.queue.borrow_mut().places.get_mut(&stream) {
+            // What was handed over before the stream had a place was not counted.
+            place.held = place.held.saturating_sub(size);
+            place.released += 1;
+        }
         if held == 0
             && let Some(window) = &self.window
         {
             self.limit.set(bytes(window.borrow_mut().rest()));
         }
-        // Not for each piece that is written.
-        if held <= self.limit.get() / 2 {
-            self.wake_next();
-        }
+        self.wake_next();
     }
 
     /// Changes the order of what is left of a stream's content.
@@ -176,6 +217,8 @@ impl Outbox {
 pub(crate) struct Place {
     outbox: Rc<Outbox>,
     stream: u32,
+    /// The peer's window of the stream itself holds it back, so that it must not keep others from their turn.
+    is_blocked: Cell<bool>,
 }
 
 impl Place {
@@ -183,9 +226,10 @@ impl Place {
         &self.outbox
     }
 
-    /// How many bytes may be handed over now: as many as are `wanted`, or what the limit leaves. Those whom others go before wait.
-    pub(crate) fn poll_room(&self, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
-        let Self { outbox, stream } = self;
+    /// How many bytes may be handed over now: as many as are `wanted`, or what the limit leaves. Those whom others go before wait. What is
+    /// done with the turn is said by one of [`Place::take`], [`Place::keep`] and [`Place::block`].
+    pub(crate) fn poll_turn(&self, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
+        let Self { outbox, stream, .. } = self;
         let mut queue = outbox.queue.borrow_mut();
         let Queue { schedule, places } = &mut *queue;
         let place = places.get_mut(stream).expect("invariant: it is there as long as this is");
@@ -196,36 +240,90 @@ impl Place {
         if place.waker.is_none() {
             schedule.insert(*stream, priority);
         }
-        let turn = schedule.peek().filter(|turn| turn.id == *stream && outbox.has_room(wanted, priority));
-        let Some(turn) = turn else {
-            place.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        };
-        schedule.next();
-        place.waker = None;
-        drop(queue);
-        // It finds what this one leaves.
-        outbox.wake_next();
-        Poll::Ready(outbox.room(priority).min(turn.bytes))
+        place.wanted = wanted;
+        place.waker = Some(cx.waker().clone());
+        match schedule.peek() {
+            Some(turn) if turn.id == *stream && outbox.has_room(wanted, priority) => Poll::Ready(outbox.room(priority).min(turn.bytes)),
+            _ => Poll::Pending,
+        }
     }
 
-    /// Whether it is not the peer's window but its turn that the stream waits for.
-    pub(crate) fn waits(&self) -> bool {
-        self.outbox.queue.borrow().places.get(&self.stream).is_some_and(|place| place.waker.is_some())
+    /// The turn is used.
+    pub(crate) fn take(&self) {
+        let mut queue = self.outbox.queue.borrow_mut();
+        let Queue { schedule, places } = &mut *queue;
+        if places.get_mut(&self.stream).and_then(|place| place.waker.take()).is_none() {
+            return;
+        }
+        schedule.next();
+        drop(queue);
+        // It finds what this one leaves.
+        self.outbox.wake_next();
+    }
+
+    /// The turn cannot be used yet: the connection's window lets nothing through, and when it does, whose turn it then is goes first.
+    pub(crate) fn keep(&self, wanted: usize, cx: &Context<'_>) {
+        let mut queue = self.outbox.queue.borrow_mut();
+        let Queue { schedule, places } = &mut *queue;
+        let Some(place) = places.get_mut(&self.stream) else { return };
+        place.wanted = wanted;
+        if place.waker.replace(cx.waker().clone()).is_none() {
+            schedule.insert(self.stream, place.priority);
+        }
+    }
+
+    /// The stream's own window lets nothing through, so that the turn is another one's.
+    pub(crate) fn block(&self) {
+        self.is_blocked.set(true);
+        self.leave();
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked.get()
+    }
+
+    /// Its window is open again.
+    pub(crate) fn unblock(&self) {
+        self.is_blocked.set(false);
+    }
+
+    /// Whether the connection's window is what holds back a stream whose turn it is.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.outbox.has_credit()
+    }
+
+    /// A number that changes while the stream gets on although it waits for its turn: when something of it is written or dropped, or of others where
+    /// nothing of it is held. One that waits for its own window gets on when it hands something over.
+    pub(crate) fn progress(&self) -> u64 {
+        let queue = self.outbox.queue.borrow();
+        match queue.places.get(&self.stream) {
+            Some(Waiting { waker: Some(_), held: 0, .. }) => self.outbox.released.get(),
+            Some(Waiting { waker: Some(_), released, .. }) => *released,
+            _ => 0,
+        }
+    }
+
+    fn leave(&self) {
+        let mut queue = self.outbox.queue.borrow_mut();
+        let Queue { schedule, places } = &mut *queue;
+        if let Some(place) = places.get_mut(&self.stream)
+            && place.waker.take().is_some()
+        {
+            schedule.remove(self.stream, place.priority);
+            drop(queue);
+            // It may have been its turn.
+            self.outbox.wake_next();
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.leave();
         let mut queue = self.outbox.queue.borrow_mut();
-        let place = queue.places.remove(&self.stream);
+        queue.places.remove(&self.stream);
         if queue.places.is_empty() {
             *queue = Queue::default();
-        } else if let Some(Waiting { priority, waker: Some(_), .. }) = place {
-            queue.schedule.remove(self.stream, priority);
-            drop(queue);
-            // It may have been its turn.
-            self.outbox.wake_next();
         }
     }
 }
@@ -238,6 +336,7 @@ fn bytes(limit: u64) -> usize {
 pub(crate) struct Held {
     bytes: Bytes,
     size: usize,
+    stream: u32,
     outbox: Rc<Outbox>,
 }
 
@@ -257,7 +356,7 @@ impl Buf for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.outbox.release(self.size);
+        self.outbox.release(self.stream, self.size);
     }
 }
 
@@ -282,31 +381,91 @@ mod tests {
     const ORDERED: Priority = Priority { urgency: 3, incremental: false };
     const URGENT: Priority = Priority { urgency: 0, incremental: false };
 
+    /// As the pump does where the peer's windows are open.
+    fn poll_room(place: &Place, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
+        let room = std::task::ready!(place.poll_turn(wanted, cx));
+        place.take();
+        Poll::Ready(room)
+    }
+
+    fn waits(outbox: &Outbox, stream: u32) -> bool {
+        outbox.queue.borrow().places[&stream].waker.is_some()
+    }
+
     #[test]
-    fn room_comes_back_when_half_is_written() {
+    fn who_waits_is_woken_when_there_is_room_for_what_it_wants() {
         let outbox = Outbox::new(1000);
         let place = outbox.place(1, URGENT, false);
         let count = Arc::<Count>::default();
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
-        assert_eq!(place.poll_room(1, &mut cx), Poll::Ready(1000));
-        let first = outbox.hold(Bytes::from_static(&[0; 400]));
-        assert_eq!(place.poll_room(400, &mut cx), Poll::Ready(600));
-        let most = outbox.hold(Bytes::from_static(&[0; 400]));
-        assert!(place.poll_room(400, &mut cx).is_pending(), "a piece that small is not worth a frame");
-        assert!(place.waits());
+        assert_eq!(poll_room(&place, 1, &mut cx), Poll::Ready(1000));
+        let first = outbox.hold(1, Bytes::from_static(&[0; 400]));
+        assert_eq!(poll_room(&place, 400, &mut cx), Poll::Ready(600));
+        let most = outbox.hold(1, Bytes::from_static(&[0; 300]));
+        let little = outbox.hold(1, Bytes::from_static(&[0; 50]));
+        assert!(poll_room(&place, 400, &mut cx).is_pending(), "a piece that small is not worth a frame");
+        assert!(waits(&outbox, 1));
+        drop(little);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
         drop(most);
         assert_eq!(count.0.swap(0, Ordering::Relaxed), 1);
-        assert_eq!(place.poll_room(400, &mut cx), Poll::Ready(600));
-        assert!(!place.waits());
-        let second = outbox.hold(Bytes::from_static(&[0; 600]));
-        assert!(place.poll_room(1, &mut cx).is_pending());
-        assert!(place.poll_room(1, &mut cx).is_pending());
+        assert_eq!(poll_room(&place, 400, &mut cx), Poll::Ready(600));
+        assert!(!waits(&outbox, 1));
         drop(first);
-        assert_eq!(count.0.load(Ordering::Relaxed), 0, "more than half is held");
-        drop(second);
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "who waits is woken, and once");
-        assert_eq!(place.poll_room(1, &mut cx), Poll::Ready(1000));
+    }
+
+    /// A peer that makes a window smaller than what was handed over holds that back for as long as it likes.
+    #[test]
+    fn bytes_that_do_not_move_keep_nobody_from_the_room_that_is_left() {
+        let outbox = Outbox::new(64 << 10);
+        let [stalled, other] = [outbox.place(1, ORDERED, false), outbox.place(3, URGENT, false)];
+        let _frozen = outbox.hold(1, Bytes::from(vec![0; 44 << 10]));
+        let moving = outbox.hold(3, Bytes::from(vec![0; 12 << 10]));
+        let count = Arc::<Count>::default();
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(poll_room(&other, 16 << 10, &mut cx).is_pending() && poll_room(&stalled, 16 << 10, &mut cx).is_pending());
+        let before = [&stalled, &other].map(Place::progress);
+        drop(moving);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "more than half is held, and there is room");
+        let after = [&stalled, &other].map(Place::progress);
+        assert_eq!(poll_room(&other, 16 << 10, &mut cx), Poll::Ready(20 << 10));
+        assert_eq!(after[0], before[0], "what others send is no progress of who is stalled");
+        assert_ne!(after[1], before[1]);
+    }
+
+    #[test]
+    fn turn_that_cannot_be_used_stays_or_is_given_on() {
+        let outbox = Outbox::new(64 << 10);
+        let [first, second] = [outbox.place(1, ORDERED, false), outbox.place(3, ORDERED, false)];
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(first.poll_turn(1000, &mut cx).is_ready());
+        first.keep(1000, &cx);
+        assert!(
+            second.poll_turn(1000, &mut cx).is_pending(),
+            "it is the first one's turn, whenever the peer opens the connection's window"
+        );
+        assert!(first.poll_turn(1000, &mut cx).is_ready());
+        first.block();
+        assert!(first.is_blocked());
+        assert!(second.poll_turn(1000, &mut cx).is_ready(), "a stream's own window holds nobody else back");
+    }
+
+    #[test]
+    fn credit_is_what_the_peer_gave_less_what_was_written_and_is_held() {
+        let outbox = Outbox::new(1 << 20);
+        assert!(outbox.has_credit(), "nobody counts");
+        outbox.count_credit();
+        let held = outbox.hold(1, Bytes::from(vec![0; 65_535]));
+        assert!(!outbox.has_credit());
+        outbox.on_credit(1);
+        assert!(outbox.has_credit());
+        outbox.on_written(65_535);
+        drop(held);
+        assert!(outbox.has_credit());
+        outbox.on_written(1);
+        assert!(!outbox.has_credit());
     }
 
     /// Streams that hand over as much as they may, so many times each, while one piece after the other is written; the order in which they do.
@@ -326,9 +485,9 @@ mod tests {
                 let waker = Waker::from(woken[at].clone());
                 let mut cx = Context::from_waker(&waker);
                 while left[at] > 0
-                    && let Poll::Ready(room) = place.poll_room(16 << 10, &mut cx)
+                    && let Poll::Ready(room) = poll_room(place, 16 << 10, &mut cx)
                 {
-                    held.push_back(outbox.hold(Bytes::from(vec![0; room.min(16 << 10)])));
+                    held.push_back(outbox.hold(*stream, Bytes::from(vec![0; room.min(16 << 10)])));
                     order.push(*stream);
                     left[at] -= 1;
                 }
@@ -371,15 +530,16 @@ mod tests {
         let outbox = Outbox::new(64 << 10);
         let mut cx = Context::from_waker(Waker::noop());
         let place = outbox.place(1, ORDERED, false);
-        let held = outbox.hold(Bytes::from(vec![0; 56 << 10]));
-        assert_eq!(outbox.room_for(1000), 0);
-        assert!(place.poll_room(1000, &mut cx).is_pending());
-        assert_eq!(outbox.room_for(1000), 8 << 10, "what is kept for urgent content");
-        assert_eq!(outbox.room_for(5000), 0);
+        let held = outbox.hold(1, Bytes::from(vec![0; 56 << 10]));
+        assert_eq!(outbox.room_for(1000, Priority::default), 0);
+        assert!(poll_room(&place, 1000, &mut cx).is_pending());
+        assert_eq!(outbox.room_for(1000, Priority::default), (8 << 10) / 3 + 1, "of what is kept for urgent content");
+        assert_eq!(outbox.room_for(1000, || URGENT), 8 << 10);
+        assert_eq!(outbox.room_for(5000, Priority::default), 0);
         drop(held);
-        assert_eq!(outbox.room_for(5000), 0, "another one waits");
-        assert!(place.poll_room(1000, &mut cx).is_ready());
-        assert_eq!(outbox.room_for(5000), 56 << 10);
+        assert_eq!(outbox.room_for(5000, Priority::default), 0, "another one waits");
+        assert!(poll_room(&place, 1000, &mut cx).is_ready());
+        assert_eq!(outbox.room_for(5000, Priority::default), 56 << 10);
     }
 
     #[test]
@@ -388,10 +548,10 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let [tunnel, other] = [outbox.place(1, ORDERED, true), outbox.place(3, ORDERED, false)];
         outbox.set_priority(1, |_| ORDERED);
-        let held = outbox.hold(Bytes::from(vec![0; 64 << 10]));
-        assert!(other.poll_room(1, &mut cx).is_pending() && tunnel.poll_room(1, &mut cx).is_pending());
+        let held = outbox.hold(1, Bytes::from(vec![0; 64 << 10]));
+        assert!(poll_room(&other, 1, &mut cx).is_pending() && poll_room(&tunnel, 1, &mut cx).is_pending());
         drop(held);
-        let turns = [&tunnel, &other].map(|place| place.poll_room(1, &mut cx));
+        let turns = [&tunnel, &other].map(|place| poll_room(place, 1, &mut cx));
         assert!(turns.contains(&Poll::Ready(16 << 10)), "in order, the first has all of it: {turns:?}");
     }
 
@@ -402,17 +562,17 @@ mod tests {
         let wakers = count.clone().map(Waker::from);
         let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
         let places = [outbox.place(1, ORDERED, false), outbox.place(3, ORDERED, false)];
-        let held = outbox.hold(Bytes::from_static(&[0; 1000]));
-        assert!(places[0].poll_room(1, &mut first).is_pending());
-        assert!(places[1].poll_room(1, &mut second).is_pending());
+        let held = outbox.hold(1, Bytes::from_static(&[0; 1000]));
+        assert!(poll_room(&places[0], 1, &mut first).is_pending());
+        assert!(poll_room(&places[1], 1, &mut second).is_pending());
         outbox.set_priority(3, |_| URGENT);
         drop(held);
-        assert_eq!(count.each_ref().map(|count| count.0.load(Ordering::Relaxed)), [0, 2]);
-        assert!(places[0].poll_room(1, &mut first).is_pending(), "another goes before");
+        assert_eq!(count.each_ref().map(|count| count.0.load(Ordering::Relaxed)), [0, 1]);
+        assert!(poll_room(&places[0], 1, &mut first).is_pending(), "another goes before");
         let [place, other] = places;
         drop(other);
         assert_eq!(count[0].0.load(Ordering::Relaxed), 1);
-        assert!(place.poll_room(1, &mut first).is_ready());
-        assert_eq!(outbox.room_for(1000), 875, "an eighth is left to what is more urgent than usual");
+        assert!(poll_room(&place, 1, &mut first).is_ready());
+        assert_eq!(outbox.room_for(1000, Priority::default), 875, "an eighth is left to what is more urgent than usual");
     }
 }

@@ -70,6 +70,7 @@ impl Watch {
         let (control, resets) = (limits.control_frames_per_second(), limits.resets_per_second());
         // What comes before the first frame takes no longer than a head.
         activity.begin_head(now, 0);
+        outbox.count_credit();
         Rc::new(Self {
             activity,
             preface: RefCell::default(),
@@ -106,6 +107,10 @@ impl Watch {
     /// Nothing is written from here on, until [`Watch::let_out`].
     pub(super) fn hold_back(&self) {
         self.held_back.set(true);
+    }
+
+    pub(super) fn is_holding_back(&self) -> bool {
+        self.held_back.get()
     }
 
     /// Ends that. Returns whether something waits to be written: of requests that are answered later there is nothing yet.
@@ -202,6 +207,9 @@ impl Watch {
         {
             self.note_signal(stream, signal);
         }
+        if frame.complete && frame.kind == kind::WINDOW_UPDATE && frame.stream == 0 {
+            self.outbox.on_credit(frame.word(0));
+        }
         let stats = &self.context.stats;
         let ends = |flag| frame.flags & flag != 0;
         match frame.kind {
@@ -245,7 +253,10 @@ impl Watch {
         }
         let stats = &self.context.stats;
         match frame.kind {
-            kind::DATA => self.pay(frame.length),
+            kind::DATA => {
+                self.pay(frame.length);
+                self.outbox.on_written(frame.length);
+            }
             kind::HEADERS if !self.accepted.borrow().contains_key(&frame.stream) => {
                 stats.heads_too_large.add(1);
                 stats.requests_refused.add(1);
