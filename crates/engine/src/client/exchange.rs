@@ -138,7 +138,7 @@ impl Connection {
         });
         match full.and_then(|_| body.take_full()) {
             Some(data) if !ends => {
-                stream.send_data(outbox.hold(stream.stream_id().as_u32(), data), true).map_err(|error| failure::http2(&error, true))?
+                stream.send_data(outbox.hold(stream.stream_id().as_u32(), data), true).map_err(|error| failure::http2(&error, true))?;
             }
             Some(_) => {}
             None => self.handle.spawn(upload::send(stream, body, outbox.clone(), slot.share(), &self.handle, &self.limits)),

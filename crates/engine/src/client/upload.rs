@@ -43,7 +43,7 @@ pub(super) fn send(
     };
     async move {
         let sent = {
-            let place_in_outbox = outbox.place(stream.stream_id().as_u32(), SHARED, true);
+            let place_in_outbox = outbox.place(stream.stream_id().as_u32(), SHARED, None, true);
             let mut sent = pin!(pump(&mut stream, body, &place_in_outbox, None));
             poll_fn(|cx| match (sent.as_mut().poll(cx), &place) {
                 (Poll::Pending, Some(place)) => match (place.response(cx), &mut patience) {

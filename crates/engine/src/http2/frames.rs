@@ -3,6 +3,8 @@
 const HEAD: usize = 9;
 /// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
 const KEPT: usize = 40;
+/// The same of PRIORITY_UPDATE, as much as HTTP/3 takes.
+pub(super) const KEPT_OF_PRIORITY_UPDATE: usize = 1 << 10;
 const PREFACE: usize = 24;
 
 /// Types of frames, RFC 9113, section 6.
@@ -52,7 +54,12 @@ impl<'a> Frame<'a> {
 
     /// The same frame, all of which is there.
     fn completed(self, content: &'a [u8]) -> Self {
-        Self { complete: true, content: &content[..content.len().min(KEPT)], ..self }
+        Self { complete: true, content: &content[..content.len().min(self.kept())], ..self }
+    }
+
+    /// How much of its content is kept.
+    fn kept(&self) -> usize {
+        if self.kind == kind::PRIORITY_UPDATE { KEPT_OF_PRIORITY_UPDATE } else { KEPT }
     }
 
     /// Its content from `offset` on, as far as it is kept.
@@ -72,16 +79,8 @@ pub(super) struct Frames {
     /// Of the frame that comes in pieces now.
     head: [u8; HEAD],
     head_bytes: usize,
-    content: Content,
+    content: Vec<u8>,
     content_bytes: usize,
-}
-
-struct Content([u8; KEPT]);
-
-impl Default for Content {
-    fn default() -> Self {
-        Self([0; KEPT])
-    }
 }
 
 impl Frames {
@@ -108,17 +107,18 @@ impl Frames {
                     return;
                 }
                 self.content_bytes = 0;
+                self.content.clear();
                 on_frame(&Frame::new(self.head));
             }
             let frame = Frame::new(self.head);
             let part = bytes.len().min(frame.length - self.content_bytes);
-            let kept = part.min(KEPT.saturating_sub(self.content_bytes));
-            self.content.0[self.content_bytes.min(KEPT)..][..kept].copy_from_slice(&bytes[..kept]);
+            let kept = part.min(frame.kept().saturating_sub(self.content_bytes));
+            self.content.extend_from_slice(&bytes[..kept]);
             self.content_bytes += part;
             bytes = &bytes[part..];
             if self.content_bytes == frame.length {
                 self.head_bytes = 0;
-                on_frame(&frame.completed(&self.content.0[..frame.length.min(KEPT)]));
+                on_frame(&frame.completed(&self.content));
             }
         }
     }

@@ -106,6 +106,9 @@ where
                         watch.hold_back();
                         watch.on_accepted(respond.stream_id().as_u32());
                         let field = priority_field(request.headers()).map(|value| Priority::from_field(&value));
+                        if field.is_some() {
+                            watch.on_field(respond.stream_id().as_u32());
+                        }
                         let exchange = Http2Exchange(Rc::new(Answer {
                             respond: RefCell::new(respond),
                             is_final: Cell::default(),
@@ -306,7 +309,7 @@ impl Http2Exchange {
                 return;
             }
         }
-        let place = outbox.place(id, self.priority(id, said.as_ref()), body.is_tunnel());
+        let place = outbox.place(id, self.priority(id, None), said, body.is_tunnel());
         let handle = context.handle.clone();
         handle.spawn(async move {
             let Answer { guard, context, .. } = &*self.0;

@@ -51,6 +51,8 @@ struct Queue {
 
 struct Waiting {
     priority: Priority,
+    /// What the response says of it, which overrides what the client says, also later (RFC 9218, section 8).
+    said: Option<Bytes>,
     /// It may never end, so that nobody may have to wait for its end.
     is_endless: bool,
     /// While it is in the schedule.
@@ -60,6 +62,14 @@ struct Waiting {
     /// Bytes of this stream that are held, and how often some of them were written or dropped.
     held: usize,
     released: u64,
+}
+
+impl Waiting {
+    /// `asked`: by the client.
+    fn set_priority(&mut self, asked: Priority) {
+        self.priority = self.said.as_ref().map_or(asked, |said| asked.overridden_by(said));
+        self.priority.incremental |= self.is_endless;
+    }
 }
 
 impl Outbox {
@@ -117,9 +127,10 @@ impl Outbox {
     }
 
     /// A place in it for one stream. One that is endless, as a tunnel is, takes turns whatever is said of it.
-    pub(crate) fn place(self: &Rc<Self>, stream: u32, priority: Priority, is_endless: bool) -> Place {
-        let priority = Priority { incremental: priority.incremental || is_endless, ..priority };
-        self.queue.borrow_mut().places.insert(stream, Waiting { priority, is_endless, waker: None, wanted: 0, held: 0, released: 0 });
+    pub(crate) fn place(self: &Rc<Self>, stream: u32, asked: Priority, said: Option<Bytes>, is_endless: bool) -> Place {
+        let mut place = Waiting { priority: asked, said, is_endless, waker: None, wanted: 0, held: 0, released: 0 };
+        place.set_priority(asked);
+        self.queue.borrow_mut().places.insert(stream, place);
         Place { outbox: self.clone(), stream, is_blocked: Cell::default() }
     }
 
@@ -202,8 +213,7 @@ impl Outbox {
         let Queue { schedule, places, .. } = &mut *queue;
         let Some(place) = places.get_mut(&stream) else { return };
         let before = place.priority;
-        place.priority = change(before);
-        place.priority.incremental |= place.is_endless;
+        place.set_priority(change(before));
         if place.waker.is_some() {
             schedule.remove(stream, before);
             schedule.insert(stream, place.priority);
@@ -395,7 +405,7 @@ mod tests {
     #[test]
     fn who_waits_is_woken_when_there_is_room_for_what_it_wants() {
         let outbox = Outbox::new(1000);
-        let place = outbox.place(1, URGENT, false);
+        let place = outbox.place(1, URGENT, None, false);
         let count = Arc::<Count>::default();
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
@@ -419,7 +429,7 @@ mod tests {
     #[test]
     fn bytes_that_do_not_move_keep_nobody_from_the_room_that_is_left() {
         let outbox = Outbox::new(64 << 10);
-        let [stalled, other] = [outbox.place(1, ORDERED, false), outbox.place(3, URGENT, false)];
+        let [stalled, other] = [outbox.place(1, ORDERED, None, false), outbox.place(3, URGENT, None, false)];
         let _frozen = outbox.hold(1, Bytes::from(vec![0; 44 << 10]));
         let moving = outbox.hold(3, Bytes::from(vec![0; 12 << 10]));
         let count = Arc::<Count>::default();
@@ -438,7 +448,7 @@ mod tests {
     #[test]
     fn turn_that_cannot_be_used_stays_or_is_given_on() {
         let outbox = Outbox::new(64 << 10);
-        let [first, second] = [outbox.place(1, ORDERED, false), outbox.place(3, ORDERED, false)];
+        let [first, second] = [outbox.place(1, ORDERED, None, false), outbox.place(3, ORDERED, None, false)];
         let mut cx = Context::from_waker(Waker::noop());
         assert!(first.poll_turn(1000, &mut cx).is_ready());
         first.keep(1000, &cx);
@@ -471,7 +481,7 @@ mod tests {
     /// Streams that hand over as much as they may, so many times each, while one piece after the other is written; the order in which they do.
     fn handed_over(streams: &[(u32, Priority)], pieces: usize) -> Vec<u32> {
         let outbox = Outbox::new(64 << 10);
-        let places: Vec<_> = streams.iter().map(|(stream, priority)| (*stream, outbox.place(*stream, *priority, false))).collect();
+        let places: Vec<_> = streams.iter().map(|(stream, priority)| (*stream, outbox.place(*stream, *priority, None, false))).collect();
         let woken: Vec<_> = streams.iter().map(|_| Arc::new(Count(AtomicUsize::new(1)))).collect();
         let mut left = vec![pieces; streams.len()];
         let (mut held, mut order) = (std::collections::VecDeque::new(), Vec::new());
@@ -529,7 +539,7 @@ mod tests {
     fn small_content_does_not_wait_for_its_turn() {
         let outbox = Outbox::new(64 << 10);
         let mut cx = Context::from_waker(Waker::noop());
-        let place = outbox.place(1, ORDERED, false);
+        let place = outbox.place(1, ORDERED, None, false);
         let held = outbox.hold(1, Bytes::from(vec![0; 56 << 10]));
         assert_eq!(outbox.room_for(1000, Priority::default), 0);
         assert!(poll_room(&place, 1000, &mut cx).is_pending());
@@ -546,7 +556,7 @@ mod tests {
     fn endless_content_takes_turns_whatever_is_said_of_it() {
         let outbox = Outbox::new(64 << 10);
         let mut cx = Context::from_waker(Waker::noop());
-        let [tunnel, other] = [outbox.place(1, ORDERED, true), outbox.place(3, ORDERED, false)];
+        let [tunnel, other] = [outbox.place(1, ORDERED, None, true), outbox.place(3, ORDERED, None, false)];
         outbox.set_priority(1, |_| ORDERED);
         let held = outbox.hold(1, Bytes::from(vec![0; 64 << 10]));
         assert!(poll_room(&other, 1, &mut cx).is_pending() && poll_room(&tunnel, 1, &mut cx).is_pending());
@@ -556,12 +566,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_response_says_outlasts_what_the_client_says_later() {
+        let outbox = Outbox::new(1000);
+        let _place = outbox.place(1, ORDERED, Some(Bytes::from_static(b"u=6")), false);
+        let priority = || outbox.queue.borrow().places[&1].priority;
+        assert_eq!(priority(), Priority { urgency: 6, incremental: false });
+        outbox.set_priority(1, |_| Priority { urgency: 1, incremental: true });
+        assert_eq!(priority(), Priority { urgency: 6, incremental: true });
+    }
+
+    #[test]
     fn order_changes_while_it_waits_and_who_leaves_gives_its_turn_on() {
         let outbox = Outbox::new(1000);
         let count = [0; 2].map(|_| Arc::<Count>::default());
         let wakers = count.clone().map(Waker::from);
         let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
-        let places = [outbox.place(1, ORDERED, false), outbox.place(3, ORDERED, false)];
+        let places = [outbox.place(1, ORDERED, None, false), outbox.place(3, ORDERED, None, false)];
         let held = outbox.hold(1, Bytes::from_static(&[0; 1000]));
         assert!(poll_room(&places[0], 1, &mut first).is_pending());
         assert!(poll_room(&places[1], 1, &mut second).is_pending());

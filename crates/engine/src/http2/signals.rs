@@ -67,6 +67,9 @@ pub(super) struct Signals {
     /// The client itself says what it thinks of priorities, so that saying nothing of a request means the default. A field says nothing of that: it may
     /// come from somebody behind a gateway.
     heard: bool,
+    /// It says that by the field, and the PRIORITY beside it is for servers that do not know the field: where it leaves the field out, it means the
+    /// default. Firefox does so, whose weights are then above the usual one.
+    says_fields: bool,
     /// Of requests that come, and of those whose responses are not complete.
     said: FxHashMap<u32, Said>,
 }
@@ -79,14 +82,18 @@ struct Said {
 }
 
 impl Signals {
-    /// `most`: of so many streams something is kept. What was said of more is advice, and the oldest of it goes.
-    pub(super) fn note(&mut self, stream: u32, signal: Signal, most: usize) {
+    /// `most`: of so many streams something is kept. What was said of more is advice, and what concerns the latest requests goes: they are the last
+    /// to come. Returns whether something went.
+    pub(super) fn note(&mut self, stream: u32, signal: Signal, most: usize) -> bool {
         self.heard = true;
-        if self.said.len() >= most
-            && !self.said.contains_key(&stream)
-            && let Some(oldest) = self.said.keys().min().copied()
-        {
-            self.said.remove(&oldest);
+        let mut is_dropped = false;
+        if self.said.len() >= most && !self.said.contains_key(&stream) {
+            is_dropped = true;
+            let latest = self.said.keys().max().copied().unwrap_or(0);
+            if stream > latest {
+                return is_dropped;
+            }
+            self.said.remove(&latest);
         }
         let said = self.said.entry(stream).or_default();
         match signal {
@@ -94,13 +101,25 @@ impl Signals {
             Signal::Update(priority) => (said.update, said.urgency) = (Some(priority), None),
             Signal::Urgency(urgency) => said.urgency = Some(urgency),
         }
+        is_dropped
+    }
+
+    /// The request on this stream has a `priority` field.
+    pub(super) fn on_field(&mut self, stream: u32) {
+        self.says_fields |= self.said.get(&stream).is_some_and(|said| said.head.is_some());
+    }
+
+    /// Streams later than `latest` of which an update has said something.
+    pub(super) fn updated_after(&self, latest: u32) -> usize {
+        self.said.iter().filter(|(stream, said)| **stream > latest && said.update.is_some()).count()
     }
 
     /// The priority of a request. `field`: of its `priority` field, if it has one.
     pub(super) fn priority(&self, stream: u32, field: Option<Priority>) -> Priority {
         let said = self.said.get(&stream).copied().unwrap_or_default();
         let unsaid = if self.heard { Priority::default() } else { SHARED };
-        let priority = said.update.or(field).or(said.head).unwrap_or(unsaid);
+        let head = said.head.filter(|_| !self.says_fields);
+        let priority = said.update.or(field).or(head).unwrap_or(unsaid);
         Priority { urgency: said.urgency.unwrap_or(priority.urgency), ..priority }
     }
 
@@ -161,7 +180,9 @@ mod tests {
         assert_eq!(read(kind::HEADERS, 0, 3, &[0x80, 0, 0, 0, 255]), None);
         assert_eq!(read(kind::HEADERS, flags::PRIORITY, 3, &[0x80, 0, 0]), None);
         assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &[0, 0, 0]), None);
-        assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &[&[0, 0, 0, 9][..], &[b' '; 60], b"u=1"].concat()), None);
+        let long = |spaces: usize| [&[0, 0, 0, 9][..], &vec![b' '; spaces], b"u=1"].concat();
+        assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &long(1_017)), Some((9, Signal::Update(ordered(1)))));
+        assert_eq!(read(kind::PRIORITY_UPDATE, 0, 0, &long(1_018)), None);
         assert_eq!(read(kind::DATA, flags::PRIORITY, 3, &[0; 9]), None);
     }
 
@@ -184,13 +205,24 @@ mod tests {
     }
 
     #[test]
+    fn weights_of_a_client_that_says_fields_are_for_others() {
+        let mut signals = Signals::default();
+        signals.note(1, Signal::Head(shared(2)), 8);
+        signals.on_field(3);
+        assert_eq!(signals.priority(1, None), shared(2), "a field without a weight may come from somebody behind a gateway");
+        signals.note(5, Signal::Head(shared(2)), 8);
+        signals.on_field(5);
+        assert_eq!(signals.priority(1, None), Priority::default());
+        assert_eq!(signals.priority(5, Some(shared(4))), shared(4));
+    }
+
+    #[test]
     fn no_more_streams_are_kept_than_there_may_be() {
         let mut signals = Signals::default();
-        for stream in [1, 3, 5] {
-            signals.note(stream, Signal::Urgency(0), 2);
-        }
-        assert_eq!([1, 3, 5].map(|stream| signals.priority(stream, None).urgency), [3, 0, 0], "the oldest is forgotten");
+        let dropped = [3, 5, 7, 1].map(|stream| signals.note(stream, Signal::Urgency(0), 2));
+        assert_eq!(dropped, [false, false, true, true]);
+        assert_eq!([1, 3, 5, 7].map(|stream| signals.priority(stream, None).urgency), [0, 0, 3, 3], "the latest are forgotten");
         signals.note(3, Signal::Urgency(7), 2);
-        assert_eq!([3, 5].map(|stream| signals.priority(stream, None).urgency), [7, 0]);
+        assert_eq!([1, 3].map(|stream| signals.priority(stream, None).urgency), [0, 7]);
     }
 }

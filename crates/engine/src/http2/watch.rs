@@ -165,18 +165,46 @@ impl Watch {
         self.signals.borrow().priority(stream, field)
     }
 
+    /// The request on this stream has a `priority` field.
+    pub(super) fn on_field(&self, stream: u32) {
+        self.signals.borrow_mut().on_field(stream);
+    }
+
     fn note_signal(&self, stream: u32, signal: Signal) {
-        let is_over = stream <= self.latest.get() && !self.accepted.borrow().contains_key(&stream);
+        let latest = self.latest.get();
+        let is_over = stream <= latest && !self.accepted.borrow().contains_key(&stream);
         // Of requests only: clients number them oddly.
         if is_over || stream.is_multiple_of(2) {
             return;
         }
+        let stats = &self.context.stats;
         let most = usize::try_from(self.context.config.limits.concurrent_streams()).unwrap_or(usize::MAX);
-        self.signals.borrow_mut().note(stream, signal, most);
+        let is_update = matches!(signal, Signal::Update(_));
+        if self.signals.borrow_mut().note(stream, signal, most) && is_update {
+            stats.priority_updates_dropped.add(1);
+        }
         match signal {
             Signal::Head(_) => {}
-            Signal::Update(priority) => self.outbox.set_priority(stream, |_| priority),
+            Signal::Update(priority) => {
+                stats.priority_updates.add(1);
+                if stream > latest {
+                    self.check_idle(latest, most);
+                }
+                self.outbox.set_priority(stream, |_| priority);
+            }
             Signal::Urgency(urgency) => self.outbox.set_priority(stream, |priority| Priority { urgency, ..priority }),
+        }
+    }
+
+    fn check_idle(&self, latest: u32, most: usize) {
+        //= RFC 9218 section 7.1
+        //# The number of streams that have been prioritized but remain in the "idle" state plus the number of active streams (those in the
+        //# "open" state or in either of the "half-closed" states; see Section 5.1.2 of [HTTP/2]) MUST NOT exceed the value of the
+        //# SETTINGS_MAX_CONCURRENT_STREAMS parameter.  Servers that receive such a PRIORITY_UPDATE MUST respond with a connection error of type
+        //# PROTOCOL_ERROR.
+        let active = self.accepted.borrow().values().filter(|is_reset| !**is_reset).count();
+        if self.signals.borrow().updated_after(latest) + active > most {
+            self.fault.set(self.fault.get().or(Some(PROTOCOL_ERROR)));
         }
     }
 
@@ -307,7 +335,8 @@ fn fault_of_priority_update(frame: &Frame<'_>) -> Option<u32> {
     //= RFC 9218 section 7.1
     //# If a PRIORITY_UPDATE frame is received with a Prioritized Stream ID of 0x0, the recipient MUST respond with a connection error of
     //# type PROTOCOL_ERROR.
-    (frame.word(0) & 0x7fff_ffff == 0).then_some(PROTOCOL_ERROR)
+    // And streams with even numbers are pushes, of which none is ever promised.
+    (frame.word(0) & 0x7fff_ffff).is_multiple_of(2).then_some(PROTOCOL_ERROR)
 }
 
 /// What the library has closed the connection for; it says so nowhere else.

@@ -89,6 +89,8 @@ const SMALL_BYTES: usize = 4 << 10;
 struct Exchange {
     stream: Rc<Stream>,
     priority: Priority,
+    /// What the response says of it, which overrides what the client says, also later.
+    said: Option<Box<Bytes>>,
     /// The transport is told of it with the first bytes: only then it has to keep something for this direction of the stream.
     untold: bool,
     /// It is in the schedule, under its priority.
@@ -560,6 +562,7 @@ impl Exchange {
         Self {
             stream,
             priority,
+            said: None,
             untold: false,
             scheduled: false,
             wire,

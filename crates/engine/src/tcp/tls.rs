@@ -29,9 +29,9 @@ const RECORD_BYTES: usize = 16 << 10;
 /// come, so that a large one holds its first bytes back by a round trip while the congestion window is small.
 const SEGMENT_BYTES: usize = 1_370;
 /// So much is written in records of one segment when a connection begins to send: more than the initial window, and what it has grown to a
-/// round trip later. Counting starts over after [`REST`], as the kernel's window does.
+/// round trip later. Counting starts over after [`REST`], as the kernel's window does after a retransmission time-out, of which that is the shortest.
 const BEGINNING_BYTES: u32 = 64 << 10;
-const REST: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_millis(200);
 /// What a record has beside its content, and more.
 const RECORD_OVERHEAD: usize = 64;
 /// Records that are collected before they go to the socket, unless those above flush: one system call takes them all.
@@ -121,9 +121,9 @@ pub(crate) struct TlsStream<T> {
     writer: Option<Waker>,
     /// Bytes taken from those above since the socket had everything.
     collected: usize,
-    /// Bytes taken since the connection began to send, or rested; and when it last did.
+    /// Bytes taken since the connection began to send, or rested, and when something was sent last.
     taken: u32,
-    taken_at: Option<Instant>,
+    sent_at: Option<Instant>,
     /// Those above have flushed: what comes next may be the head of a response.
     begins: bool,
     closed: bool,
@@ -163,7 +163,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     }
 
     fn new(io: T, side: Side) -> Self {
-        Self { io, side, progress: Rc::default(), writer: None, collected: 0, taken: 0, taken_at: None, begins: true, closed: false }
+        Self { io, side, progress: Rc::default(), writer: None, collected: 0, taken: 0, sent_at: None, begins: true, closed: false }
     }
 
     pub(crate) fn progress(&self) -> &Rc<Progress> {
@@ -272,7 +272,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         while self.side.wants_write() {
             match self.side.write_tls(&mut PolledWrite { io: &mut self.io, cx }) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Ok(_) => {}
+                Ok(_) => self.sent_at = Some(Instant::now()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -304,8 +304,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// How much may be taken at once.
     fn record_bytes(&mut self) -> usize {
         if std::mem::take(&mut self.begins) {
-            let now = Instant::now();
-            if self.taken_at.replace(now).is_some_and(|before| now.saturating_duration_since(before) > REST) {
+            if self.sent_at.is_some_and(|before| before.elapsed() > REST) {
                 self.taken = 0;
             }
             return SEGMENT_BYTES;

@@ -179,6 +179,8 @@ impl Connection {
                 }
                 Event::PriorityUpdate { stream, priority } => {
                     self.context.stats.priority_updates.add(1);
+                    let said = self.requests.get(&stream).and_then(|exchange| exchange.said.as_deref());
+                    let priority = said.map_or(priority, |said| priority.overridden_by(said));
                     self.set_priority(transport, stream, priority);
                 }
                 Event::Settings => {

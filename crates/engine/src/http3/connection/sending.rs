@@ -43,6 +43,7 @@ impl Connection {
                     //# client-provided value.
                     if let Some(said) = said {
                         priority = priority.overridden_by(&said);
+                        exchange.said = Some(Box::new(said));
                     }
                 }
                 Framed::Last => exchange.fin = true,
