@@ -121,6 +121,7 @@ test('reference servers get the certificate, the page and time-outs that are lon
   const older = readFileSync(join(folder, 'server/nginx.conf'), 'utf8');
   assert.match(older, /listen 10\.77\.0\.2:443 ssl http2;/);
   assert.match(older, /listen 10\.77\.0\.2:443 quic reuseport;/);
+  assert.match(older, /quic_gso on; http3_stream_buffer_size 1m;/);
   assert.match(older, /ssl_certificate \/c\.pem; ssl_certificate_key \/k\.pem;/);
   for (const name of ['client_header', 'client_body', 'send', 'keepalive'])
     assert.ok(older.includes(`${name}_timeout 120s;`));
