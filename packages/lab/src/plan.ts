@@ -75,7 +75,7 @@ export interface ServerSpec {
 }
 
 /** Servers that nobody of this project wrote, which the lab knows how to start. */
-export const REFERENCES = ['nghttpd', 'nginx', 'caddy'] as const;
+export const REFERENCES = ['nghttpd', 'nginx', 'caddy', 'h2o'] as const;
 export type ReferenceName = (typeof REFERENCES)[number];
 
 /** What the browser has done when a load begins: nothing, or it has shown a page that shares nothing with the one to come. */

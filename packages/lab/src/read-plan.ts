@@ -373,7 +373,7 @@ function requireHeard(value: PlanFile, arms: readonly Arm[], servers: readonly S
         const hint = `leave \`${key}\` out, or capture the page`;
         throw refuse(`arm ${arm.name}: \`${key}\`: a page with a \`url\` has what its own server has`, hint);
       }
-      if (spec === undefined || hasPlace(spec, place)) continue;
+      if (spec === undefined || hasPlace(spec, place, arm.congestion)) continue;
       const over = usesQuic(arm) && key !== 'visit' ? ' over QUIC' : '';
       if (spec.reference !== undefined) {
         const what = `arm ${arm.name}: \`${key}\`: the lab cannot tell ${spec.reference} of ${wanted}${over}`;

@@ -4,9 +4,9 @@ import { join, resolve } from 'node:path';
 import { CLEAR_PORT, PORT } from './browser.js';
 import { ExitCode, LabError } from './errors.js';
 import { foldersAbove } from './own-file.js';
-import type { Arm, Protocol, ReferenceName } from './plan.js';
+import type { Arm, Congestion, Protocol, ReferenceName } from './plan.js';
 import { findOnPath, isProgram } from './programs.js';
-import type { Server } from './server-command.js';
+import type { Place, Server } from './server-command.js';
 
 /** A server of somebody else's as it is on this machine. */
 export interface Reference {
@@ -24,9 +24,13 @@ interface Known {
   readonly built?: string;
   readonly version: { readonly args: readonly string[]; readonly pattern: RegExp };
   readonly protocols: (versionText: string) => Protocol[];
+  /** Its names for controllers over QUIC, if that and its initial window can be set. */
+  readonly quicControllers?: Readonly<Partial<Record<Congestion, string>>>;
   /** Its command, and what it needs written into `folder` for it. */
   readonly command: (server: Server, reference: Reference, folder: string) => string[];
 }
+
+const H2O_CONTROLLERS = { cubic: 'cubic', newreno: 'reno' } as const;
 
 const KNOWN: Readonly<Record<ReferenceName, Known>> = {
   nghttpd: {
@@ -51,6 +55,15 @@ const KNOWN: Readonly<Record<ReferenceName, Known>> = {
     version: { args: ['version'], pattern: /^v?(\S+)/ },
     protocols: () => ['http', 'h1', 'h2', 'h3'],
     command: caddy,
+  },
+  h2o: {
+    variable: 'H2O',
+    install: 'build it from source and set H2O=/path/to/h2o, or install the package h2o, which has no HTTP/3',
+    version: { args: ['--version'], pattern: /h2o version (\S+)/ },
+    // Debian's is of the years before HTTP/3.
+    protocols: (text) => ['http', 'h1', 'h2', ...(/h2o version ([01]|2\.[0-2])\./.test(text) ? [] : (['h3'] as const))],
+    quicControllers: H2O_CONTROLLERS,
+    command: h2o,
   },
 };
 
@@ -78,6 +91,13 @@ export function whyNot({ name, version, protocols }: Reference, arm: Arm): strin
   const missing = asked.find((protocol) => !protocols.includes(protocol));
   if (missing !== undefined) return `${name} ${version} has no ${missing === 'h3' ? 'HTTP/3' : missing}`;
   return undefined;
+}
+
+/** Whether the lab tells a reference server what stands for the place, over QUIC: an initial window, or a controller that it has. */
+export function tells(name: ReferenceName, place: Place, congestion?: Congestion): boolean {
+  const { quicControllers } = KNOWN[name];
+  if (quicControllers === undefined || (place !== 'congestion' && place !== 'initial_window')) return false;
+  return place === 'initial_window' || congestion === undefined || quicControllers[congestion] !== undefined;
 }
 
 /** The command line of a reference server, which finds its configuration in the load's folder. */
@@ -198,4 +218,55 @@ function caddy(server: Server, { path }: Reference, folder: string): string[] {
   // What it would keep in the user's folders.
   const kept = [`XDG_DATA_HOME=${folder}`, `XDG_CONFIG_HOME=${folder}`];
   return ['env', ...kept, path, 'run', '--adapter', 'caddyfile', '--config', config];
+}
+
+/**
+ * h2o's defaults are what its documentation recommends: segmentation offload, style sheets and scripts before pictures, and
+ * little unsent data in the kernel over long paths (h2o.examp1e.net/configure/http2_directives.html#latency-optimization).
+ * File types are its defaults too, since they carry these priorities. The private key stays in the server's process:
+ * with `neverbleed` each handshake would wait for a second one.
+ */
+function h2o(server: Server, { path, protocols }: Reference, folder: string): string[] {
+  const { arm, address, certificate, pageFolder, patienceSeconds } = server;
+  const h3 = protocols.includes('h3');
+  const timeouts = ['handshake-timeout', 'http1-request-timeout', 'http2-idle-timeout'];
+  const newer = ['http1-request-io-timeout', 'http3-idle-timeout'];
+  // Without them it waits at its end for clients that are gone.
+  const graceful = ['http2-graceful-shutdown-timeout', ...(h3 ? ['http3-graceful-shutdown-timeout'] : [])];
+  const lines = [
+    // It would else be a user who may not read the page.
+    ...(process.getuid?.() === 0 ? ['user: root'] : []),
+    `temp-buffer-path: ${JSON.stringify(folder)}`,
+    ...[...timeouts, ...(h3 ? newer : [])].map((name) => `${name}: ${patienceSeconds}`),
+    ...graceful.map((name) => `${name}: 1`),
+    'listen: &tls',
+    `  host: ${address}`,
+    `  port: ${PORT}`,
+    '  ssl:',
+    `    certificate-file: ${JSON.stringify(certificate.certPath)}`,
+    `    key-file: ${JSON.stringify(certificate.keyPath)}`,
+    '    neverbleed: OFF',
+    '    ocsp-update-interval: 0',
+    ...(h3 ? ['listen:', '  <<: *tls', '  type: quic', ...h2oWindow(arm)] : []),
+    ...(arm.protocol === 'http' ? ['listen:', `  host: ${address}`, `  port: ${CLEAR_PORT}`] : []),
+    'hosts:',
+    '  default:',
+    '    paths:',
+    '      "/":',
+    `        file.dir: ${JSON.stringify(pageFolder)}`,
+    ...(h3 ? [`        header.set: 'alt-svc: h3=":${PORT}"; ma=86400'`] : []),
+  ];
+  const config = join(folder, 'h2o.conf');
+  writeFileSync(config, `${lines.join('\n')}\n`);
+  return [path, '-c', config];
+}
+
+/** Of QUIC: TCP's controller and window are the link's to set. A plan that names a controller which h2o lacks is refused. */
+function h2oWindow({ congestion, initialWindow }: Arm): string[] {
+  const controllers: Known['quicControllers'] = H2O_CONTROLLERS;
+  const controller = controllers[congestion];
+  return [
+    ...(controller === undefined ? [] : [`  cc: ${controller}`]),
+    ...(initialWindow === undefined ? [] : [`  initcwnd: ${initialWindow}`]),
+  ];
 }

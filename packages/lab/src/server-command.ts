@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { CLEAR_PORT, PORT } from './browser.js';
 import { FAR_ADDRESS } from './link-command.js';
 import type { Certificate } from './certificate.js';
-import type { Arm, ServerSpec } from './plan.js';
-import { referenceCommand, type Reference } from './reference-servers.js';
+import type { Arm, Congestion, ReferenceName, ServerSpec } from './plan.js';
+import { referenceCommand, tells, type Reference } from './reference-servers.js';
 import type { ServerCounters } from './sample.js';
 
 export interface Server {
@@ -122,13 +122,14 @@ export function unknownPlace(command: string): string | undefined {
 
 /**
  * Whether a server is told what stands for the place: our own always is, another one where its command has the place, and a
- * reference server is what it is.
+ * reference server where it has a setting for it, and for this controller, if one is given.
  */
 export function hasPlace(
-  { command, reference }: { readonly command?: string | undefined; readonly reference?: string | undefined },
+  { command, reference }: { readonly command?: string | undefined; readonly reference?: ReferenceName | undefined },
   place: Place,
+  congestion?: Congestion,
 ): boolean {
-  if (reference !== undefined) return false;
+  if (reference !== undefined) return tells(reference, place, congestion);
   return command === undefined || [...command.matchAll(PLACE)].some(([, named]) => named === place);
 }
 

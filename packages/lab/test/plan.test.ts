@@ -6,7 +6,7 @@ import test, { after } from 'node:test';
 import { blocksForVerdict, LEAST_CONTROL_BLOCKS, METRICS } from '../src/compare/campaign.js';
 import { LabError } from '../src/errors.js';
 import { readPageSpec } from '../src/page/spec.js';
-import { OWN_SERVER, type Arm } from '../src/plan.js';
+import { OWN_SERVER, type Arm, type Plan } from '../src/plan.js';
 import { readPlan } from '../src/read-plan.js';
 import { withSomeProfiles } from '../src/some-profiles.js';
 import { packageFolder } from './places.js';
@@ -407,14 +407,18 @@ test('bench check loads each arm twice, in enough blocks to count', () => {
     ['h2', 'h3'],
   );
   assert.ok(plan.blocks.min >= LEAST_CONTROL_BLOCKS);
-  // Servers of others are compared with ours over the same protocol, and a machine without them has a bench too.
+  requireOptionalPeers(plan, ['h2-nghttpd', 'h2-nginx', 'h2-caddy', 'h3-nginx', 'h3-caddy']);
+});
+
+/** Servers of others are compared with ours over the same protocol, and a machine without them runs the plan too. */
+function requireOptionalPeers(plan: Plan, names: readonly string[]): void {
   const others = plan.arms.filter(({ server }) => server !== OWN_SERVER);
   assert.deepEqual(
-    others.map(({ protocol, comparedWith }) => comparedWith === protocol),
-    ['h2-nghttpd', 'h2-nginx', 'h2-caddy', 'h3-nginx', 'h3-caddy'].map(() => true),
+    others.map(({ name, protocol, comparedWith }) => [name, comparedWith === protocol]),
+    names.map((name) => [name, true]),
   );
   assert.ok(others.every(({ server }) => plan.servers.find(({ name }) => name === server)?.optional === true));
-});
+}
 
 const malformed: [what: string, from: string | RegExp, to: string, says: RegExp][] = [
   ['unknown key', 'blocks =', 'blcoks =', /unknown key `blcoks`; did you mean `blocks`\?/],
@@ -481,6 +485,12 @@ const malformed: [what: string, from: string | RegExp, to: string, says: RegExp]
     'congestion = "bbr"',
     'congestion = "bbr"\nserver = "x"\n[servers.x]\nreference = "caddy"',
     /arm h3: `congestion`: the lab cannot tell caddy of bbr over QUIC; leave `congestion` out/,
+  ],
+  [
+    'controller that a reference server lacks',
+    'congestion = "bbr"',
+    'congestion = "bbr"\nserver = "x"\n[servers.x]\nreference = "h2o"',
+    /arm h3: `congestion`: the lab cannot tell h2o of bbr over QUIC; leave `congestion` out/,
   ],
   [
     'think times of a page without a recording',

@@ -8,7 +8,7 @@ import { LabError } from '../src/errors.js';
 import { partnerOf, withPartners } from '../src/compare/partners.js';
 import { planHere } from '../src/left-out.js';
 import type { Arm, Plan, Protocol, ServerSpec } from '../src/plan.js';
-import { findReference, referenceCommand, type Reference } from '../src/reference-servers.js';
+import { findReference, referenceCommand, tells, type Reference } from '../src/reference-servers.js';
 import { Warmed, warmUpCommands, warmUpProtocols } from '../src/warm-up.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-reference-test-'));
@@ -110,6 +110,36 @@ test('reference server is the program that its variable names, with the protocol
   }
 });
 
+test('h2o has HTTP/3 from version 2.3 on', () => {
+  const path = join(folder, 'h2o');
+  const before = process.env.H2O;
+  process.env.H2O = path;
+  try {
+    for (const [version, has] of [
+      ['2.2.5', false],
+      ['2.3.0-DEV@0f62e5a', true],
+      ['2.10.0', true],
+      ['10.0.0', true],
+    ] as const) {
+      writeFileSync(path, `#!/bin/sh\necho "h2o version ${version}"\necho "OpenSSL: OpenSSL 2.1.0"\n`);
+      chmodSync(path, 0o755);
+      const found = findReference('h2o');
+      assert.equal(found.version, version);
+      assert.equal(found.protocols.includes('h3'), has, version);
+    }
+  } finally {
+    if (before === undefined) delete process.env.H2O;
+    else process.env.H2O = before;
+  }
+});
+
+test('only h2o is told of a controller and of an initial window over QUIC', () => {
+  assert.ok(tells('h2o', 'congestion') && tells('h2o', 'initial_window', 'bbr'));
+  assert.ok(tells('h2o', 'congestion', 'cubic') && tells('h2o', 'congestion', 'newreno'));
+  assert.ok(!tells('h2o', 'congestion', 'bbr') && !tells('h2o', 'early_data'));
+  for (const name of ['nghttpd', 'nginx', 'caddy'] as const) assert.ok(!tells(name, 'congestion', 'cubic'), name);
+});
+
 test('reference servers get the certificate, the page and time-outs that are longer than a load', () => {
   const server = {
     ...{ pronghorn: '/p', arm: arm('h3', 'h3', 'x'), pageFolder: '/page', isRecording: false, thinkTimes: false },
@@ -134,6 +164,22 @@ test('reference servers get the certificate, the page and time-outs that are lon
     readFileSync(join(folder, 'server/Caddyfile'), 'utf8'),
     /idle 120s[^]*tls \/c\.pem \/k\.pem[^]*root \* \/page/,
   );
+  const h2o: Reference = { name: 'h2o', path: '/h2o', version: '2.3.0', protocols: ['h2', 'h3'] };
+  const h2oConfig = (reference: Reference, more: Partial<Arm> = {}): string => {
+    referenceCommand({ ...server, arm: { ...server.arm, ...more } }, reference);
+    return readFileSync(join(folder, 'server/h2o.conf'), 'utf8');
+  };
+  const both = h2oConfig(h2o);
+  assert.match(both, /certificate-file: "\/c\.pem"\n *key-file: "\/k\.pem"[^]*file\.dir: "\/page"/);
+  assert.match(both, /^listen:\n {2}<<: \*tls\n {2}type: quic\n {2}cc: cubic\nhosts:/m);
+  for (const name of ['handshake', 'http1-request', 'http1-request-io', 'http2-idle', 'http3-idle'])
+    assert.ok(both.includes(`\n${name}-timeout: 120\n`), name);
+  assert.match(
+    h2oConfig(h2o, { congestion: 'newreno', initialWindow: 32 }),
+    /type: quic\n {2}cc: reno\n {2}initcwnd: 32\n/,
+  );
+  // Directives of HTTP/3 would be errors there.
+  assert.doesNotMatch(h2oConfig({ ...h2o, version: '2.2.5', protocols: ['h2'] }), /quic|http3|alt-svc/);
 });
 
 test('server is warmed over each protocol that it has, the same for all arms', () => {

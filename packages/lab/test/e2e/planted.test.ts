@@ -184,19 +184,22 @@ test('TCP keeps its window over a pause as QUIC does, unless the plan says other
 
 test('servers of others load the page over the protocols that they have, and are left out where they are not', () => {
   const reference = (name: string): string => `[servers.${name}]\nreference = "${name}"\noptional = true\n`;
-  const names = ['nghttpd', 'nginx', 'caddy'];
+  const names = ['nghttpd', 'nginx', 'caddy', 'h2o'];
   const arms = names.map((name) => arm(`h2-${name}`, `protocol = "h2"\nserver = "${name}"`));
-  const more = arm('h3-caddy', 'protocol = "h3"\nserver = "caddy"\nagainst = "h2-caddy"');
+  const more = ['caddy', 'h2o'].map((name) =>
+    arm(`h3-${name}`, `protocol = "h3"\nserver = "${name}"\nagainst = "h2-${name}"`),
+  );
   const found = campaign(
     'reference',
-    `blocks = 1\nprofiles = ["${profile('reference-link')}"]\n${SMALL}${arms.join('')}${more}${names.map(reference).join('')}`,
+    `blocks = 1\nprofiles = ["${profile('reference-link')}"]\n${SMALL}${[...arms, ...more, ...names.map(reference)].join('')}`,
   );
-  // The first two come with the tests' packages; Caddy is built by whoever wants to measure with it.
+  // The first two come with the tests' packages; Caddy and h2o are built by whoever wants to measure with them.
   const loaded = new Set(found.samples.map(({ arm: name }) => name));
   const left = readCampaign(join(folder, 'reference')).leftOut ?? [];
   assert.ok(loaded.has('h2-nghttpd') && loaded.has('h2-nginx'), [...loaded].join());
-  assert.equal(loaded.size + left.length, 4);
-  for (const { arm: name, reason } of left) assert.match(`${name}: ${reason}`, /^h[23]-caddy: .*not installed/);
+  assert.equal(loaded.size + left.length, 6);
+  for (const { arm: name, reason } of left)
+    assert.match(`${name}: ${reason}`, /^h[23]-(caddy|h2o): .*(not installed|no HTTP\/3)/);
   for (const sample of found.samples) {
     assert.deepEqual(faultsOf(sample), [], sample.arm);
     assert.ok(
