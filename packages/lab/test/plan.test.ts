@@ -410,6 +410,20 @@ test('bench check loads each arm twice, in enough blocks to count', () => {
   requireOptionalPeers(plan, ['h2-nghttpd', 'h2-nginx', 'h2-caddy', 'h3-nginx', 'h3-caddy']);
 });
 
+test('plan of peers has pages of three kinds, and blocks enough to judge its control', () => {
+  const plan = readPlan(join(packageFolder, 'plans/peers.toml'));
+  assert.deepEqual(
+    plan.pages.map(({ name }) => name),
+    ['cloudflare-15k', 'kiwee-like', 'kakhki-100x10k'],
+  );
+  assert.deepEqual(
+    plan.arms.filter(({ repeats }) => repeats !== undefined).map(({ repeats }) => repeats),
+    ['h2', 'h3'],
+  );
+  assert.ok(plan.blocks.min >= LEAST_CONTROL_BLOCKS);
+  requireOptionalPeers(plan, ['h2-nginx', 'h2-h2o', 'h2-nghttpd', 'h3-nginx', 'h3-h2o', 'h3-caddy']);
+});
+
 /** Servers of others are compared with ours over the same protocol, and a machine without them runs the plan too. */
 function requireOptionalPeers(plan: Plan, names: readonly string[]): void {
   const others = plan.arms.filter(({ server }) => server !== OWN_SERVER);
