@@ -109,6 +109,10 @@ impl Signals {
         self.says_fields |= self.said.get(&stream).is_some_and(|said| said.head.is_some());
     }
 
+    pub(super) fn is_updated(&self, stream: u32) -> bool {
+        self.said.get(&stream).is_some_and(|said| said.update.is_some())
+    }
+
     /// Streams later than `latest` of which an update has said something.
     pub(super) fn updated_after(&self, latest: u32) -> usize {
         self.said.iter().filter(|(stream, said)| **stream > latest && said.update.is_some()).count()

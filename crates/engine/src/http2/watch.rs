@@ -180,6 +180,9 @@ impl Watch {
         let stats = &self.context.stats;
         let most = usize::try_from(self.context.config.limits.concurrent_streams()).unwrap_or(usize::MAX);
         let is_update = matches!(signal, Signal::Update(_));
+        if is_update && stream > latest && self.is_beyond_limit(stream, latest, most) {
+            return self.fault.set(self.fault.get().or(Some(PROTOCOL_ERROR)));
+        }
         if self.signals.borrow_mut().note(stream, signal, most) && is_update {
             stats.priority_updates_dropped.add(1);
         }
@@ -187,25 +190,22 @@ impl Watch {
             Signal::Head(_) => {}
             Signal::Update(priority) => {
                 stats.priority_updates.add(1);
-                if stream > latest {
-                    self.check_idle(latest, most);
-                }
                 self.outbox.set_priority(stream, |_| priority);
             }
             Signal::Urgency(urgency) => self.outbox.set_priority(stream, |priority| Priority { urgency, ..priority }),
         }
     }
 
-    fn check_idle(&self, latest: u32, most: usize) {
+    /// Whether an update for this idle stream is one too many.
+    fn is_beyond_limit(&self, stream: u32, latest: u32, most: usize) -> bool {
         //= RFC 9218 section 7.1
         //# The number of streams that have been prioritized but remain in the "idle" state plus the number of active streams (those in the
         //# "open" state or in either of the "half-closed" states; see Section 5.1.2 of [HTTP/2]) MUST NOT exceed the value of the
         //# SETTINGS_MAX_CONCURRENT_STREAMS parameter.  Servers that receive such a PRIORITY_UPDATE MUST respond with a connection error of type
         //# PROTOCOL_ERROR.
         let active = self.accepted.borrow().values().filter(|is_reset| !**is_reset).count();
-        if self.signals.borrow().updated_after(latest) + active > most {
-            self.fault.set(self.fault.get().or(Some(PROTOCOL_ERROR)));
-        }
+        let signals = self.signals.borrow();
+        !signals.is_updated(stream) && signals.updated_after(latest) + active >= most
     }
 
     /// Whether a reset of this stream takes a request back. Some clients answer each frame that still comes on a stream with one more,

@@ -650,6 +650,37 @@ fn malformed_priority_updates_are_errors_of_the_connection() {
     }
 }
 
+/// One that runs and two to come, where three may be open.
+#[test]
+fn more_priority_updates_than_streams_are_an_error_of_the_connection() {
+    const PRIORITY_UPDATE: u8 = 16;
+    for (updates, is_error) in [(&[3_u32, 5, 3][..], false), (&[3, 5, 7][..], true)] {
+        let trust = trust();
+        let config = limited(|limits| limits.with_concurrent_streams(3));
+        let waiting = Rc::<RefCell<Vec<Responder>>>::default();
+        let kept = waiting.clone();
+        let waits = move |_| {
+            let kept = kept.clone();
+            move |_, responder: Responder| kept.borrow_mut().push(responder)
+        };
+        let mut bench = Bench::with_group(&Group::new(1), &trust, &config, waits);
+        let mut raw = begin_http2(&mut bench, &trust);
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+        bench.turn_until(|_| !waiting.borrow().is_empty());
+        for stream in updates {
+            raw.send(&frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], b"u=1"].concat()));
+        }
+        raw.send(&frame(PING, 0, 0, &[0; 8]));
+        bench.turn_until(|_| {
+            raw.step();
+            // The answer to a PING, or GOAWAY.
+            frames(&raw.received).iter().any(|(kind, ..)| [PING, 7].contains(kind))
+        });
+        let told = raw.received.windows(17).any(|window| window[3] == 7 && window[13..17] == [0, 0, 0, 1]);
+        assert_eq!(told, is_error, "{updates:?}");
+    }
+}
+
 #[test]
 fn ping_flood_is_stopped() {
     flood("PING", |stats| stats.control_frame_floods.value(), |_| frame(PING, 0, 0, &[0; 8]));
