@@ -20,10 +20,11 @@ from harness.clients.aioquic_webtransport import (
     close_capsule,
     webtransport,
 )
-from harness.clients.chromium import NAME, chromium, common_flags
+from harness.clients.chromium import NAME, chromium_options, common_flags
+from harness.clients.firefox import common_preferences, firefox_options, protocol_preferences
 from harness.server import REPOSITORY, Server, webtransport_command, webtransport_echo_command
 
-CHROMIUM_SESSIONS = REPOSITORY / "tests" / "clients" / "chromium" / "webtransport.mjs"
+BROWSER_SESSIONS = REPOSITORY / "tests" / "clients" / "browser" / "webtransport.mjs"
 
 SETTINGS = {0x08: 1, 0x33: 1, 0x2B603742: 1, 0xC671706A: 1}
 """Extended CONNECT, HTTP datagrams, draft 02 and draft 07 with one session."""
@@ -218,23 +219,37 @@ async def test_stream_of_what_is_no_session_closes_the_connection(client):
     assert client.terminated.error_code == H3_ID_ERROR
 
 
-def test_chromium_uses_everything(example, identity):
+def uses_everything(example, identity, options, reset) -> None:
+    """Runs `webtransport.mjs` in a browser and checks what it prints.
+
+    `reset`: the error's attributes when the peer resets a stream with code 77.
+    """
     leaf = x509.load_pem_x509_certificates(identity.cert.read_bytes())[0]
     asked = {
         "origin": f"https://{NAME}:{example.port}",
         "hash": base64.b64encode(hashlib.sha256(leaf.public_bytes(Encoding.DER)).digest()).decode(),
-        "flags": common_flags(identity.spki_hash),
-        "chromium": str(chromium()),
+        **options,
     }
-    done = subprocess.run(["node", CHROMIUM_SESSIONS, json.dumps(asked)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["node", BROWSER_SESSIONS, json.dumps(asked)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["datagrams"] == ["one", "two", "three"]
     assert seen["bidi"] == [0, 1, 100_000]
     assert seen["uni"] == "one way"
     assert seen["many"] == 80
-    assert seen["reset"] == {"source": "stream", "code": 77}
+    assert seen["reset"] == reset
     assert seen["greetings"] == {"uni": "greetings", "bidi": "who is there?"}
-    assert seen["closedByServer"] == {"closeCode": 1234, "reason": "Chromium, grüße"}
+    assert seen["closedByServer"] == {"closeCode": 1234, "reason": "the browser, grüße"}
     assert seen["last"] == "the peer closed the session with code 99: good bye"
     assert seen["refused"] == "WebTransportError"
+
+
+def test_chromium_opens_webtransport_sessions(example, identity):
+    options = chromium_options(common_flags(identity.spki_hash))
+    uses_everything(example, identity, options, {"source": "stream", "code": 77})
+
+
+def test_firefox_opens_webtransport_sessions(example, identity):
+    preferences = common_preferences() | protocol_preferences("h3", NAME, example.port)
+    # Firefox's error has neither source nor code.
+    uses_everything(example, identity, firefox_options(preferences), {})

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from ..server import REPOSITORY
 
@@ -52,3 +53,8 @@ def visit(url: str, flags: list[str], *, loads: int = 1, awaits_result: bool = F
     done = subprocess.run(["node", VISIT, json.dumps(asked)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def chromium_options(flags: list[str]) -> dict[str, Any]:
+    """For what is in tests/clients/browser."""
+    return {"browser": "chromium", "program": str(chromium()), "flags": flags}

@@ -1,11 +1,11 @@
-// Opens WebTransport sessions in headless Chromium and prints what came of them, as one JSON object.
+// Opens WebTransport sessions in a headless browser and prints what came of them, as one JSON object.
 //
-// usage: node webtransport.mjs '{"origin": …, "hash": base64 of the certificate's SHA-256, "flags": […], "chromium": path}'
+// usage: node webtransport.mjs '{"origin": …, "hash": base64 of the certificate's SHA-256, and options of launch.mjs}'
 import { launch } from './launch.mjs';
 
-const { origin, hash, flags, chromium, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
+const { origin, hash, timeoutMs = 60_000, ...options } = JSON.parse(process.argv[2]);
 
-const browser = await launch(chromium, flags);
+const browser = await launch(options);
 try {
   const page = await browser.newPage();
   // The page's own origin is trusted by its key; the sessions are by the hash of the certificate.
@@ -67,7 +67,7 @@ try {
       const question = text(await all(asked.readable));
       // Before the answer, which is followed by the end of this session.
       const last = await (await fetch('/last')).text();
-      await send(asked.writable, bytes('Chromium, grüße')).catch(() => {});
+      await send(asked.writable, bytes('the browser, grüße')).catch(() => {});
       const { closeCode, reason } = await greeted.closed;
 
       const refused = await open('/nowhere').then(
