@@ -13,17 +13,30 @@ FILES = [
     "test_interop.py",
     "test_interop_features.py",
     "test_interop_chromium.py",
+    "test_interop_firefox.py",
     "test_early_data.py",
     "test_browser.py",
+    "test_webtransport.py",
 ]
 """With tests named `test_CASE[CLIENT-to-SERVER]`, or `test_CLIENT_CASE` against our server."""
 
-CLIENTS = {"aioquic": "aioquic", "quic_go": "quic-go", "curl": "curl", "h3_crate": "h3 crate", "chromium": "Chromium"}
+CLIENTS = {
+    "aioquic": "aioquic",
+    "quic_go": "quic-go",
+    "curl": "curl",
+    "h3_crate": "h3 crate",
+    "chromium": "Chromium",
+    "firefox": "Firefox",
+}
 """Those of others, as in the names of tests and as they are called."""
 SERVERS = ["quic-go", "aioquic"]
 OURS = "pronghorn"
 
-ELSEWHERE = {"test_page_loads_over_ipv6": ("Chromium", OURS, "transfer_over_ipv6", "")}
+ELSEWHERE = {
+    "test_page_loads_over_ipv6": ("Chromium", OURS, "transfer_over_ipv6", ""),
+    "test_browser_goes_from_h2_to_h3_by_alt_svc": ("Chromium", OURS, "goes_from_h2_to_h3_by_alt_svc", ""),
+    "test_page_loads_whole_over_the_protocol_asked_for[h3]": ("Chromium", OURS, "transfer", ""),
+}
 """Tests that are named after something else."""
 
 HEAD = """\
