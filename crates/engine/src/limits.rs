@@ -24,6 +24,8 @@ pub(crate) const HTTP2_SEND_BYTES: u64 = 128 << 10;
 pub(crate) const SMALLEST_OUTBOX: u64 = 32 << 10;
 /// Bytes that the kernel takes of a TCP connection ahead of what it has sent: what goes out while the worker is busy elsewhere.
 pub(crate) const TCP_UNSENT_BYTES: u32 = 128 << 10;
+/// The same on a slow path, where as much would stand before what is more urgent for too long.
+pub(crate) const SMALLEST_TCP_UNSENT_BYTES: u32 = 16 << 10;
 /// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
 /// What the transport keeps for each request that a connection may have open, once there were as many: what the next ones are received with.

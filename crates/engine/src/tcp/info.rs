@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -56,15 +56,15 @@ impl TcpPath {
     }
 }
 
-#[expect(unsafe_code, reason = "no library offers TCP_INFO")]
+/// Bytes that the path carries in a second, as far as the congestion window shows; `None` where the kernel does not say.
+pub(super) fn bytes_per_second(socket: &impl AsFd) -> Option<u64> {
+    let info = kernel(socket)?;
+    let in_flight = u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss);
+    (in_flight * 1_000_000).checked_div(info.tcpi_rtt.into())
+}
+
 fn read(socket: &mio::net::TcpStream) -> Option<TransportStats> {
-    // SAFETY: the structure is plain integers, for which zero is a value.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `info`; an older one writes fewer and leaves the rest zero.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
-    (result == 0).then(|| TransportStats {
+    kernel(socket).map(|info| TransportStats {
         bytes_sent: info.tcpi_bytes_sent,
         bytes_received: info.tcpi_bytes_received,
         packets_sent: info.tcpi_segs_out.into(),
@@ -72,4 +72,15 @@ fn read(socket: &mio::net::TcpStream) -> Option<TransportStats> {
         packets_lost: info.tcpi_total_retrans.into(),
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
     })
+}
+
+#[expect(unsafe_code, reason = "no library offers TCP_INFO")]
+fn kernel(socket: &impl AsFd) -> Option<libc::tcp_info> {
+    // SAFETY: the structure is plain integers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let descriptor = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `length` bytes to `info`; an older one writes fewer and leaves the rest zero.
+    let result = unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+    (result == 0).then_some(info)
 }
