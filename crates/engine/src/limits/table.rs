@@ -301,7 +301,7 @@ limits! {
         counter stream_error_floods;
         acts "The connection is closed with ENHANCE_YOUR_CALM.";
 
-    /// Frames over HTTP/2 that carry nothing, SETTINGS, PING, PRIORITY, unknown and empty ones and tiny window updates, in a second after a burst of five times as many; each 4 KiB of content in either direction allow one more.
+    /// Frames over HTTP/2 that carry nothing, SETTINGS, PING, PRIORITY, repeated RST_STREAM, unknown and empty ones and tiny window updates, in a second after a burst of five times as many; each 4 KiB of content in either direction allow one more.
     control_frames_per_second, with_control_frames_per_second: PerSecond, 1_000, 10 => 1_000_000, Connection;
         memory |_| 0;
         counter control_frame_floods;
