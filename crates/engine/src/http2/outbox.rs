@@ -51,17 +51,17 @@ struct Queue {
 
 struct Waiting {
     priority: Priority,
-    /// What the response says of it, which overrides what the client says, also later (RFC 9218, section 8).
-    said: Option<Bytes>,
+    /// What the response says of it, which overrides what the client says, also later (RFC 9218, section 8). Boxed, because few responses do.
+    said: Option<Box<Bytes>>,
     /// It may never end, so that nobody may have to wait for its end.
     is_endless: bool,
     /// While it is in the schedule.
     waker: Option<Waker>,
-    /// What it waits for room for.
-    wanted: usize,
+    /// What it waits for room for; of more than a frame it is not asked.
+    wanted: u32,
     /// Bytes of this stream that are held, and how often some of them were written or dropped.
     held: usize,
-    released: u64,
+    released: u32,
 }
 
 impl Waiting {
@@ -128,6 +128,7 @@ impl Outbox {
 
     /// A place in it for one stream. One that is endless, as a tunnel is, takes turns whatever is said of it.
     pub(crate) fn place(self: &Rc<Self>, stream: u32, asked: Priority, said: Option<Bytes>, is_endless: bool) -> Place {
+        let said = said.map(Box::new);
         let mut place = Waiting { priority: asked, said, is_endless, waker: None, wanted: 0, held: 0, released: 0 };
         place.set_priority(asked);
         self.queue.borrow_mut().places.insert(stream, place);
@@ -148,10 +149,14 @@ impl Outbox {
     /// might wait for all of a large download.
     pub(crate) fn room_for(&self, wanted: usize, priority: impl FnOnce() -> Priority) -> usize {
         self.reach(wanted);
+        // Nothing has less room than what is as urgent as usual.
+        let least = self.room(Priority::default());
         match self.queue.borrow().schedule.peek() {
+            None if least >= wanted => least,
             None => self.room(priority()),
-            Some(_) if wanted <= SMALL_BYTES => self.room(Priority { urgency: priority().urgency.min(USUAL - 1), incremental: false }),
-            Some(_) => 0,
+            Some(_) if wanted > SMALL_BYTES => 0,
+            Some(_) if least >= wanted => least,
+            Some(_) => self.room(Priority { urgency: priority().urgency.min(USUAL - 1), incremental: false }),
         }
     }
 
@@ -173,7 +178,7 @@ impl Outbox {
         let queue = self.queue.borrow();
         let Some(turn) = queue.schedule.peek() else { return };
         let Some(place) = queue.places.get(&turn.id) else { return };
-        if self.has_room(place.wanted, place.priority)
+        if self.has_room(place.wanted as usize, place.priority)
             && let Some(waker) = &place.waker
         {
             waker.wake_by_ref();
@@ -197,7 +202,7 @@ impl Outbox {
         if let Some(place) = self.queue.borrow_mut().places.get_mut(&stream) {
             // What was handed over before the stream had a place was not counted.
             place.held = place.held.saturating_sub(size);
-            place.released += 1;
+            place.released = place.released.wrapping_add(1);
         }
         if held == 0
             && let Some(window) = &self.window
@@ -250,7 +255,7 @@ impl Place {
         if place.waker.is_none() {
             schedule.insert(*stream, priority);
         }
-        place.wanted = wanted;
+        place.wanted = wanted as u32;
         place.waker = Some(cx.waker().clone());
         match schedule.peek() {
             Some(turn) if turn.id == *stream && outbox.has_room(wanted, priority) => Poll::Ready(outbox.room(priority).min(turn.bytes)),
@@ -276,7 +281,7 @@ impl Place {
         let mut queue = self.outbox.queue.borrow_mut();
         let Queue { schedule, places } = &mut *queue;
         let Some(place) = places.get_mut(&self.stream) else { return };
-        place.wanted = wanted;
+        place.wanted = wanted as u32;
         if place.waker.replace(cx.waker().clone()).is_none() {
             schedule.insert(self.stream, place.priority);
         }
@@ -308,7 +313,7 @@ impl Place {
         let queue = self.outbox.queue.borrow();
         match queue.places.get(&self.stream) {
             Some(Waiting { waker: Some(_), held: 0, .. }) => self.outbox.released.get(),
-            Some(Waiting { waker: Some(_), released, .. }) => *released,
+            Some(Waiting { waker: Some(_), released, .. }) => u64::from(*released),
             _ => 0,
         }
     }

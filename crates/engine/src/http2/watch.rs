@@ -131,7 +131,12 @@ impl Watch {
     /// The request on this stream was handed over.
     pub(crate) fn on_accepted(&self, stream: u32) {
         self.latest.set(stream);
-        self.accepted.borrow_mut().entry(stream).or_insert(false);
+        let mut accepted = self.accepted.borrow_mut();
+        let was_reset = accepted.insert(stream, false) == Some(true);
+        if was_reset {
+            accepted.insert(stream, true);
+        }
+        drop(accepted);
         self.prune();
     }
 
