@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -14,6 +15,18 @@ from pathlib import Path
 from .waiting import DEADLINE_SECONDS, eventually
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def end_by_input(popen: subprocess.Popen) -> None:
+    """Closes the input of a command that ends with it, and kills the command if it does not."""
+    with contextlib.suppress(BrokenPipeError):
+        popen.stdin.close()
+    try:
+        popen.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+    popen.stdout.close()
 
 
 class Process:

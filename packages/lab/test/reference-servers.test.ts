@@ -133,7 +133,7 @@ test('h2o has HTTP/3 from version 2.3 on', () => {
   }
 });
 
-test('only h2o is told of a controller and of an initial window over QUIC', () => {
+test('only h2o gets a controller and an initial window over QUIC', () => {
   assert.ok(tells('h2o', 'congestion') && tells('h2o', 'initial_window', 'bbr'));
   assert.ok(tells('h2o', 'congestion', 'cubic') && tells('h2o', 'congestion', 'newreno'));
   assert.ok(!tells('h2o', 'congestion', 'bbr') && !tells('h2o', 'early_data'));

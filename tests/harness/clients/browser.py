@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from ..process import end_by_input
 from ..server import REPOSITORY
 from ..waiting import DEADLINE_SECONDS
 
@@ -39,15 +39,7 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """At the end of its input it ends; one that is stuck is ended."""
-        with contextlib.suppress(BrokenPipeError):
-            self.popen.stdin.close()
-        try:
-            self.popen.wait(DEADLINE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-        self.popen.stdout.close()
+        end_by_input(self.popen)
 
     def visit(self, url: str) -> None:
         """Returns when the page and what it refers to are loaded."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import subprocess
 import tempfile
@@ -11,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..process import end_by_input
 from ..response import Response, lower
 from ..server import quic_go_client
-from ..waiting import DEADLINE_SECONDS
 
 TIMEOUT_SECONDS = 60
 
@@ -69,15 +68,8 @@ class GoClient:
         return self
 
     def __exit__(self, *_exception) -> None:
-        # At the end of its input it closes its connections and ends; one that is stuck is ended.
-        with contextlib.suppress(BrokenPipeError):
-            self.popen.stdin.close()
-        try:
-            self.popen.wait(DEADLINE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-        self.popen.stdout.close()
+        # At the end of its input it closes its connections.
+        end_by_input(self.popen)
         self._folder.cleanup()
 
     def fetch(self, url: str, **asked) -> Response:

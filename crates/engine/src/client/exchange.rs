@@ -4,12 +4,11 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 
 use http::{Request, Response, StatusCode};
+use pronghorn_h3::Priority;
 
 use super::connection::{Connection, Observer, Sender};
 use super::http1::Content;
 use super::{Error, failure, for_http1, frame, request, response, upgrade, upload};
-use pronghorn_h3::Priority;
-
 use crate::http3::{self, RequestHead};
 use crate::message::Protocol;
 use crate::{Body, Incoming, Upgrade};

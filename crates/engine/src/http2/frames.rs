@@ -4,7 +4,7 @@ const HEAD: usize = 9;
 /// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
 const KEPT: usize = 40;
 /// The same of PRIORITY_UPDATE, as much as HTTP/3 takes.
-pub(super) const KEPT_OF_PRIORITY_UPDATE: usize = 1 << 10;
+const KEPT_OF_PRIORITY_UPDATE: usize = 1 << 10;
 const PREFACE: usize = 24;
 
 /// Types of frames, RFC 9113, section 6.

@@ -90,7 +90,7 @@ where
     let mut latest = LatestAuthority::default();
     let mut finishing = false;
     let mut at_fault = false;
-    let answers = Rc::<Answers>::default();
+    let batch = Rc::<Batch>::default();
     let mut end = Outcome::Done;
     loop {
         let ended = poll_fn(|cx| {
@@ -115,7 +115,7 @@ where
                             outbox: outbox.clone(),
                             field,
                             watch: watch.clone(),
-                            answers: answers.clone(),
+                            batch: batch.clone(),
                             method: request.method().clone(),
                             alt_svc: alt_svc.clone(),
                             guard: activity.begin_exchange(),
@@ -124,11 +124,11 @@ where
                         dispatch(request, exchange, peer.now(), &mut latest);
                     }
                     Poll::Ready(last) => {
-                        answers.hand_over();
+                        batch.hand_over();
                         return Poll::Ready(Ended::Closed(last.and_then(Result::err)));
                     }
                     Poll::Pending => {
-                        answers.hand_over();
+                        batch.hand_over();
                         if !watch.let_out() {
                             break;
                         }
@@ -224,7 +224,7 @@ pub(crate) struct Answer {
     /// What the request says of its priority.
     field: Option<Priority>,
     watch: Rc<Watch>,
-    answers: Rc<Answers>,
+    batch: Rc<Batch>,
     method: Method,
     alt_svc: Option<HeaderValue>,
     guard: Rc<ExchangeGuard>,
@@ -278,16 +278,16 @@ impl Http2Exchange {
 
     /// `said`: what the response says of its priority.
     fn send_body(self, stream: SendStream<Held>, body: Body, said: Option<Bytes>) {
-        let Answer { watch, answers, .. } = &*self.0;
+        let Answer { watch, batch, .. } = &*self.0;
         if body.full_size().is_some_and(|size| size > SMALL_BYTES) && watch.is_holding_back() {
-            let answers = answers.clone();
-            answers.0.borrow_mut().push(Content { exchange: self, stream, body, said });
+            let batch = batch.clone();
+            batch.0.borrow_mut().push(Content { exchange: self, stream, body, said });
         } else {
             self.hand_over(stream, body, said);
         }
     }
 
-    /// The priority of what is sent on the stream.
+    /// The priority of the response. `said`: what it says of that itself.
     fn priority(&self, stream: u32, said: Option<&Bytes>) -> Priority {
         let Answer { watch, field, .. } = &*self.0;
         let asked = watch.priority(stream, *field);
@@ -337,10 +337,9 @@ impl Http2Exchange {
     }
 }
 
-/// Content of the answers to requests that came together, which is handed over when all of them are answered: the most urgent first, and
-/// not what was asked for first.
+/// Content of the responses to requests that came together. It is handed over once all of them were dispatched, the most urgent first.
 #[derive(Default)]
-struct Answers(RefCell<Vec<Content>>);
+struct Batch(RefCell<Vec<Content>>);
 
 struct Content {
     exchange: Http2Exchange,
@@ -349,7 +348,7 @@ struct Content {
     said: Option<Bytes>,
 }
 
-impl Answers {
+impl Batch {
     fn hand_over(&self) {
         let mut all = self.0.take();
         if all.len() > 1 {
@@ -539,8 +538,8 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// How many bytes may be sent now, of `most`: what the windows allow, and what the connection may hold. The connection's window is asked for by whose
-/// turn it is alone: the library gives it to whoever asks first.
+/// How many bytes may be sent now, of `most`: what the windows allow, and what the connection may hold. Only the stream whose turn it is asks for the
+/// connection's window, because the library gives that to the stream that asks first.
 fn poll_capacity(stream: &mut SendStream<Held>, place: &Place, most: usize, cx: &mut TaskContext<'_>) -> Poll<Result<usize, Reason>> {
     if let Poll::Ready(reset) = stream.poll_reset(cx) {
         return Poll::Ready(Err(reset.unwrap_or(Reason::CANCEL)));

@@ -101,7 +101,7 @@ impl Outbox {
         })
     }
 
-    /// The frames are counted from here on, which are the connection's first: see [`Outbox::on_credit`] and [`Outbox::on_written`].
+    /// Starts to count the credit, before the connection's first frame.
     pub(super) fn count_credit(&self) {
         self.credit.set(Some(FIRST_CREDIT));
     }
@@ -116,7 +116,7 @@ impl Outbox {
         self.credit.set(self.credit.get().map(|credit| credit - bytes as i64));
     }
 
-    /// Whether the connection's window lets something through. Without it, that is not what holds a stream back.
+    /// Whether the connection's window is open. Always true where the credit is not counted.
     fn has_credit(&self) -> bool {
         self.credit.get().is_none_or(|credit| credit > self.held.get() as i64)
     }
@@ -173,7 +173,7 @@ impl Outbox {
         self.room(priority) >= wanted.min(self.limit.get() / 2).max(1)
     }
 
-    /// Wakes whose turn it is, if there is room. Who hands something over gives the turn on.
+    /// Wakes the stream whose turn it is, if there is room for it.
     fn wake_next(&self) {
         let queue = self.queue.borrow();
         let Some(turn) = queue.schedule.peek() else { return };
@@ -232,7 +232,7 @@ impl Outbox {
 pub(crate) struct Place {
     outbox: Rc<Outbox>,
     stream: u32,
-    /// The peer's window of the stream itself holds it back, so that it must not keep others from their turn.
+    /// The stream's own window is full.
     is_blocked: Cell<bool>,
 }
 
@@ -241,8 +241,8 @@ impl Place {
         &self.outbox
     }
 
-    /// How many bytes may be handed over now: as many as are `wanted`, or what the limit leaves. Those whom others go before wait. What is
-    /// done with the turn is said by one of [`Place::take`], [`Place::keep`] and [`Place::block`].
+    /// How many bytes may be handed over now: as many as are `wanted`, or what the limit leaves. Pending until it is this stream's turn; the
+    /// caller then calls one of [`Place::take`], [`Place::keep`] and [`Place::block`].
     pub(crate) fn poll_turn(&self, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
         let Self { outbox, stream, .. } = self;
         let mut queue = outbox.queue.borrow_mut();
@@ -263,7 +263,7 @@ impl Place {
         }
     }
 
-    /// The turn is used.
+    /// Uses the turn, which passes to the next stream.
     pub(crate) fn take(&self) {
         let mut queue = self.outbox.queue.borrow_mut();
         let Queue { schedule, places } = &mut *queue;
@@ -276,7 +276,7 @@ impl Place {
         self.outbox.wake_next();
     }
 
-    /// The turn cannot be used yet: the connection's window lets nothing through, and when it does, whose turn it then is goes first.
+    /// Keeps the turn, because the connection's window is full. A more urgent stream may still take it before the window opens.
     pub(crate) fn keep(&self, wanted: usize, cx: &Context<'_>) {
         let mut queue = self.outbox.queue.borrow_mut();
         let Queue { schedule, places } = &mut *queue;
@@ -287,7 +287,7 @@ impl Place {
         }
     }
 
-    /// The stream's own window lets nothing through, so that the turn is another one's.
+    /// Gives the turn up, because the stream's own window is full.
     pub(crate) fn block(&self) {
         self.is_blocked.set(true);
         self.leave();
@@ -297,18 +297,18 @@ impl Place {
         self.is_blocked.get()
     }
 
-    /// Its window is open again.
+    /// The stream's own window is open again.
     pub(crate) fn unblock(&self) {
         self.is_blocked.set(false);
     }
 
-    /// Whether the connection's window is what holds back a stream whose turn it is.
+    /// Whether the connection's window is open, so that only the stream's own can hold it back.
     pub(crate) fn has_credit(&self) -> bool {
         self.outbox.has_credit()
     }
 
-    /// A number that changes while the stream gets on although it waits for its turn: when something of it is written or dropped, or of others where
-    /// nothing of it is held. One that waits for its own window gets on when it hands something over.
+    /// A counter that changes when a stream that waits for its turn makes progress: when some of its bytes are written or dropped, or bytes of others
+    /// while none of its own are held. It stays 0 for a stream that waits for its own window.
     pub(crate) fn progress(&self) -> u64 {
         let queue = self.outbox.queue.borrow();
         match queue.places.get(&self.stream) {

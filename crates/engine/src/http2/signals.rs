@@ -67,8 +67,8 @@ pub(super) struct Signals {
     /// The client itself says what it thinks of priorities, so that saying nothing of a request means the default. A field says nothing of that: it may
     /// come from somebody behind a gateway.
     heard: bool,
-    /// It says that by the field, and the PRIORITY beside it is for servers that do not know the field: where it leaves the field out, it means the
-    /// default. Firefox does so, whose weights are then above the usual one.
+    /// It sends both the field and weights (RFC 7540), which are for servers without RFC 9218. Without the field a request then has the default priority,
+    /// whatever its weight. Firefox does this.
     says_fields: bool,
     /// Of requests that come, and of those whose responses are not complete.
     said: FxHashMap<u32, Said>,
@@ -82,8 +82,8 @@ struct Said {
 }
 
 impl Signals {
-    /// `most`: of so many streams something is kept. What was said of more is advice, and what concerns the latest requests goes: they are the last
-    /// to come. Returns whether something went.
+    /// Keeps signals for at most `most` streams. Beyond that, those for the latest requests are dropped, because they are needed last. Returns whether
+    /// any were dropped.
     pub(super) fn note(&mut self, stream: u32, signal: Signal, most: usize) -> bool {
         self.heard = true;
         let mut is_dropped = false;
@@ -113,7 +113,7 @@ impl Signals {
         self.said.get(&stream).is_some_and(|said| said.update.is_some())
     }
 
-    /// Streams later than `latest` of which an update has said something.
+    /// The number of streams after `latest` that have an update.
     pub(super) fn updated_after(&self, latest: u32) -> usize {
         self.said.iter().filter(|(stream, said)| **stream > latest && said.update.is_some()).count()
     }

@@ -132,8 +132,8 @@ impl Watch {
     pub(crate) fn on_accepted(&self, stream: u32) {
         self.latest.set(stream);
         let mut accepted = self.accepted.borrow_mut();
-        let was_reset = accepted.insert(stream, false) == Some(true);
-        if was_reset {
+        if accepted.insert(stream, false) == Some(true) {
+            // It was reset before.
             accepted.insert(stream, true);
         }
         drop(accepted);

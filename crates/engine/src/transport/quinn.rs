@@ -726,7 +726,7 @@ impl Transport for Quinn {
             let _ = stream.finish();
         }
         if let Some(order) = order
-            // A stream that is not new was not whole before. Now that it ends, those behind it wait no longer than for what it has here.
+            // A stream that is not new was not whole before. Once it is, it goes before later ones: all that is left of it is here.
             && let so_far = order.is_new && ends
             && rank(order, is_whole) != rank(order, so_far)
         {
