@@ -37,7 +37,8 @@ def measure(identity, tmp_path_factory):
     for size in SIZES:
         (folder / "site" / str(size)).write_bytes(bytes(size))
     (folder / "profile.toml").write_text(PROFILE)
-    serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--quiet"]
+    # As many packets as the kernel's TCP has.
+    serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--initial-window", "10", "--quiet"]
     far = shlex.join(str(part) for part in [*serve, "--cert", identity.cert, "--key", identity.key])
     client = [sys.executable, "-m", "harness.first_bytes", "10.77.0.2", "443", *(f"/{size}" for size in SIZES)]
     link = [

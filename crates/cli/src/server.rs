@@ -49,8 +49,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "NAME")]
     congestion: Option<Congestion>,
 
-    /// Datagrams that a QUIC connection sends before it knows its path
-    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    /// Initial congestion window of QUIC, in datagrams of 1472 bytes
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(2..=1000))]
     initial_window: u16,
 
     /// Size of the kernel's buffers for each UDP socket, in either direction

@@ -28,8 +28,8 @@ export interface Server {
   readonly qlogFolder?: string;
 }
 
-/** RFC 6928 and RFC 9002, section 7.2. */
-const DEFAULT_INITIAL_WINDOW = 10;
+/** Packets, as RFC 6928 and RFC 9002, section 7.2, recommend. The kernel's TCP has them by itself, and our server over QUIC if told. */
+export const DEFAULT_INITIAL_WINDOW = 10;
 
 /** The port at which an arm's page is. */
 export function portOf({ protocol }: Pick<Arm, 'protocol'>): number {
@@ -51,7 +51,7 @@ function ownCommand(server: Server): string[] {
     ...(arm.protocol === 'http' ? ['--listen', `http://${address}:${CLEAR_PORT}`] : []),
     ...['--cert', certificate.certPath, '--key', certificate.keyPath],
     ...['--congestion', arm.congestion],
-    ...(arm.initialWindow === undefined ? [] : ['--initial-window', String(arm.initialWindow)]),
+    ...['--initial-window', String(arm.initialWindow ?? DEFAULT_INITIAL_WINDOW)],
     ...['--early-data', arm.visit === 'early-data' ? 'safe' : 'off'],
     ...(thinkTimes ? ['--think-times'] : []),
     ...patience(server),

@@ -21,7 +21,7 @@ pub struct Server {
     pub workers: Option<u16>,
     /// Congestion controller of QUIC and TCP; if it is left out, CUBIC over QUIC and the system's over TCP.
     pub congestion: Option<Congestion>,
-    /// Datagrams that a QUIC connection sends before it knows its path.
+    /// Initial congestion window of QUIC, in datagrams of 1472 bytes.
     #[schemars(range(min = 2, max = 1000))]
     pub initial_window: u16,
     /// Size of the kernel's buffers for each UDP socket, in either direction.
@@ -57,7 +57,7 @@ impl Default for Server {
             listen: vec![listen("[::]:443"), listen("http://[::]:80")],
             workers: None,
             congestion: None,
-            initial_window: 10,
+            initial_window: 20,
             udp_buffer: Size(4 << 20),
             early_data: EarlyData::Safe,
             http3: true,

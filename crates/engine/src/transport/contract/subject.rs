@@ -43,7 +43,7 @@ impl Default for Limits {
             connections: 1000,
             idle_timeout: Duration::from_secs(30),
             congestion: Congestion::default(),
-            initial_datagrams: 10,
+            initial_datagrams: Config::default().initial_window_datagrams,
             datagram_bytes: None,
         }
     }
