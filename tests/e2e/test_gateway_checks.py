@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 
 import pytest
@@ -102,6 +103,14 @@ def test_slow_answer_is_a_failed_check_and_more_servers_are_checked_meanwhile(ru
         before = checks(good)
         eventually("the other one is checked on", lambda: checks(good) > before + 2)
         assert states(admin()) == ["down", "up"]
+
+
+def test_servers_that_hang_delay_the_checks_of_no_other(run):
+    """As many as would fill any number of places."""
+    with upstream() as good, socket.create_server(("0.0.0.0", 0), backlog=200) as hung:
+        servers = [f"http://127.0.1.{number}:{hung.getsockname()[1]}" for number in range(1, 101)]
+        run([*servers, good.address], 'check = { path = "/health", every = "100ms", timeout = "1h" }')
+        eventually("the server that answers is checked again and again", lambda: checks(good) > 5)
 
 
 def test_one_worker_checks_for_all_and_a_reload_that_changes_nothing_does_not_begin_anew(

@@ -322,6 +322,26 @@ def test_rate_is_each_clients_over_all_workers_and_reloads(start, gateway, proto
     assert ask("192.0.2.1").status == 429
 
 
+def test_rate_stays_with_its_site_when_others_move(start, gateway):
+    def site(*hosts: str) -> str:
+        layer = '{ name = "rate-limit", requests = 1, per = "1h" }'
+        return f'[[sites]]\nhosts = {json.dumps(hosts)}\n[[sites.routes]]\nrespond = "x"\nlayers = [{layer}]\n'
+
+    gateway.write(site("a.test"), listen=("http://127.0.0.1:0",))
+    server = start(gateway.command())
+
+    def ask(host: str) -> int:
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+        connection.request("GET", "/", headers={"host": host})
+        return connection.getresponse().status
+
+    assert [ask("a.test"), ask("a.test")] == [200, 429]
+    gateway.write(site("b.test") + site("c.test", "a.test"), listen=("http://127.0.0.1:0",))
+    server.popen.send_signal(signal.SIGHUP)
+    eventually("the new configuration", lambda: ask("b.test") == 200)
+    assert [ask("b.test"), ask("a.test"), ask("c.test")] == [429, 429, 429]
+
+
 def test_so_many_requests_run_at_once(start, gateway, up, protocol_fetcher):
     entered, leave = threading.Semaphore(0), threading.Event()
 

@@ -1,5 +1,7 @@
 //! What is found by a host's name.
 
+use std::borrow::Cow;
+
 use rustc_hash::FxHashMap;
 
 use crate::config::HostPattern;
@@ -28,17 +30,50 @@ impl<T> Hosts<T> {
 
     /// What `host` means, whatever its case; one dot at its end says nothing.
     pub(crate) fn find(&self, host: &str) -> Option<&T> {
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let lower;
-        let host = if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            lower = host.to_ascii_lowercase();
-            &lower
-        } else {
-            host
-        };
-        let below = || self.below.get(&host[host.find('.')?..]);
-        self.exact.get(host).or_else(below).or(self.any.as_ref())
+        let host = &*canonical(host);
+        self.exact.get(host).or_else(|| self.below(host)).or(self.any.as_ref())
     }
+
+    /// All that `host` may mean, the nearest first.
+    pub(crate) fn each(&self, host: &str) -> [Option<&T>; 3] {
+        let host = &*canonical(host);
+        [self.exact.get(host), self.below(host), self.any.as_ref()]
+    }
+
+    fn below(&self, host: &str) -> Option<&T> {
+        self.below.get(&host[host.find('.')?..])
+    }
+
+    /// What stands for the pattern itself.
+    pub(crate) fn get(&self, pattern: &HostPattern) -> Option<&T> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name.as_str()),
+            HostPattern::Below(suffix) => self.below.get(suffix.as_str()),
+            HostPattern::Any => self.any.as_ref(),
+        }
+    }
+
+    pub(crate) fn entry(&mut self, pattern: &HostPattern) -> &mut T
+    where
+        T: Default,
+    {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.entry(name.as_str().into()).or_default(),
+            HostPattern::Below(suffix) => self.below.entry(suffix.as_str().into()).or_default(),
+            HostPattern::Any => self.any.get_or_insert_default(),
+        }
+    }
+}
+
+impl<T> Default for Hosts<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn canonical(host: &str) -> Cow<'_, str> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { Cow::Owned(host.to_ascii_lowercase()) } else { Cow::Borrowed(host) }
 }
 
 #[cfg(test)]

@@ -16,16 +16,10 @@ use crate::access_log::Note;
 use crate::application::{self, ApplicationHandler};
 use crate::canonical::Reading;
 use crate::informing::Informer;
-use crate::layers::{Asked, Client, Layer, LocalFuture, LocalService, OnWorker, Request, Response};
+use crate::layers::{Asked, Client, LocalFuture, LocalService, OnWorker, Request, Response};
 use crate::plan::{ActionPlan, SitePlan, text};
 use crate::proxy::{RequestLine, WorkerUpstream};
 use crate::static_files::FileHandler;
-
-/// A layer of a route, and by what it is found again at a reload: where it stands, and what it says.
-pub(crate) struct LayerPlan {
-    pub(crate) settings: crate::config::Layer,
-    pub(crate) layer: Arc<dyn Layer>,
-}
 
 /// The layers of one worker's routes around what they are for, made when they are first asked.
 #[derive(Default)]
@@ -77,7 +71,7 @@ impl Centre {
     pub(crate) fn within_layers(self, worker: &OnWorker) -> LocalService {
         let (site, index) = (self.site.clone(), self.index);
         let layers = site.routes[index].layers.iter().rev();
-        layers.fold(LocalService::new(self), |inner, plan| plan.layer.around(inner, worker))
+        layers.fold(LocalService::new(self), |inner, layer| layer.around(inner, worker))
     }
 }
 

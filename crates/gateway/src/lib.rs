@@ -43,6 +43,7 @@ mod range;
 mod recording;
 mod room;
 mod root;
+mod route_index;
 mod rules;
 mod scripts;
 mod secret;

@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_client::Roots;
 use pronghorn_engine::Response;
+use rustc_hash::FxHashMap;
 
 use crate::StaticFiles;
 use crate::access_log::{AccessLog, LogCounts};
@@ -20,15 +21,15 @@ use crate::acme;
 use crate::application::ApplicationPlan;
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern, Paths,
-    Place, Problem, Route, Server, Site, Tls, has_clear,
+    self, AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern,
+    Paths, Place, Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
 use crate::hosts::Hosts;
-use crate::layered::LayerPlan;
-use crate::layers::Registry;
+use crate::layers::{Layer, Registry};
 use crate::proxy::{Observer, UpstreamPlan};
 use crate::ramp::Ramp;
+use crate::route_index::RouteIndex;
 use crate::rules::Rules;
 use crate::site_certificates::{Certificate, Names, SiteCertificate};
 use crate::switches::{Listed, SiteSwitches};
@@ -53,8 +54,8 @@ pub(crate) struct Plan {
     pub(crate) upstreams: Vec<Arc<UpstreamPlan>>,
     /// The certificates that are ordered.
     pub(crate) ordered: Option<acme::Wanted>,
-    /// Layers with a memory, to be kept over a reload.
-    remembering: Vec<Arc<LayerPlan>>,
+    /// Layers with a memory, to be kept over a reload, by [`memory_keys`].
+    remembering: FxHashMap<String, Arc<dyn Layer>>,
 }
 
 /// A site.
@@ -67,6 +68,7 @@ pub(crate) struct SitePlan {
     /// Which clients it is for, where they show certificates.
     pub(crate) client_auth: Option<ClientAuthPlan>,
     pub(crate) routes: Vec<RoutePlan>,
+    index: RouteIndex,
     /// For errors without a route.
     pub(crate) pages: Vec<Arc<Pages>>,
 }
@@ -84,7 +86,7 @@ pub(crate) struct RoutePlan {
     pub(crate) response_headers: [Rules; 2],
     /// In which protocols requests may go on; `None` where what answers has none.
     pub(crate) tunnels: Option<Arc<Tunnels>>,
-    pub(crate) layers: Vec<Arc<LayerPlan>>,
+    pub(crate) layers: Vec<Arc<dyn Layer>>,
     pub(crate) extras: Option<Extras>,
     pub(crate) action: ActionPlan,
 }
@@ -124,9 +126,11 @@ impl Plan {
             surroundings,
             problems: Vec::new(),
             upstreams: Vec::new(),
+            known_upstreams: ByName::default(),
+            upstreams_before: surroundings.before.map(|before| by_name(&before.upstreams)).unwrap_or_default(),
             routes: 0,
             system_roots: None,
-            remembering: Vec::new(),
+            remembering: FxHashMap::default(),
             ordered: None,
         };
         making.buffering_folder();
@@ -176,10 +180,13 @@ struct Making<'a> {
     surroundings: &'a Surroundings<'a>,
     problems: Vec<Problem>,
     upstreams: Vec<Arc<UpstreamPlan>>,
+    /// The same, and those of the plan before, by name.
+    known_upstreams: ByName,
+    upstreams_before: ByName,
     routes: usize,
     /// Whom the system trusts, read once.
     system_roots: Option<Arc<rustls::ClientConfig>>,
-    remembering: Vec<Arc<LayerPlan>>,
+    remembering: FxHashMap<String, Arc<dyn Layer>>,
     ordered: Option<acme::Wanted>,
 }
 
@@ -302,9 +309,10 @@ impl Making<'_> {
         let is_secure = site.tls.is_some();
         let pages = self.pages(&site.place, &site.errors, site.errors_of_upstreams);
         let client_auth = self.client_auth(site);
-        let routes = site.routes.iter().filter_map(|route| self.route(site, route, &pages)).collect();
+        let routes: Vec<_> = site.routes.iter().filter_map(|route| self.route(site, route, &pages)).collect();
+        let index = RouteIndex::new(routes.iter().map(|route| &route.matches[..]));
         let alt_svc = if is_secure { self.surroundings.https_port.and_then(|port| alt_svc(&self.config.server, port)) } else { None };
-        SitePlan { is_secure, switches, clear_text: site.clear_text, alt_svc, client_auth, routes, pages }
+        SitePlan { is_secure, switches, clear_text: site.clear_text, alt_svc, client_auth, routes, index, pages }
     }
 
     fn client_auth(&mut self, site: &Site) -> Option<ClientAuthPlan> {
@@ -377,19 +385,24 @@ impl Making<'_> {
         if pages.pages.is_empty() { Vec::new() } else { vec![Arc::new(pages)] }
     }
 
-    fn layers(&mut self, site: &Site, route: &Route) -> Vec<Arc<LayerPlan>> {
+    fn layers(&mut self, site: &Site, route: &Route) -> Vec<Arc<dyn Layer>> {
         let mut layers = Vec::new();
-        for settings in site.layers.iter().chain(&route.layers) {
+        let of_site = site.layers.iter().zip(0..).map(|(settings, number)| (None, settings, number));
+        let of_route = route.layers.iter().zip(0..).map(|(settings, number)| (Some(route), settings, number));
+        for (route, settings, number) in of_site.chain(of_route) {
+            let alike = &route.map_or(&site.layers, |route| &route.layers)[..number];
+            let alike = alike.iter().filter(|other| (&other.name, &other.options) == (&settings.name, &settings.options)).count();
+            let keys = memory_keys(site, route, settings, alike);
             // A site's layer that remembers is one for all of its routes.
-            if let Some(plan) = self.remembering.iter().find(|plan| plan.settings == *settings) {
-                layers.push(plan.clone());
+            if let Some(layer) = keys.iter().find_map(|key| self.remembering.get(key)) {
+                layers.push(layer.clone());
                 continue;
             }
-            let before = self.surroundings.before.map(|before| &before.remembering[..]).unwrap_or_default();
-            let plan = match before.iter().find(|plan| plan.settings == *settings) {
-                Some(plan) => plan.clone(),
+            let before = self.surroundings.before.map(|before| &before.remembering);
+            let layer = match before.and_then(|before| keys.iter().find_map(|key| before.get(key))) {
+                Some(layer) => layer.clone(),
                 None => match self.surroundings.layers.make(self.config, settings, &self.surroundings.observer.troubles) {
-                    Ok(layer) => Arc::new(LayerPlan { settings: settings.clone(), layer }),
+                    Ok(layer) => layer,
                     Err(mut problems) => {
                         // A site's are told once, not for each route.
                         problems.retain(|problem| !self.problems.contains(problem));
@@ -398,13 +411,35 @@ impl Making<'_> {
                     }
                 },
             };
-            if plan.layer.has_memory() {
-                self.remembering.push(plan.clone());
+            if layer.has_memory() {
+                self.remembering.extend(keys.into_iter().map(|key| (key, layer.clone())));
             }
-            layers.push(plan);
+            layers.push(layer);
         }
         layers
     }
+}
+
+/// What a layer with a memory is found again by at a reload: its settings, its route, and a host of its site. A site has a key for each of its
+/// hosts, so that one that gains or loses hosts is the same site; where it stands in the files says nothing.
+///
+/// `alike`: how many layers of the same settings are before it in its list.
+fn memory_keys(site: &Site, route: Option<&Route>, settings: &config::Layer, alike: usize) -> Vec<String> {
+    let config::Layer { name, options, place: _ } = settings;
+    let matches = route.map(|route| &route.matches);
+    let rest = format!("{matches:?} {alike} {name:?} {options:?}");
+    site.hosts.iter().map(|host| format!("{host} {rest}")).collect()
+}
+
+/// Upstreams that have the same name differ in their settings.
+type ByName = FxHashMap<Arc<str>, Vec<Arc<UpstreamPlan>>>;
+
+fn by_name(upstreams: &[Arc<UpstreamPlan>]) -> ByName {
+    let mut found = ByName::default();
+    for plan in upstreams {
+        found.entry(plan.name().clone()).or_default().push(plan.clone());
+    }
+    found
 }
 
 fn status(status: u16) -> StatusCode {
@@ -426,12 +461,27 @@ fn alt_svc(server: &Server, port: u16) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", max_age.0.as_secs())).ok()
 }
 
-impl RoutePlan {
-    /// Whether a request is meant. `path` is a reading of its path.
-    pub(crate) fn is_for(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> bool {
-        self.matches.iter().any(|one| one.is_for(method, host, path, headers))
+impl SitePlan {
+    /// The place of the first route that a request is for. `path` is a reading of its path.
+    pub(crate) fn find(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> Option<usize> {
+        let holds = |(route, table): (u32, u32)| self.routes[route as usize].matches[table as usize].is_for_any_path(method, host, headers);
+        self.index.find(host, path, holds).map(|(route, _)| route as usize)
     }
 
+    /// The place of the route of that number.
+    pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
+        // Those of a site are numbered one after the other.
+        let place = number.checked_sub(self.routes.first()?.number)?;
+        (place < self.routes.len()).then_some(place)
+    }
+
+    /// The route of that number.
+    pub(crate) fn route(&self, number: usize) -> Option<&RoutePlan> {
+        self.routes.get(self.place_of(number)?)
+    }
+}
+
+impl RoutePlan {
     /// What stands before the first star of the pattern that a request's path matched; of the first one, where there are more.
     pub(crate) fn prefix(&self, method: &Method, host: &str, path: &str, headers: &HeaderMap) -> &str {
         let table = self.matches.iter().find(|one| one.is_for(method, host, path, headers));

@@ -96,6 +96,10 @@ impl UpstreamPlan {
         Self { name, settings, roots, trust, health, budget, observer: observer.clone(), trouble }
     }
 
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// Whether it is this one, wherever that stands, with this text in `tls.trust`.
     pub(crate) fn is_of(&self, name: &str, settings: &Upstream, trust: Option<&Arc<[u8]>>) -> bool {
         *self.name == *name && self.settings.is_same(settings) && self.trust.as_ref() == trust

@@ -94,6 +94,16 @@ impl Pattern {
         &self.prefix
     }
 
+    /// Its segments in the form of readings; `None` for a star. The star at the end that stands for all that follows is none of them.
+    pub fn segments(&self) -> impl Iterator<Item = Option<&str>> {
+        self.segments.iter().map(|segment| if let Segment::Text(text) = segment { Some(text.as_str()) } else { None })
+    }
+
+    /// Whether anything may follow its segments: a slash at least.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// Whether each path that `other` means is meant by this.
     pub fn covers(&self, other: &Self) -> bool {
         if !self.open && (other.open || self.segments.len() != other.segments.len()) {

@@ -11,6 +11,7 @@ use super::patterns::HostPattern;
 use super::problem::{Problem, nearest};
 use super::site::{Paths, Proxy, Route, Site};
 use super::upstream::{Policy, Upstream, UpstreamProtocol};
+use crate::route_index::RouteIndex;
 
 /// Adds what is wrong to `problems`, and returns what is probably not meant.
 pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem> {
@@ -237,11 +238,14 @@ pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place
 
 /// Warns of routes that no request reaches.
 fn check_reach(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
-    for (index, route) in site.routes.iter().enumerate() {
-        let covered = |one: &MatchTable, earlier: &Route| earlier.matches.0.iter().any(|wide| covers(wide, one));
+    let index = RouteIndex::new(site.routes.iter().map(|route| &route.matches.0[..]));
+    for (number, route) in (0..).zip(&site.routes) {
+        let Some(first) = route.matches.0.first() else { continue };
+        let covered = |one: &MatchTable, earlier: &Route| earlier.matches.0.iter().any(|wide| wide.covers(one));
         let takes_all = |earlier: &Route| route.matches.0.iter().all(|one| covered(one, earlier));
-        let before = site.routes[..index].iter().position(takes_all);
-        if let Some(earlier) = before {
+        // Past the routes before it the search ends; which of them it is says the route's own number.
+        let found = index.find_cover(first, |(earlier, _)| earlier >= number || takes_all(&site.routes[earlier as usize]));
+        if let Some((earlier, _)) = found.filter(|(earlier, _)| *earlier < number) {
             let problem =
                 config.problem(&route.place, format_args!("no request gets here: route {} of the site takes them all", earlier + 1));
             warnings.push(problem.with_hint("the first route that matches answers: put this one before it"));
@@ -269,15 +273,4 @@ fn check_spelling(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
             }
         }
     }
-}
-
-/// Whether all that `other` means is meant by `one`; may say no where it is so.
-fn covers(one: &MatchTable, other: &MatchTable) -> bool {
-    let paths = one.path.is_empty()
-        || one.path.iter().any(|path| path.prefix().is_empty() && other.path.is_empty() && path.matches("/") && path.matches("/a/b"))
-        || (!other.path.is_empty() && other.path.iter().all(|path| one.path.iter().any(|wide| wide.covers(path))));
-    let methods = one.method.is_empty() || (!other.method.is_empty() && other.method.iter().all(|method| one.method.contains(method)));
-    let hosts = one.host.is_empty() || (!other.host.is_empty() && other.host.iter().all(|host| one.host.contains(host)));
-    let headers = one.header.iter().all(|(name, value)| other.header.get(name) == Some(value));
-    paths && methods && hosts && headers
 }

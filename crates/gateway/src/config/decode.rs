@@ -1,5 +1,6 @@
 //! A table of TOML as a type, with all that is wrong with it, not the first thing only.
 
+use std::cell::LazyCell;
 use std::fmt::Display;
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
     problem: impl Fn(Range<usize>, &dyn Display) -> Problem,
     problems: &mut Vec<Problem>,
 ) -> Option<T> {
-    let schema = SchemaGenerator::default().into_root_schema_for::<T>().to_value();
+    // Making it takes longer than to read what few keys most tables have.
+    let schema = LazyCell::new(|| SchemaGenerator::default().into_root_schema_for::<T>().to_value());
     let mut tree = tree.clone();
     let mut is_whole = true;
     let mut unknown: Vec<(Range<usize>, Problem)> = Vec::new();

@@ -120,7 +120,7 @@ impl Config {
 
     /// Reads the options of a layer as a `T`. All that is wrong with them is added to `problems`.
     pub(crate) fn options<T: DeserializeOwned + JsonSchema>(&self, layer: &Layer, problems: &mut Vec<Problem>) -> Option<T> {
-        self.sources.0.get(layer.place.file)?.options(&layer.place.path, &layer.options, problems)
+        self.sources.0.get(layer.place.file)?.options(&layer.place.path, problems)
     }
 
     /// The path as seen from the folder of the file that names it.

@@ -47,12 +47,29 @@ pub struct MatchTable {
 impl MatchTable {
     /// Whether a request is meant. `path` is a reading of its path.
     pub(crate) fn is_for(&self, method: &HttpMethod, host: &str, path: &str, headers: &HeaderMap) -> bool {
-        let Self { path: paths, method: methods, host: hosts, header } = self;
+        (self.path.is_empty() || self.path.iter().any(|pattern| pattern.matches(path))) && self.is_for_any_path(method, host, headers)
+    }
+
+    /// The same without the path.
+    pub(crate) fn is_for_any_path(&self, method: &HttpMethod, host: &str, headers: &HeaderMap) -> bool {
+        let Self { method: methods, host: hosts, header, .. } = self;
         let is_method = |one: &Method| one.0 == *method || (one.0 == HttpMethod::GET && *method == HttpMethod::HEAD);
-        (paths.is_empty() || paths.iter().any(|pattern| pattern.matches(path)))
-            && (methods.is_empty() || methods.iter().any(is_method))
+        (methods.is_empty() || methods.iter().any(is_method))
             && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
             && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+    }
+
+    /// Whether each request that `other` is for is one of this too. Returns false in doubt.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let is_any = |path: &PathPattern| path.is_open() && path.segments().next().is_none();
+        let paths = self.path.is_empty()
+            || (other.path.is_empty() && self.path.iter().any(is_any))
+            || (!other.path.is_empty() && other.path.iter().all(|path| self.path.iter().any(|wide| wide.covers(path))));
+        let methods =
+            self.method.is_empty() || (!other.method.is_empty() && other.method.iter().all(|method| self.method.contains(method)));
+        let hosts = self.host.is_empty() || (!other.host.is_empty() && other.host.iter().all(|host| self.host.contains(host)));
+        let headers = self.header.iter().all(|(name, value)| other.header.get(name) == Some(value));
+        paths && methods && hosts && headers
     }
 
     fn has_only_paths(&self) -> bool {

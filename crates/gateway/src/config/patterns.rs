@@ -97,6 +97,16 @@ impl PathPattern {
         self.pattern.covers(&other.pattern)
     }
 
+    /// Its segments; `None` for a star. The star at the end that stands for all that follows is none of them.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Option<&str>> {
+        self.pattern.segments()
+    }
+
+    /// Whether anything may follow its segments.
+    pub(crate) fn is_open(&self) -> bool {
+        self.pattern.is_open()
+    }
+
     /// How it was written, where that is not its canonical form.
     pub(crate) fn written(&self) -> Option<&str> {
         self.written.as_deref()

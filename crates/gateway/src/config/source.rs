@@ -57,17 +57,22 @@ impl Place {
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
     text: String,
-    spans: Node,
+    root: Node,
 }
 
-/// Where a value stands, and what is in it.
+/// A value: its span, and its content unless that is read from the span.
+///
+/// The library's own tree borrows the text, so a [`Source`] cannot keep it.
 struct Node {
     span: Range<usize>,
     inside: Inside,
 }
 
 enum Inside {
-    Nothing,
+    /// A value without others in it, to be read from its span.
+    Written,
+    /// Text that differs from what the span has: with variables of the environment, or escapes.
+    Text(String),
     /// Each with the place of its key.
     Table(BTreeMap<String, (Range<usize>, Node)>),
     List(Vec<Node>),
@@ -81,9 +86,29 @@ impl Node {
                 Inside::Table(table.iter().map(entry).collect())
             }
             DeValue::Array(list) => Inside::List(list.iter().map(Self::of).collect()),
-            _ => Inside::Nothing,
+            DeValue::String(Cow::Owned(text)) => Inside::Text(text.clone()),
+            _ => Inside::Written,
         };
         Self { span: value.span(), inside }
+    }
+
+    fn child(&self, step: &Step) -> Option<&Self> {
+        match (step, &self.inside) {
+            (Step::Key(key), Inside::Table(entries)) => entries.get(key).map(|(_, node)| node),
+            (Step::Index(index), Inside::List(list)) => list.get(*index),
+            _ => None,
+        }
+    }
+
+    /// The value as the library has it. `None` if the text at its span is none.
+    fn value<'a>(&'a self, text: &'a str) -> Option<Spanned<DeValue<'a>>> {
+        let value = match &self.inside {
+            Inside::Written => DeValue::parse(text.get(self.span.clone())?).ok()?.into_inner(),
+            Inside::Text(text) => DeValue::String(Cow::Borrowed(text)),
+            Inside::List(list) => DeValue::Array(list.iter().map(|node| node.value(text)).collect::<Option<_>>()?),
+            Inside::Table(entries) => DeValue::Table(table(entries, text)?),
+        };
+        Some(Spanned::new(self.span.clone(), value))
     }
 }
 
@@ -133,38 +158,21 @@ impl Source {
                 Err((message, hint)) => problems.push(Problem::at(file, &text, &span, message).with_hint(hint)),
             }
         });
-        let spans = Node::of(&tree);
+        let root = Node::of(&tree);
         let decoded = if is_readable { decode(&tree, |span, message| Problem::at(file, &text, &span, message), problems) } else { None };
         let decoded = decoded.filter(|_| problems.len() == before);
-        (Self { file: file.to_owned(), text, spans }, decoded)
+        (Self { file: file.to_owned(), text, root }, decoded)
     }
 
-    /// Reads the table that `path` leads to as a `T`, without its `name`; text there stands for an empty table. `expanded`: what is in it,
-    /// with what was put in from the environment.
-    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(
-        &self,
-        path: &[Step],
-        expanded: &BTreeMap<String, toml::Value>,
-        problems: &mut Vec<Problem>,
-    ) -> Option<T> {
-        let (table, _) = DeTable::parse_recoverable(&self.text);
-        let tree = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-        let mut value = &tree;
-        for step in path {
-            value = match (step, value.get_ref()) {
-                (Step::Key(key), DeValue::Table(table)) => table.iter().find(|(name, _)| *name.get_ref() == **key)?.1,
-                (Step::Index(index), DeValue::Array(list)) => list.get(*index)?,
-                _ => return None,
-            };
-        }
-        let mut options = value.get_ref().as_table().cloned().unwrap_or_default();
+    /// Reads the table that `path` leads to as a `T`, without its `name`; text there stands for an empty table.
+    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(&self, path: &[Step], problems: &mut Vec<Problem>) -> Option<T> {
+        let node = path.iter().try_fold(&self.root, |node, step| node.child(step))?;
+        let mut options = match &node.inside {
+            Inside::Table(entries) => table(entries, &self.text)?,
+            _ => DeTable::new(),
+        };
         options.remove("name");
-        for (key, value) in &mut options {
-            if let Some(expanded) = expanded.get(&**key.get_ref()) {
-                put_in(value, expanded);
-            }
-        }
-        let options = Spanned::new(value.span(), DeValue::Table(options));
+        let options = Spanned::new(node.span.clone(), DeValue::Table(options));
         decode(&options, |span, message| Problem::at(&self.file, &self.text, &span, message), problems)
     }
 
@@ -174,7 +182,7 @@ impl Source {
 
     /// The span of what `path` leads to: of its key, where it has one; of what it would be in, where it is missing.
     fn span(&self, path: &[Step]) -> Range<usize> {
-        let (mut node, mut span) = (&self.spans, 0..0);
+        let (mut node, mut span) = (&self.root, 0..0);
         for step in path {
             let next = match (step, &node.inside) {
                 (Step::Key(key), Inside::Table(entries)) => entries.get(key).map(|(key, next)| (key.clone(), next)),
@@ -188,22 +196,12 @@ impl Source {
     }
 }
 
-/// Puts texts in that were expanded.
-fn put_in(value: &mut Spanned<DeValue<'_>>, expanded: &toml::Value) {
-    match (value.get_mut(), expanded) {
-        (DeValue::String(text), toml::Value::String(expanded)) => *text = Cow::Owned(expanded.clone()),
-        (DeValue::Array(list), toml::Value::Array(expanded)) => {
-            list.iter_mut().zip(expanded).for_each(|(value, expanded)| put_in(value, expanded));
-        }
-        (DeValue::Table(table), toml::Value::Table(expanded)) => {
-            for (key, value) in table.iter_mut() {
-                if let Some(expanded) = expanded.get(&**key.get_ref()) {
-                    put_in(value, expanded);
-                }
-            }
-        }
-        _ => {}
+fn table<'a>(entries: &'a BTreeMap<String, (Range<usize>, Node)>, text: &'a str) -> Option<DeTable<'a>> {
+    let mut table = DeTable::new();
+    for (key, (span, node)) in entries {
+        table.insert(Spanned::new(span.clone(), Cow::Borrowed(key.as_str())), node.value(text)?);
     }
+    Some(table)
 }
 
 /// Names that occur twice and the like have further lines, which a problem of one line has no room for.

@@ -38,8 +38,7 @@ impl End {
     }
 
     pub(super) fn route(&self) -> Option<&RoutePlan> {
-        let number = self.route?;
-        self.site.routes.iter().find(|route| route.number == number)
+        self.site.route(self.route?)
     }
 
     pub(super) fn finish(mut self, mut response: Response) -> Response {

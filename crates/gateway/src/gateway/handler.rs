@@ -54,7 +54,7 @@ impl GatewayHandler {
         let (local, site) = (end.local.clone(), end.site.clone());
         let shown = aside.show(&mut request.headers);
         let host = canonical::host(&request.uri);
-        let find = |path: &str| site.routes.iter().position(|route| route.is_for(&request.method, host, path, &request.headers));
+        let find = |path: &str| site.find(&request.method, host, path, &request.headers);
         let route = match view.agreed(&request.uri, find) {
             Ok(Some(index)) => &site.routes[index],
             Ok(None) => return responder.send(end.finish(text(StatusCode::NOT_FOUND, "not found\n"))),
@@ -147,7 +147,7 @@ impl GatewayHandler {
         };
         let (local, site) = (end.local.clone(), end.site.clone());
         let service = local.layered.of(number, || {
-            let index = site.routes.iter().position(|route| route.number == number).unwrap_or_default();
+            let index = site.place_of(number).unwrap_or_default();
             let means = local.means(&site.routes[index], connector);
             Centre { site, index, means, handle: connector.handle().clone() }.within_layers(&OnWorker::new(connector.clone()))
         });
@@ -198,7 +198,7 @@ impl GatewayHandler {
                     let is_trusted = end.local.trusts(&peer);
                     let request = Request { method, uri, headers, peer, upgrade: Some(upgrade), body };
                     let (local, site) = (end.local.clone(), end.site.clone());
-                    let upstream = site.routes.iter().find(|route| route.number == number).and_then(|route| match &route.action {
+                    let upstream = site.route(number).and_then(|route| match &route.action {
                         ActionPlan::Proxy(upstream) => local.upstreams.of(upstream, &connector).ok(),
                         _ => None,
                     });

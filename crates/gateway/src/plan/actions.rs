@@ -103,19 +103,20 @@ impl Making<'_> {
 
     fn upstream(&mut self, name: &str, upstream: &Upstream, place: &Place) -> Option<Arc<UpstreamPlan>> {
         let Ok(trust) = self.trust(upstream, place) else { return None };
-        let kept = |plans: &[Arc<UpstreamPlan>]| plans.iter().find(|plan| plan.is_of(name, upstream, trust.as_ref())).cloned();
-        if let Some(plan) = kept(&self.upstreams) {
+        let kept = |known: &[Arc<UpstreamPlan>]| known.iter().find(|plan| plan.is_of(name, upstream, trust.as_ref())).cloned();
+        if let Some(plan) = self.known_upstreams.get(name).and_then(|known| kept(known)) {
             return Some(plan);
         }
-        let before = self.surroundings.before.map(|before| &before.upstreams[..]).unwrap_or_default();
+        let before = self.upstreams_before.get(name).cloned().unwrap_or_default();
         // One that stays the same keeps its connections.
-        let plan = if let Some(plan) = kept(before) {
+        let plan = if let Some(plan) = kept(&before) {
             plan
         } else {
             let roots = Roots::Config(self.roots(upstream, trust.as_ref(), place)?);
-            Arc::new(UpstreamPlan::new(name, upstream.clone(), (roots, trust), before, self.surroundings.observer))
+            Arc::new(UpstreamPlan::new(name, upstream.clone(), (roots, trust), &before, self.surroundings.observer))
         };
         self.upstreams.push(plan.clone());
+        self.known_upstreams.entry(plan.name().clone()).or_default().push(plan.clone());
         Some(plan)
     }
 

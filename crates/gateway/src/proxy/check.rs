@@ -4,14 +4,17 @@
 
 mod asker;
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, abortable};
+use futures_util::stream::FuturesUnordered;
 use pronghorn_engine::Connector;
+use rustc_hash::FxHashMap;
 
 use self::asker::Asker;
 use super::UpstreamPlan;
@@ -19,10 +22,21 @@ use crate::config::UpstreamCheckTable;
 use crate::in_time::in_time;
 use crate::plan::Plan;
 
-/// Servers of one upstream that are asked at the same time.
-const AT_ONCE: usize = 16;
+/// The first checks of an upstream's servers begin within this time, one after the other.
+const SPREAD: Duration = Duration::from_secs(1);
 
-type Running = (Arc<UpstreamPlan>, Option<Pin<Box<dyn Future<Output = ()>>>>);
+/// The checks of one upstream, which end with this.
+struct Running {
+    /// So that no other has its address.
+    _upstream: Arc<UpstreamPlan>,
+    task: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
 
 /// The checks of a gateway: who does them, and how to tell them of another plan.
 #[derive(Clone, Default)]
@@ -54,30 +68,31 @@ impl Checks {
         plans: impl Fn(Option<u64>) -> Option<(u64, Arc<Plan>)> + 'static,
     ) -> impl Future<Output = ()> + 'static {
         let shared = self.0.clone();
-        let (mut seen, mut running): (_, Vec<Running>) = (None, Vec::new());
+        let (mut seen, mut running) = (None, FxHashMap::default());
         poll_fn(move |cx| {
             // Before the plan is looked at, so that no change is missed.
             *shared.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
             if let Some((number, plan)) = plans(seen) {
                 seen = Some(number);
-                running.retain(|(one, _)| plan.upstreams.iter().any(|other| Arc::ptr_eq(one, other)));
+                let mut before = std::mem::take(&mut running);
                 for upstream in &plan.upstreams {
-                    if let Some(check) = &upstream.settings.check
-                        && !running.iter().any(|(one, _)| Arc::ptr_eq(one, upstream))
-                    {
-                        let asking = check_servers(upstream.clone(), check.0.clone(), connector.clone());
-                        running.push((upstream.clone(), Some(Box::pin(asking))));
-                    }
-                }
-            }
-            for (_, asking) in &mut running {
-                if asking.as_mut().is_some_and(|asking| asking.as_mut().poll(cx).is_ready()) {
-                    *asking = None;
+                    let Some(check) = &upstream.settings.check else { continue };
+                    let one = before.remove(&Arc::as_ptr(upstream)).unwrap_or_else(|| start(upstream, &check.0, &connector));
+                    running.insert(Arc::as_ptr(upstream), one);
                 }
             }
             Poll::Pending
         })
     }
+}
+
+/// Starts the checks of an upstream as a task of the worker.
+fn start(upstream: &Arc<UpstreamPlan>, check: &UpstreamCheckTable, connector: &Connector) -> Running {
+    let (checks, task) = abortable(check_servers(upstream.clone(), check.clone(), connector.clone()));
+    connector.handle().spawn(async move {
+        let _ = checks.await;
+    });
+    Running { _upstream: upstream.clone(), task }
 }
 
 /// How often in a row the checks of a server said the same.
@@ -97,29 +112,35 @@ impl Run {
     }
 }
 
+/// Checks each server at its own times, so that those that hang delay no other: there is one open check for each server at most.
 async fn check_servers(upstream: Arc<UpstreamPlan>, check: UpstreamCheckTable, connector: Connector) {
-    // Nobody who is trusted: requests of clients are told so.
-    let Ok(asker) = Asker::new(&upstream, &check, &connector) else { return };
-    let handle = connector.handle();
-    let mut runs = vec![Run::default(); upstream.health.len()];
+    let count = upstream.health.len();
+    let spread = check.every.0.min(SPREAD);
+    let checks = (0..count).map(|index| {
+        let offset = spread.mul_f64(index as f64 / count as f64);
+        check_server(&upstream, &check, index, offset, &connector)
+    });
+    let mut checks: FuturesUnordered<_> = checks.collect();
+    while checks.next().await.is_some() {}
+}
+
+async fn check_server(upstream: &Arc<UpstreamPlan>, check: &UpstreamCheckTable, index: usize, offset: Duration, connector: &Connector) {
+    // No certificate is trusted: requests of clients are told so.
+    let Ok(asker) = Asker::new(upstream, check, connector) else { return };
+    let (handle, health) = (connector.handle(), &upstream.health[index]);
+    let mut run = Run::default();
+    let mut due = handle.now() + offset;
     loop {
-        let began = handle.now();
+        handle.sleep(due.saturating_duration_since(handle.now())).await;
+        due = handle.now() + check.every.0;
         asker.begin();
-        let asked = (0..runs.len()).map(|index| {
-            let (asker, upstream, check) = (&asker, &upstream, &check);
-            async move { (index, in_time(handle, check.timeout.0, asker.answers(upstream, check, index)).await) }
-        });
-        let said = |(index, answered): (usize, Option<Result<(), String>>)| {
-            if let Some(is_up) = runs[index].add(&check, matches!(answered, Some(Ok(())))) {
-                if let (false, false, Some(reason)) = (is_up, upstream.health[index].is_down(), why(&check, answered)) {
-                    upstream.trouble.said(&upstream.settings.servers[index].0.address, reason.as_bytes());
-                }
-                upstream.health[index].checked(is_up);
+        let answered = in_time(handle, check.timeout.0, asker.answers(upstream, check, index)).await;
+        if let Some(is_up) = run.add(check, matches!(answered, Some(Ok(())))) {
+            if let (false, false, Some(reason)) = (is_up, health.is_down(), why(check, answered)) {
+                upstream.trouble.said(&upstream.settings.servers[index].0.address, reason.as_bytes());
             }
-        };
-        some_at_once(asked, said).await;
-        let spent = handle.now().saturating_duration_since(began);
-        handle.sleep(check.every.0.saturating_sub(spent)).await;
+            health.checked(is_up);
+        }
     }
 }
 
@@ -133,44 +154,8 @@ fn why(check: &UpstreamCheckTable, answered: Option<Result<(), String>>) -> Opti
     Some(format!("check of {}: {reason}", check.path.0.path()))
 }
 
-/// Runs all of them, a few at the same time, and hands over what each returns.
-async fn some_at_once<F: Future>(futures: impl Iterator<Item = F>, mut on_ready: impl FnMut(F::Output)) {
-    let mut waiting: VecDeque<_> = futures.collect();
-    let mut running: Vec<Pin<Box<F>>> = Vec::new();
-    poll_fn(|cx| {
-        loop {
-            while running.len() < AT_ONCE
-                && let Some(next) = waiting.pop_front()
-            {
-                running.push(Box::pin(next));
-            }
-            let before = running.len();
-            running.retain_mut(|future| match future.as_mut().poll(cx) {
-                Poll::Ready(value) => {
-                    on_ready(value);
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if running.is_empty() && waiting.is_empty() {
-                return Poll::Ready(());
-            }
-            // Those that are new have to be polled.
-            if running.len() == before || waiting.is_empty() {
-                return Poll::Pending;
-            }
-        }
-    })
-    .await;
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::task::Context;
-
-    use std::pin::pin;
-
     use super::*;
 
     #[test]
@@ -179,38 +164,5 @@ mod tests {
         let mut said = |is_up| run.add(&check, is_up);
         assert_eq!([false, false, true, false, false, false].map(&mut said), [None, None, None, None, None, Some(false)]);
         assert_eq!([true, false, true, true, true].map(&mut said), [None, None, None, Some(true), Some(true)]);
-    }
-
-    /// Ready when it is polled for the third time.
-    async fn third(running: &Cell<usize>, most: &Cell<usize>, number: usize) -> usize {
-        running.set(running.get() + 1);
-        most.set(most.get().max(running.get()));
-        let mut polls = 0;
-        poll_fn(|cx| {
-            polls += 1;
-            cx.waker().wake_by_ref();
-            if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
-        })
-        .await;
-        running.set(running.get() - 1);
-        number
-    }
-
-    #[test]
-    fn all_are_asked_and_only_a_few_at_the_same_time() {
-        let (running, most) = (Cell::new(0), Cell::new(0));
-        for count in [0, 1, AT_ONCE, 3 * AT_ONCE + 1] {
-            most.set(0);
-            let mut done = Vec::new();
-            {
-                let asked = (0..count).map(|number| third(&running, &most, number));
-                let mut all = pin!(some_at_once(asked, |number| done.push(number)));
-                let polls = (0..100).take_while(|_| all.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()).count();
-                assert!(polls < 100, "{count} never end");
-            }
-            done.sort_unstable();
-            assert_eq!(done, (0..count).collect::<Vec<_>>());
-            assert_eq!((running.get(), most.get()), (0, count.min(AT_ONCE)));
-        }
     }
 }

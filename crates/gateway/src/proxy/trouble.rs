@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use http::{Method, StatusCode, Uri};
+use rustc_hash::FxHashMap;
 
 use super::health;
 use crate::access_log::Note;
@@ -100,9 +101,16 @@ pub(crate) struct Troubles(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     on_line: OnceLock<OnLine>,
-    /// One for each upstream that there is.
-    known: Mutex<Vec<Weak<Trouble>>>,
+    known: Mutex<Known>,
     failures: [AtomicU64; Cause::NAMES.len()],
+}
+
+/// The troubles of each upstream, by its name.
+#[derive(Default)]
+struct Known {
+    by_name: FxHashMap<Arc<str>, Weak<Trouble>>,
+    /// At this size those of upstreams that are gone are removed.
+    most: usize,
 }
 
 /// The troubles of one upstream, over all workers.
@@ -123,14 +131,18 @@ impl Troubles {
     /// Those of the upstream of this name: the same ones as long as somebody has them.
     pub(crate) fn of(&self, upstream: &str) -> Arc<Trouble> {
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|one| one.strong_count() > 0);
-        let same = known.iter().filter_map(Weak::upgrade).find(|one| *one.upstream == *upstream);
-        same.unwrap_or_else(|| {
-            let trouble = Trouble { upstream: upstream.into(), shared: self.0.clone(), failures: Mutex::default(), said: Mutex::default() };
-            let trouble = Arc::new(trouble);
-            known.push(Arc::downgrade(&trouble));
-            trouble
-        })
+        if let Some(trouble) = known.by_name.get(upstream).and_then(Weak::upgrade) {
+            return trouble;
+        }
+        if known.by_name.len() >= known.most {
+            known.by_name.retain(|_, one| one.strong_count() > 0);
+            known.most = 2 * known.by_name.len() + 16;
+        }
+        let upstream = Arc::<str>::from(upstream);
+        let trouble =
+            Arc::new(Trouble { upstream: upstream.clone(), shared: self.0.clone(), failures: Mutex::default(), said: Mutex::default() });
+        known.by_name.insert(upstream, Arc::downgrade(&trouble));
+        trouble
     }
 
     /// How often there was which [`Cause`], by number.
@@ -140,7 +152,8 @@ impl Troubles {
 
     /// Tells how many lines were left out of upstreams that may have one now. Whether there are some that may not yet.
     pub(crate) fn tell_left_out(&self) -> bool {
-        let known: Vec<_> = self.0.known.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
+        let known: Vec<_> =
+            self.0.known.lock().unwrap_or_else(PoisonError::into_inner).by_name.values().filter_map(Weak::upgrade).collect();
         let now = health::now();
         // All of them, whichever has more.
         known.iter().filter(|trouble| trouble.tell_left_out(now)).count() > 0
@@ -382,8 +395,10 @@ mod tests {
         );
         assert_eq!(troubles.failures()[Cause::Connect as usize], BURST + 4, "all are counted");
         drop((one, other));
-        let _ = troubles.of("third");
-        assert_eq!(troubles.0.known.lock().unwrap().len(), 1, "those that are gone are forgotten");
+        for number in 0..100 {
+            let _ = troubles.of(&format!("app-{number}"));
+        }
+        assert!(troubles.0.known.lock().unwrap().by_name.len() <= 17, "those that are gone are removed");
     }
 
     #[test]

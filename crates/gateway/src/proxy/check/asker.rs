@@ -15,7 +15,6 @@ use percent_encoding::percent_decode_str;
 use pronghorn_client::{Options, Pool};
 use pronghorn_engine::{Body, Connector, Protocol};
 
-use super::AT_ONCE;
 use crate::config::{ServerAddress, Upstream, UpstreamCheckTable, UpstreamHost};
 use crate::fastcgi::{self, Asked, Script};
 use crate::proxy::content::Content;
@@ -45,7 +44,7 @@ impl Asker {
             connect_timeout: timeout.0,
             head_timeout: timeout.0,
             body_timeout: timeout.0,
-            connections_per_origin: AT_ONCE,
+            connections_per_origin: 1,
             retries: 0,
             // Each check looks up.
             resolve_every: None,
@@ -54,7 +53,7 @@ impl Asker {
         Ok(Self::Http(Box::new(Pool::with_connector(connector, options)?)))
     }
 
-    /// Before all of them are asked.
+    /// Before each check.
     pub(super) fn begin(&self) {
         if let Self::Http(pool) = self {
             // A check shows whether the server takes connections.

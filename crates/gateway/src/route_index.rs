@@ -1,0 +1,209 @@
+//! Which of a site's routes may be for a request, found in a time that hardly depends on their number.
+
+use rustc_hash::FxHashMap;
+
+use crate::config::{MatchTable, PathPattern};
+use crate::hosts::Hosts;
+
+/// A condition of a route: the route's number in its site, and the condition's in the route. In ascending order, the first one that holds
+/// decides.
+pub(crate) type Condition = (u32, u32);
+
+/// The conditions of a site's routes, by host and path.
+///
+/// [`Self::find`] looks at those only whose host and path are the request's, so that methods and fields are all that is left to compare.
+#[derive(Debug, Default)]
+pub(crate) struct RouteIndex {
+    /// Conditions that name hosts.
+    by_host: Hosts<ByPath>,
+    /// All others.
+    any_host: ByPath,
+}
+
+/// Conditions by path: a trie of the segments of their patterns.
+#[derive(Debug, Default)]
+struct ByPath {
+    root: Node,
+    /// Conditions without a path: also for targets that have none, as `*`.
+    any_path: Vec<Condition>,
+}
+
+/// What patterns have in common up to a segment.
+#[derive(Debug, Default)]
+struct Node {
+    texts: FxHashMap<Box<str>, Node>,
+    star: Option<Box<Node>>,
+    /// Of patterns that end here.
+    closed: Vec<Condition>,
+    /// Of patterns that go on with anything.
+    open: Vec<Condition>,
+}
+
+impl RouteIndex {
+    pub(crate) fn new<'a>(routes: impl Iterator<Item = &'a [MatchTable]>) -> Self {
+        let mut index = Self::default();
+        for (route, tables) in (0..).zip(routes) {
+            for (number, table) in (0..).zip(tables) {
+                for host in &table.host {
+                    index.by_host.entry(host).insert(table, (route, number));
+                }
+                if table.host.is_empty() {
+                    index.any_host.insert(table, (route, number));
+                }
+            }
+        }
+        index
+    }
+
+    /// The first condition for the host and a reading of the path for which `holds` returns true.
+    pub(crate) fn find(&self, host: &str, path: &str, holds: impl FnMut(Condition) -> bool) -> Option<Condition> {
+        let mut search = Search { best: None, holds };
+        for part in self.by_host.each(host).into_iter().flatten().chain([&self.any_host]) {
+            search.list(&part.any_path);
+            if let Some(rest) = path.strip_prefix('/') {
+                part.root.matching(Some(rest), &mut search);
+            }
+        }
+        search.best
+    }
+
+    /// The first condition that may cover the host and path of all of a condition's requests, for which `covers` returns true.
+    pub(crate) fn find_cover(&self, one: &MatchTable, covers: impl FnMut(Condition) -> bool) -> Option<Condition> {
+        let mut search = Search { best: None, holds: covers };
+        let by_host = one.host.first().and_then(|host| self.by_host.get(host));
+        for part in by_host.into_iter().chain([&self.any_host]) {
+            search.list(&part.any_path);
+            match one.path.first() {
+                Some(path) => part.root.covering(&path.segments().collect::<Vec<_>>(), path.is_open(), &mut search),
+                None => search.list(&part.root.open),
+            }
+        }
+        search.best
+    }
+}
+
+/// A search for the least condition that holds.
+struct Search<F> {
+    best: Option<Condition>,
+    holds: F,
+}
+
+impl<F: FnMut(Condition) -> bool> Search<F> {
+    /// Looks through conditions in ascending order.
+    fn list(&mut self, conditions: &[Condition]) {
+        let better = conditions.iter().copied().take_while(|one| self.best.is_none_or(|best| *one < best));
+        if let Some(found) = better.into_iter().find(|one| (self.holds)(*one)) {
+            self.best = Some(found);
+        }
+    }
+}
+
+impl ByPath {
+    fn insert(&mut self, table: &MatchTable, condition: Condition) {
+        for path in &table.path {
+            self.root.insert(path, condition);
+        }
+        if table.path.is_empty() {
+            self.any_path.push(condition);
+        }
+    }
+}
+
+impl Node {
+    fn insert(&mut self, path: &PathPattern, condition: Condition) {
+        let node = path.segments().fold(self, |node, segment| match segment {
+            Some(text) if node.texts.contains_key(text) => node.texts.get_mut(text).expect("invariant: it is there"),
+            Some(text) => node.texts.entry(text.into()).or_default(),
+            None => node.star.get_or_insert_default(),
+        });
+        let list = if path.is_open() { &mut node.open } else { &mut node.closed };
+        if list.last() != Some(&condition) {
+            list.push(condition);
+        }
+    }
+
+    /// Searches the conditions of patterns that match a path of which `rest` is left; `None` behind its last segment.
+    fn matching<F: FnMut(Condition) -> bool>(&self, rest: Option<&str>, search: &mut Search<F>) {
+        let Some(rest) = rest else { return search.list(&self.closed) };
+        search.list(&self.open);
+        let (segment, rest) = match rest.split_once('/') {
+            Some((segment, rest)) => (segment, Some(rest)),
+            None => (rest, None),
+        };
+        if let Some(node) = self.texts.get(segment) {
+            node.matching(rest, search);
+        }
+        if let Some(node) = self.star.as_ref().filter(|_| !segment.is_empty()) {
+            node.matching(rest, search);
+        }
+    }
+
+    /// Searches the conditions of patterns that match whatever a pattern does of which `segments` are left.
+    fn covering<F: FnMut(Condition) -> bool>(&self, segments: &[Option<&str>], is_open: bool, search: &mut Search<F>) {
+        let Some((segment, rest)) = segments.split_first() else {
+            return search.list(if is_open { &self.open } else { &self.closed });
+        };
+        search.list(&self.open);
+        if let Some(node) = segment.and_then(|text| self.texts.get(text)) {
+            node.covering(rest, is_open, search);
+        }
+        if let Some(node) = self.star.as_ref().filter(|_| *segment != Some("")) {
+            node.covering(rest, is_open, search);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(paths: &[String], hosts: &[String], get: bool) -> MatchTable {
+        let read = |text: &String| text.parse().expect("a pattern");
+        let method = if get { vec!["GET".parse().expect("a method")] } else { Vec::new() };
+        MatchTable {
+            path: paths.iter().map(read).collect(),
+            host: hosts.iter().map(|text| text.parse().expect("a host")).collect(),
+            method,
+            ..MatchTable::default()
+        }
+    }
+
+    fn tables() -> impl Strategy<Value = Vec<Vec<MatchTable>>> {
+        let path = "(/(a|b|\\*)){0,3}(/|/\\*|/a)";
+        let host = prop::sample::select(vec!["x.test", "*.test", "*", "y.x.test"]).prop_map(str::to_owned);
+        let one = (prop::collection::vec(path, 0..3), prop::collection::vec(host, 0..2), any::<bool>());
+        let one = one.prop_map(|(paths, hosts, get)| table(&paths, &hosts, get));
+        prop::collection::vec(prop::collection::vec(one, 1..3), 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn route_is_the_one_that_a_search_one_after_the_other_finds(
+            routes in tables(),
+            path in "(/(a|b|c|)){0,4}|\\*",
+            host in prop::sample::select(vec!["x.test", "X.test", "z.test", "y.x.test", "other", ""]),
+            get in any::<bool>(),
+        ) {
+            let (method, fields) = (if get { Method::GET } else { Method::PUT }, HeaderMap::new());
+            let index = RouteIndex::new(routes.iter().map(|tables| &tables[..]));
+            let holds = |(route, table): Condition| routes[route as usize][table as usize].is_for_any_path(&method, host, &fields);
+            let found = index.find(host, &path, holds).map(|(route, _)| route as usize);
+            let one_by_one = routes.iter().position(|tables| tables.iter().any(|one| one.is_for(&method, host, &path, &fields)));
+            prop_assert_eq!(found, one_by_one);
+        }
+
+        #[test]
+        fn cover_is_the_one_that_a_search_one_after_the_other_finds(routes in tables(), one in tables()) {
+            let index = RouteIndex::new(routes.iter().map(|tables| &tables[..]));
+            for one in one.iter().flatten() {
+                let covers = |wide: &MatchTable| wide.covers(one);
+                let found = index.find_cover(one, |(route, table)| covers(&routes[route as usize][table as usize]));
+                let one_by_one = routes.iter().position(|tables| tables.iter().any(covers));
+                prop_assert_eq!(found.map(|(route, _)| route as usize), one_by_one);
+            }
+        }
+    }
+}
