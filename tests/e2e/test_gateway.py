@@ -12,15 +12,37 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from cryptography import x509
 
+from harness.addresses import own_address
 from harness.certificates import make_identity
 from harness.clients.raw_h1 import RawH1
 from harness.gateway import SITE, seen, upstream
+from harness.process import Process
 from harness.server import REPOSITORY, pronghorn
 from harness.waiting import eventually
 
 
 def ask(fetcher, server, path, **options):
     return fetcher.fetch(server.origin + path, **options)
+
+
+def test_nothing_listens_before_all_is_built(gateway):
+    """Building waits for a pipe here, as it does for thousands of sites."""
+    trust, address = gateway.folder / "trust.pem", own_address()
+    os.mkfifo(trust)
+    servers = '{ servers = ["https://127.0.0.1:1"], tls = { trust = "trust.pem" } }'
+    gateway.write(SITE + f"[[sites.routes]]\nproxy = {servers}\n", listen=(address,))
+    process = Process(gateway.command())
+    host, port = address.split(":")
+    try:
+        # Returns when the server reads.
+        with trust.open("wb") as pipe:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)))
+            pipe.write(gateway.identity.ca.read_bytes())
+        process.wait_for_lines("listening on")
+        socket.create_connection((host, int(port))).close()
+    finally:
+        process.stop()
 
 
 def test_first_route_that_matches_answers(start, gateway, fetcher):

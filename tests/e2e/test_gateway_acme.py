@@ -187,6 +187,15 @@ def test_authority_that_is_away_does_not_keep_others_from_being_served(serve, ga
     eventually("nothing failed since", lambda: status_of(gateway)["order"]["failures"] == 0)
 
 
+def test_names_wait_together_for_an_authority_that_gives_no_answer(serve, pebble):
+    server = serve(*(f"name-{number}.pronghorn.test" for number in range(40)))
+    lines = server.wait_for_lines(r"the next try is in (\d+)s, for other names too", 2)
+    # One line for each time, and each time is later.
+    waits = [int(line[1]) for line in lines]
+    assert 5 <= waits[0] < waits[1], server.lines
+    assert len([line for line in server.lines if "error" in line]) == 2, server.lines
+
+
 def test_challenge_that_is_rejected_is_told_and_the_other_one_is_tried(serve, gateway, pebble):
     # Nobody is where the authority looks first.
     pebble.start(tls_port=1)

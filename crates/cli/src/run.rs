@@ -55,9 +55,16 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let config = configuration::load(file)?;
     let server = &config.server;
     let workers = server.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let listeners = bind(server, workers)?;
-    let https_port = listeners.iter().find(|listener| listener.is_secure()).map(|listener| listener.address().port());
-    let gateway = configuration::open(file, &config, layers, https_port)?;
+    let mut https_port = server.listen.iter().find(|listen| listen.secure).map(|listen| listen.address.port());
+    // A client that connects is answered at once: nothing listens before all is there, unless the system has to choose the port.
+    let (listeners, gateway) = if https_port == Some(0) {
+        let listeners = bind(server, workers)?;
+        https_port = listeners.iter().find(|listener| listener.is_secure()).map(|listener| listener.address().port());
+        (listeners, configuration::open(file, &config, layers, https_port)?)
+    } else {
+        let gateway = configuration::open(file, &config, layers, https_port)?;
+        (bind(server, workers)?, gateway)
+    };
     let identity = https_port.map(|_| identity(&gateway)).transpose()?;
     let group = match https_port {
         Some(_) => Group::with_secret(workers, &serving::secret(config.state_dir().as_deref(), &WORDS)?),

@@ -16,6 +16,7 @@ pub use self::handler::GatewayHandler;
 use crate::access_log::{AccessLog, LogCounts};
 use crate::acme::Acme;
 use crate::config::{Config, MinTls, Problem};
+use crate::freed_aside::FreedAside;
 use crate::layers::Registry;
 use crate::plan::{Plan, Surroundings};
 use crate::proxy::{Checks, Observer, ServerState, UpstreamCounts};
@@ -27,7 +28,7 @@ use crate::switches::ByHand;
 pub struct Gateway(Arc<Shared>);
 
 struct Shared {
-    plan: Mutex<Arc<Plan>>,
+    plan: Mutex<Arc<FreedAside<Plan>>>,
     /// How often the plan was replaced; workers look for a new one when it has changed.
     changes: AtomicU64,
     by_hand: Mutex<ByHand>,
@@ -62,7 +63,7 @@ impl Gateway {
         observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
         let acme = Acme::default();
         Ok(Self(Arc::new(Shared {
-            plan: Mutex::new(Arc::new(plan)),
+            plan: Mutex::new(Arc::new(FreedAside::new(plan))),
             changes: AtomicU64::new(0),
             by_hand: Mutex::default(),
             retired_logs: Mutex::default(),
@@ -103,7 +104,7 @@ impl Gateway {
         retired.retain(|log| Arc::strong_count(log) > 1);
         retired.extend(before.log.clone().filter(|log| plan.log.as_ref().is_none_or(|now| !Arc::ptr_eq(log, now))));
         shared.acme.change(plan.ordered.as_ref());
-        *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(FreedAside::new(plan));
         shared.changes.fetch_add(1, Ordering::Release);
         shared.checks.wake();
         Ok(())
@@ -183,7 +184,7 @@ impl Gateway {
         &self.0.by_hand
     }
 
-    pub(crate) fn plan(&self) -> Arc<Plan> {
+    pub(crate) fn plan(&self) -> Arc<FreedAside<Plan>> {
         self.0.plan()
     }
 
@@ -194,7 +195,7 @@ impl Gateway {
 }
 
 impl Shared {
-    fn plan(&self) -> Arc<Plan> {
+    fn plan(&self) -> Arc<FreedAside<Plan>> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

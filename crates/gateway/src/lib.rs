@@ -24,6 +24,7 @@ mod fastcgi;
 mod file_body;
 mod file_cache;
 mod file_state;
+mod freed_aside;
 mod gateway;
 mod hop;
 mod hosts;

@@ -29,7 +29,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_client::{Error, Http3, Options, Pool, Roots};
 use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
@@ -167,7 +167,12 @@ impl Upstreams {
 
     /// Lets go of those that are not among `plans` any more. What runs over them goes on.
     pub(crate) fn keep_only(&self, plans: &[Arc<UpstreamPlan>]) {
-        self.0.borrow_mut().retain(|_, upstream| plans.iter().any(|plan| Arc::ptr_eq(plan, &upstream.plan)));
+        let mut upstreams = self.0.borrow_mut();
+        if upstreams.is_empty() {
+            return;
+        }
+        let kept: FxHashSet<_> = plans.iter().map(Arc::as_ptr).collect();
+        upstreams.retain(|_, upstream| kept.contains(&Arc::as_ptr(&upstream.plan)));
     }
 }
 

@@ -8,6 +8,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::acme::{Challenges, Slot};
+use crate::freed_aside::FreedAside;
 use crate::hosts::Hosts;
 use crate::switches::SiteSwitches;
 
@@ -42,7 +43,7 @@ impl Certificate {
 
 /// The certificates of all sites. Read at each handshake, written at each reload.
 pub(crate) struct SiteCertificates {
-    names: RwLock<Arc<Names>>,
+    names: RwLock<Arc<FreedAside<Names>>>,
     challenges: Arc<Challenges>,
 }
 
@@ -62,16 +63,16 @@ impl Names {
 
 impl SiteCertificates {
     pub(crate) fn new(names: Names, challenges: Arc<Challenges>) -> Self {
-        Self { names: RwLock::new(Arc::new(names)), challenges }
+        Self { names: RwLock::new(Arc::new(FreedAside::new(names))), challenges }
     }
 
-    fn names(&self) -> Arc<Names> {
+    fn names(&self) -> Arc<FreedAside<Names>> {
         self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn replace(&self, names: Names) {
         // It is written as a whole, so that a panic leaves it whole.
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(FreedAside::new(names));
     }
 }
 

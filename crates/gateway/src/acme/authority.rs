@@ -36,8 +36,12 @@ impl Failure {
         Self { cause: Cause::Refused, reason: reason.into(), asked: None }
     }
 
-    pub(super) fn unreachable(reason: impl Into<String>) -> Self {
-        Self { cause: Cause::Unreachable, reason: reason.into(), asked: None }
+    pub(super) fn passing(reason: impl Into<String>) -> Self {
+        Self { cause: Cause::Passing, reason: reason.into(), asked: None }
+    }
+
+    fn no_answer(reason: impl Into<String>) -> Self {
+        Self { cause: Cause::NoAnswer, reason: reason.into(), asked: None }
     }
 
     fn limited(reason: impl Into<String>) -> Self {
@@ -48,7 +52,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::Api(problem) if is_passing(&problem) => Self::unreachable(words(&problem)),
+            Error::Api(problem) if is_passing(&problem) => Self::passing(words(&problem)),
             Error::Api(problem) if is_limit(&problem) => Self::limited(words(&problem)),
             Error::Api(problem) => Self::refused(words(&problem)),
             Error::Timeout(next) => {
@@ -58,10 +62,10 @@ impl From<Error> for Failure {
             }
             Error::Other(ref source) if let Some(answer) = source.downcast_ref::<Answer>() => {
                 let reason = answer.to_string();
-                if answer.status == StatusCode::TOO_MANY_REQUESTS { Self::limited(reason) } else { Self::unreachable(reason) }
+                if answer.status == StatusCode::TOO_MANY_REQUESTS { Self::limited(reason) } else { Self::no_answer(reason) }
             }
-            Error::Json(error) => Self::unreachable(format!("the authority's answer cannot be read: {error}")),
-            error => Self::unreachable(format!("the authority cannot be asked: {error}")),
+            Error::Json(error) => Self::no_answer(format!("the authority's answer cannot be read: {error}")),
+            error => Self::no_answer(format!("the authority cannot be asked: {error}")),
         }
     }
 }
@@ -119,7 +123,7 @@ impl Authority {
         } else {
             // Another process may be making it, or have made it meanwhile.
             let _lock = loop {
-                match store.lock_account().map_err(|error| Failure::unreachable(error.to_string()))? {
+                match store.lock_account().map_err(|error| Failure::passing(error.to_string()))? {
                     Some(lock) => break lock,
                     None => tokio::time::sleep(Duration::from_millis(200)).await,
                 }
@@ -186,7 +190,7 @@ async fn create(builder: AccountBuilder, settings: &Settings, store: &Store) -> 
     let external = acme.external_account.as_ref();
     let external = external.and_then(|account| Some(ExternalAccountKey::new(account.id.clone(), &account.key_bytes()?)));
     // Authorities count accounts too: none is made that is forgotten.
-    let is_kept = |error: io::Error| Failure::unreachable(format!("an account cannot be kept: {error}"));
+    let is_kept = |error: io::Error| Failure::passing(format!("an account cannot be kept: {error}"));
     store.try_account().map_err(is_kept)?;
     let (account, credentials) = builder.create(&new, acme.directory.clone(), external.as_ref()).await?;
     store.keep_account(&credentials).map_err(is_kept)?;
@@ -198,7 +202,7 @@ async fn create(builder: AccountBuilder, settings: &Settings, store: &Store) -> 
 fn http(settings: &Settings, asked: &Arc<Mutex<Option<Asked>>>) -> Result<AccountBuilder, Failure> {
     let roots = settings.trust.as_ref().map_or(Roots::System, |pem| Roots::Pem(pem.clone()));
     let options = Options { roots, http3: Http3::Off, head_timeout: ANSWER_TIME, body_timeout: ANSWER_TIME, ..Options::default() };
-    let client = Client::with_options(&options, 1).map_err(|error| Failure::unreachable(error.to_string()))?;
+    let client = Client::with_options(&options, 1).map_err(|error| Failure::passing(error.to_string()))?;
     Ok(Account::builder_with_http(Box::new(Http { client, asked: asked.clone() })))
 }
 

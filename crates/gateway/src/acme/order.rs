@@ -42,7 +42,7 @@ pub(super) async fn order(
         }
     }
     drop(proofs);
-    let made = |error: rcgen::Error| Failure::unreachable(error.to_string());
+    let made = |error: rcgen::Error| Failure::passing(error.to_string());
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(made)?;
     let mut parameters = CertificateParams::new([host.to_owned()]).map_err(made)?;
     parameters.distinguished_name = DistinguishedName::new();
@@ -137,7 +137,7 @@ async fn prove(
         let proof = match wanted {
             AcmeChallenge::Http01 => Proof::http(&challenge.token, &challenge.key_authorization()),
             AcmeChallenge::TlsAlpn01 => Proof::tls(host, challenge.key_authorization().digest().as_ref())
-                .map_err(|error| Failure::unreachable(format!("the proof cannot be made: {error}")))?,
+                .map_err(|error| Failure::passing(format!("the proof cannot be made: {error}")))?,
         };
         shown.push(challenges.show(host, proof));
         challenge.set_ready().await?;

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::authority::{Authority, Failure};
 use super::challenges::Challenges;
-use super::schedule::{Asked, Patience, Schedule};
+use super::schedule::{Asked, Cause, Patience, Schedule};
 use super::slot::{OrderState, Slot};
 use super::store::{Kept, Store};
 use super::{Settings, Tell, Wanted, order};
@@ -27,6 +27,8 @@ const OTHERS: Duration = Duration::from_secs(1);
 const KEEP_AGAIN: Duration = Duration::from_secs(10);
 /// Behind when the next try is.
 const ASKED_OF_ALL: &str = ", as the authority asks, for other names too";
+/// The same where the authority says nothing.
+const FOR_ALL: &str = ", for other names too";
 /// How often an authority is asked when it wants a renewal, whatever it says itself.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_hours(1), Duration::from_hours(24));
 /// One order, with all of its waits.
@@ -136,11 +138,12 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
                 slot.set_state(|state| state.is_running = true);
                 shared.renew(&slot, &schedule).await
             }
-            Err(error) => Err(Failure::unreachable(format!("certificates cannot be kept: {error}"))),
+            Err(error) => Err(Failure::passing(format!("certificates cannot be kept: {error}"))),
         };
         match ordered {
             Ok(not_kept) => {
                 unkept = not_kept;
+                shared.patience.on_answer();
                 schedule.on_success();
                 drop(shared.store.keep_refusals(host, schedule.refusals()));
                 slot.set_state(|state| *state = OrderState::default());
@@ -219,13 +222,19 @@ impl Shared {
             }
             // Nobody needs an account for this alone.
             drop(self.store.account()?);
-            let Failure { reason, asked, .. } = match self.connect().await {
+            let Failure { cause, reason, asked } = match self.connect().await {
                 Ok(authority) => match order::window(&authority, slot).await {
-                    Ok((window, again)) => return Some((Some(window), again)),
+                    Ok((window, again)) => {
+                        self.patience.on_answer();
+                        return Some((Some(window), again));
+                    }
                     Err(failure) => Failure { asked: authority.asked().or(failure.asked), ..failure },
                 },
                 Err(failure) => failure,
             };
+            if cause == Cause::NoAnswer && asked.is_none() {
+                self.patience.on_no_answer(SystemTime::now(), rand::random());
+            }
             let asked = asked?;
             // Nobody else says why orders wait.
             if self.be_patient(asked) {
@@ -251,8 +260,17 @@ impl Shared {
         let Failure { cause, reason, asked } = failure;
         let now = SystemTime::now();
         // What is asked of all names is told once.
-        let is_told = asked.is_some_and(|asked| !self.be_patient(asked) && asked.by_all);
-        let wait = Duration::from_secs(schedule.on_failure(now, cause, asked).as_secs());
+        let mut is_told = asked.is_some_and(|asked| !self.be_patient(asked) && asked.by_all);
+        let mut wait = schedule.on_failure(now, cause, asked);
+        let is_unanswered = cause == Cause::NoAnswer && asked.is_none();
+        if is_unanswered {
+            let together = self.patience.on_no_answer(now, rand::random());
+            is_told = together.is_none();
+            wait = together.unwrap_or_default();
+        } else if matches!(cause, Cause::Limited | Cause::Refused) {
+            self.patience.on_answer();
+        }
+        let wait = Duration::from_secs(wait.as_secs());
         let is_kept = self.store.keep_refusals(slot.host(), schedule.refusals());
         let what = match slot.lifetime() {
             Some(lifetime) if lifetime.until > now => {
@@ -267,6 +285,7 @@ impl Shared {
         let asks = match asked {
             Some(Asked { by_all: true, .. }) => ASKED_OF_ALL,
             Some(_) => ", as the authority asks",
+            None if is_unanswered => FOR_ALL,
             None => "",
         };
         let forgotten = is_kept.err().map(|error| format!(", or after a restart, because that cannot be kept: {error}"));

@@ -59,19 +59,43 @@ impl Asked {
     }
 }
 
-/// Until when nobody orders, because the authority asked for it whatever the name is.
+/// The back-off of all names: the authority asked for it, or gives no answers.
 #[derive(Debug, Default)]
-pub(super) struct Patience(Cell<Option<SystemTime>>);
+pub(super) struct Patience {
+    until: Cell<Option<SystemTime>>,
+    /// Times in a row that the authority gave no answer.
+    unanswered: Cell<u32>,
+}
 
 impl Patience {
     pub(super) fn extend(&self, until: SystemTime) {
-        self.0.set(self.0.get().max(Some(until)));
+        self.until.set(self.until.get().max(Some(until)));
     }
 
     /// `None`: now it may be asked.
     pub(super) fn until(&self, now: SystemTime) -> Option<SystemTime> {
-        self.0.get().filter(|until| *until > now && is_believed(*until, now))
+        self.until.get().filter(|until| *until > now && is_believed(*until, now))
     }
+
+    /// The authority gave no answer. Returns the time to wait, or `None` if a back-off runs already: requests of several names fail
+    /// together. `jitter`: of 1.
+    pub(super) fn on_no_answer(&self, now: SystemTime, jitter: f64) -> Option<Duration> {
+        if self.until(now).is_some() {
+            return None;
+        }
+        let wait = doubled(UNREACHABLE, self.unanswered.get(), UNREACHABLE_MOST).mul_f64(1.0 + jitter / 5.0);
+        self.unanswered.set(self.unanswered.get().saturating_add(1));
+        self.extend(now + wait);
+        Some(wait)
+    }
+
+    pub(super) fn on_answer(&self) {
+        self.unanswered.set(0);
+    }
+}
+
+fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times)).min(most)
 }
 
 /// A clock that was set back must not make for years of waiting.
@@ -82,8 +106,10 @@ fn is_believed(not_before: SystemTime, now: SystemTime) -> bool {
 /// Why there is no certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The authority could not be asked, or this machine was at fault.
-    Unreachable,
+    /// The authority gave no answer of its protocol, as it would to no other name. All names wait together ([`Patience`]).
+    NoAnswer,
+    /// The authority was out of order for this name, or this machine was at fault.
+    Passing,
     /// The authority was asked too often.
     Limited,
     /// The authority said no.
@@ -98,7 +124,7 @@ pub(super) struct Schedule {
     /// Kinds of challenge that can be tried.
     challenges: u32,
     refusals: Refusals,
-    unreachable: u32,
+    passing: u32,
     not_before: Option<SystemTime>,
     /// When the authority wants the certificate to be renewed (RFC 9773).
     window: Option<(SystemTime, SystemTime)>,
@@ -114,7 +140,7 @@ impl Schedule {
     pub(super) fn new(jitter: f64, challenges: usize, refusals: Refusals) -> Self {
         let not_before = refusals.not_before();
         let challenges = u32::try_from(challenges).unwrap_or(u32::MAX);
-        Self { jitter, challenges, refusals, unreachable: 0, not_before, window: None }
+        Self { jitter, challenges, refusals, passing: 0, not_before, window: None }
     }
 
     /// When a certificate is to be ordered. `lifetime`: of the one that is there.
@@ -157,21 +183,24 @@ impl Schedule {
 
     /// How long to wait. `asked`: how long the authority wants that.
     pub(super) fn on_failure(&mut self, now: SystemTime, cause: Cause, asked: Option<Asked>) -> Duration {
-        let doubled = |first: Duration, times: u32, most: Duration| first.saturating_mul(2_u32.saturating_pow(times)).min(most);
         let wait = match cause {
-            Cause::Unreachable => {
-                self.unreachable = self.unreachable.saturating_add(1);
-                doubled(UNREACHABLE, self.unreachable - 1, UNREACHABLE_MOST)
+            Cause::NoAnswer => {
+                self.passing = self.passing.saturating_add(1);
+                Duration::ZERO
+            }
+            Cause::Passing => {
+                self.passing = self.passing.saturating_add(1);
+                doubled(UNREACHABLE, self.passing - 1, UNREACHABLE_MOST)
             }
             Cause::Limited => {
-                self.unreachable = 0;
+                self.passing = 0;
                 self.refusals.limits = self.refusals.limits.saturating_add(1);
                 // Who says how long knows better than we do, unless it is said again and again.
                 let (first, most) = if asked.is_some() { (UNREACHABLE, UNREACHABLE_MOST) } else { (REFUSED, REFUSED_MOST) };
                 doubled(first, self.refusals.limits - 1, most)
             }
             Cause::Refused => {
-                self.unreachable = 0;
+                self.passing = 0;
                 self.refusals.count = self.refusals.count.saturating_add(1);
                 match self.refusals.count.checked_sub(self.challenges.max(1)) {
                     None => NEXT_CHALLENGE,
@@ -182,7 +211,7 @@ impl Schedule {
         let wait = wait.mul_f64(1.0 + self.jitter / 5.0).max(asked.map(Asked::wait).unwrap_or_default());
         let until = now + wait;
         self.not_before = Some(until);
-        if cause != Cause::Unreachable || asked.is_some() {
+        if matches!(cause, Cause::Limited | Cause::Refused) || asked.is_some() {
             // To the next whole second: it is not to be less than was asked for.
             self.refusals.not_before = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().div_ceil(1_000) as u64;
         }
@@ -196,7 +225,7 @@ impl Schedule {
 
     /// Failures in a row.
     pub(super) fn failures(&self) -> u32 {
-        self.refusals.count.saturating_add(self.refusals.limits).saturating_add(self.unreachable)
+        self.refusals.count.saturating_add(self.refusals.limits).saturating_add(self.passing)
     }
 }
 
@@ -273,19 +302,36 @@ mod tests {
     }
 
     #[test]
-    fn authority_that_is_away_is_asked_more_and_more_seldom() {
+    fn authority_that_is_out_of_order_is_asked_more_and_more_seldom() {
         let mut schedule = schedule(0.0);
-        let waits: Vec<_> = (0..12).map(|_| schedule.on_failure(now(), Cause::Unreachable, None).as_secs()).collect();
+        let waits: Vec<_> = (0..12).map(|_| schedule.on_failure(now(), Cause::Passing, None).as_secs()).collect();
         assert_eq!(waits[..4], [5, 10, 20, 40]);
         assert_eq!(waits[10..], [3_600; 2]);
-        assert_eq!(schedule.refusals().count, 0, "nobody refused anything");
+        assert_eq!(schedule.refusals().count, 0, "nothing was refused");
+    }
+
+    #[test]
+    fn authority_that_gives_no_answer_is_left_for_all_names_together() {
+        let (patience, mut time) = (Patience::default(), now());
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let wait = patience.on_no_answer(time, 0.0).expect("the first name of this time");
+            assert_eq!(patience.on_no_answer(time + wait / 2, 0.0), None, "a name that failed with it");
+            assert_eq!(patience.until(time), Some(time + wait));
+            waits.push(wait.as_secs());
+            time += wait;
+        }
+        assert_eq!(waits[..4], [5, 10, 20, 40]);
+        assert_eq!(waits[10..], [3_600; 2]);
+        patience.on_answer();
+        assert_eq!(patience.on_no_answer(time, 0.0), Some(UNREACHABLE));
     }
 
     #[test]
     fn challenges_take_turns() {
         let mut schedule = schedule(0.0);
         assert_eq!(schedule.challenge(), 0);
-        schedule.on_failure(now(), Cause::Unreachable, None);
+        schedule.on_failure(now(), Cause::Passing, None);
         assert_eq!(schedule.challenge(), 0);
         schedule.on_failure(now(), Cause::Refused, None);
         assert_eq!(schedule.challenge(), 1);
@@ -295,7 +341,7 @@ mod tests {
 
     #[test]
     fn authority_that_asks_for_patience_gets_it_up_to_a_day() {
-        for cause in [Cause::Refused, Cause::Limited, Cause::Unreachable] {
+        for cause in [Cause::Refused, Cause::Limited, Cause::Passing, Cause::NoAnswer] {
             let asked = |hours| Some(Asked { wait: Duration::from_hours(hours), by_all: false });
             let hours = |hours| schedule(0.0).on_failure(now(), cause, asked(hours)).as_secs() / 3_600;
             assert_eq!((hours(3), hours(1_000)), (3, 24));

@@ -13,6 +13,7 @@ use crate::application::{ApplicationHandler, ApplicationPlan};
 use crate::canonical::Reading;
 use crate::client_address::client_address;
 use crate::client_auth;
+use crate::freed_aside::FreedAside;
 use crate::layered::{LayeredRoutes, Means};
 use crate::layers::is_unproved;
 use crate::plan::{ActionPlan, Plan, RoutePlan};
@@ -23,7 +24,7 @@ use crate::tunnels::Tunnel;
 
 /// What a worker has of its own of a plan.
 pub(super) struct Local {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<FreedAside<Plan>>,
     pub(super) change: u64,
     /// By number of the route, made when it is first asked.
     pub(super) files: RefCell<Vec<Option<Rc<FileHandler>>>>,
@@ -35,7 +36,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    pub(super) fn new(plan: Arc<Plan>, change: u64) -> Self {
+    pub(super) fn new(plan: Arc<FreedAside<Plan>>, change: u64) -> Self {
         Self {
             plan,
             change,

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use self::asker::Asker;
 use super::UpstreamPlan;
 use crate::config::UpstreamCheckTable;
+use crate::freed_aside::FreedAside;
 use crate::in_time::in_time;
 use crate::plan::Plan;
 
@@ -65,7 +66,7 @@ impl Checks {
     pub(crate) fn run(
         &self,
         connector: Connector,
-        plans: impl Fn(Option<u64>) -> Option<(u64, Arc<Plan>)> + 'static,
+        plans: impl Fn(Option<u64>) -> Option<(u64, Arc<FreedAside<Plan>>)> + 'static,
     ) -> impl Future<Output = ()> + 'static {
         let shared = self.0.clone();
         let (mut seen, mut running) = (None, FxHashMap::default());
