@@ -301,7 +301,7 @@ def test_upstreams_that_are_killed_fail_only_what_cannot_be_repeated(start, gate
             thread.join()
         for recorder in recorders:
             recorder.process.stop()
-    assert [failure for failure in failed if failure.startswith("GET")] == []
+    assert [failure for failure in failed if failure.startswith("GET")] == [], server.lines
     # A POST that may have begun is not sent again: those are lost that were with the server, and none begins twice.
     assert len(failed) <= KILLS * ROUND, failed
     begun = recorders[0].begun() + recorders[1].begun()
