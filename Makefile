@@ -89,6 +89,10 @@ bench-proxy: build-program optimized ## Measure the gateway beside nginx and Cad
 	bench/setup caddy
 	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
 
+.PHONY: bench-scale
+bench-scale: build-program ## Measure how cost grows with sites, certificates, routes, upstreams, connections, beside nginx (BENCHMARKING.md)
+	PRONGHORN=$(RELEASED_PROGRAM) python3 -m bench.scale $(BENCH_ARGS)
+
 # The parts of the targets above, each usable by itself.
 
 .PHONY: bench-setup
