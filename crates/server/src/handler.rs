@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::StatusCode;
@@ -10,6 +11,7 @@ use http_body::Body as _;
 use pronghorn_engine::{BodyError, Handler, Request, Responder, Response, WebTransport};
 use tower_service::Service;
 
+use crate::failure::{FailedPart, Failures, Watch};
 use crate::peer::{Peer, introduce};
 use crate::{Body, response, upgrade, webtransport};
 
@@ -20,6 +22,7 @@ pub(crate) struct Tower<S> {
     pub(crate) webtransport: bool,
     /// See [`introduce`].
     pub(crate) room: http::Extensions,
+    pub(crate) failures: Arc<Failures>,
 }
 
 impl<S, B> Handler for Tower<S>
@@ -33,7 +36,7 @@ where
     fn handle(&self, request: Request, responder: Responder) {
         let service = self.service.clone();
         if self.webtransport && WebTransport::is_requested(&request) {
-            return begin_session(service, request, responder, &self.room);
+            return self.begin_session(service, request, responder);
         }
         let Request { method, uri, headers, peer, upgrade, body: incoming } = request;
         let protocol = peer.protocol;
@@ -46,36 +49,38 @@ where
         introduce(&mut request, Peer::from(peer), &self.room);
         let Some(upgrade) = upgrade else {
             *request.body_mut() = Body::carry(incoming, length, responder.handle());
-            return responder.respond_eagerly(Answer::new(service, request));
+            return responder.respond_eagerly(Answer::new(service, request, &self.failures));
         };
         let asked = upgrade::Asked { upgrade, protocol, incoming };
-        let handle = responder.handle().clone();
-        handle.spawn(upgrade::run(asked, responder, |asked, on_upgrade| {
+        let (handle, failures) = (responder.handle().clone(), self.failures.clone());
+        handle.spawn(upgrade::run(asked, responder, move |asked, on_upgrade| {
             upgrade::announce(&mut request, asked, on_upgrade);
-            Answer::new(service, request)
+            Answer::new(service, request, &failures)
         }));
     }
 }
 
-/// Asks the service for a session. The request is needed whole to begin one.
-fn begin_session<S, B>(service: S, request: Request, responder: Responder, room: &http::Extensions)
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + 'static,
-    S::Error: Into<BodyError>,
-    S::Future: 'static,
-    B: http_body::Body + 'static,
-    B::Error: Into<BodyError>,
-{
-    let mut asked = http::Request::new(Body::empty());
-    asked.method_mut().clone_from(&request.method);
-    asked.uri_mut().clone_from(&request.uri);
-    asked.headers_mut().clone_from(&request.headers);
-    introduce(&mut asked, Peer::from(request.peer.clone()), room);
-    let handle = responder.handle().clone();
-    handle.spawn(webtransport::run(request, responder, |upgrade| {
-        asked.extensions_mut().insert(upgrade);
-        Answer::new(service, asked)
-    }));
+impl<S> Tower<S> {
+    /// Asks the service for a session. The request is needed whole to begin one.
+    fn begin_session<B>(&self, service: S, request: Request, responder: Responder)
+    where
+        S: Service<http::Request<Body>, Response = http::Response<B>> + 'static,
+        S::Error: Into<BodyError>,
+        S::Future: 'static,
+        B: http_body::Body + 'static,
+        B::Error: Into<BodyError>,
+    {
+        let mut asked = http::Request::new(Body::empty());
+        asked.method_mut().clone_from(&request.method);
+        asked.uri_mut().clone_from(&request.uri);
+        asked.headers_mut().clone_from(&request.headers);
+        introduce(&mut asked, Peer::from(request.peer.clone()), &self.room);
+        let (handle, failures) = (responder.handle().clone(), self.failures.clone());
+        handle.spawn(webtransport::run(request, responder, move |upgrade| {
+            asked.extensions_mut().insert(upgrade);
+            Answer::new(service, asked, &failures)
+        }));
+    }
 }
 
 /// What `answer` comes to; `None` if the client leaves before.
@@ -93,11 +98,14 @@ struct Answer<S: Service<http::Request<Body>>> {
     /// Until the service takes the request.
     asked: Option<(S, http::Request<Body>)>,
     called: Option<Pin<Box<S::Future>>>,
+    /// Until there is a response.
+    watch: Option<Watch>,
 }
 
 impl<S: Service<http::Request<Body>>> Answer<S> {
-    fn new(service: S, request: http::Request<Body>) -> Self {
-        Self { asked: Some((service, request)), called: None }
+    fn new(service: S, request: http::Request<Body>, failures: &Arc<Failures>) -> Self {
+        let watch = failures.watch(request.method(), request.uri());
+        Self { asked: Some((service, request)), called: None, watch: Some(watch) }
     }
 }
 
@@ -107,25 +115,34 @@ impl<S: Service<http::Request<Body>>> Unpin for Answer<S> {}
 impl<S, B> Future for Answer<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
+    S::Error: Into<BodyError>,
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
 {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        if let Some((service, _)) = &mut self.asked
-            && ready!(service.poll_ready(cx)).is_ok()
-            && let Some((mut service, request)) = self.asked.take()
-        {
+        let answer = ready!(self.poll_answer(cx));
+        let watch = self.watch.take().expect("invariant: an answer is polled until it is ready");
+        Poll::Ready(match answer {
+            Ok(answer) => response::convert(answer, watch, cx),
+            Err(error) => {
+                watch.failed(FailedPart::Service, &error.into());
+                Response::new(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        })
+    }
+}
+
+impl<S: Service<http::Request<Body>>> Answer<S> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
+        if let Some((service, _)) = &mut self.asked {
+            ready!(service.poll_ready(cx))?;
+        }
+        if let Some((mut service, request)) = self.asked.take() {
             self.called = Some(Box::pin(service.call(request)));
         }
-        let answer = match &mut self.called {
-            Some(called) => ready!(called.as_mut().poll(cx)).ok(),
-            None => None,
-        };
-        Poll::Ready(match answer {
-            Some(answer) => response::convert(answer, cx),
-            None => Response::new(StatusCode::INTERNAL_SERVER_ERROR),
-        })
+        let called = self.called.as_mut().expect("invariant: it was called above, or at an earlier poll");
+        called.as_mut().poll(cx)
     }
 }

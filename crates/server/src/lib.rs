@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod failure;
 mod handler;
 mod parts;
 mod peer;
@@ -31,6 +32,7 @@ mod upgrade;
 pub mod webtransport;
 
 pub use error::Error;
+pub use failure::{FailedPart, Failure};
 pub use peer::Peer;
 pub use pronghorn_certificates::CertificateError;
 pub use pronghorn_client as client;

@@ -1,5 +1,6 @@
 //! A connection in memory between the library that makes upgrades and the tunnel that carries them.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,28 @@ pub(crate) fn pipe() -> (Near, Far) {
 #[derive(Clone)]
 pub(crate) struct Near(Arc<Shared>);
 
-/// The application's end. Dropped, both directions have ended.
+/// The application's end. Dropped, both directions have ended; if that is by a panic, what it sends was cut off in the middle.
 pub(crate) struct Far(Arc<Shared>);
+
+thread_local! {
+    /// Whether the library is at work that hands the application's end over.
+    static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Polls what hands the application's end over. Dropped meanwhile, that end had nobody to take it.
+pub(crate) fn while_handing_over<T>(poll: impl FnOnce() -> T) -> T {
+    struct Over;
+
+    impl Drop for Over {
+        fn drop(&mut self) {
+            HANDING_OVER.set(false);
+        }
+    }
+
+    HANDING_OVER.set(true);
+    let _over = Over;
+    poll()
+}
 
 #[derive(Default)]
 struct Shared(Mutex<State>);
@@ -31,12 +52,17 @@ struct Shared(Mutex<State>);
 struct State {
     /// What the peer sent. The next piece is taken when there is nothing of this one left.
     incoming: Bytes,
-    incoming_ended: bool,
+    /// What the application learns once it has read that.
+    incoming_end: Option<Result<(), io::ErrorKind>>,
     /// What the application sends.
     outgoing: BytesMut,
     outgoing_ended: bool,
     /// The application's end was dropped.
     gone: bool,
+    /// It was dropped before anybody had it.
+    unclaimed: bool,
+    /// It was dropped by a panic.
+    broken: bool,
     /// Nobody takes what the application sends.
     refused: bool,
     reader: Option<Waker>,
@@ -88,18 +114,41 @@ impl Near {
 
     /// The peer sends no more.
     pub(crate) fn end(&self) {
+        self.conclude(Ok(()));
+    }
+
+    /// What the peer sends was cut off.
+    pub(crate) fn fail(&self, kind: io::ErrorKind) {
+        self.conclude(Err(kind));
+    }
+
+    /// Only the first end counts.
+    fn conclude(&self, end: Result<(), io::ErrorKind>) {
         let mut state = self.0.lock();
-        state.incoming_ended = true;
+        state.incoming_end.get_or_insert(end);
         wake(&mut state.reader);
     }
 
+    /// Whether the application's end was dropped before anybody had it.
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.0.lock().unclaimed
+    }
+
     /// What the application sends; `None` when it has ended that, or is gone.
-    pub(crate) fn poll_pull(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    ///
+    /// # Errors
+    ///
+    /// When it was cut off by a panic, so that nobody takes what it has sent for all that there is.
+    pub(crate) fn poll_pull(&self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let mut state = self.0.lock();
         if !state.outgoing.is_empty() {
             let data = state.outgoing.split().freeze();
             wake(&mut state.writer);
-            return Poll::Ready(Some(data));
+            return Poll::Ready(Some(Ok(data)));
+        }
+        if state.broken && !state.outgoing_ended {
+            state.outgoing_ended = true;
+            return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
         }
         if state.outgoing_ended || state.gone {
             return Poll::Ready(None);
@@ -121,8 +170,8 @@ impl Read for Far {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.lock();
         if state.incoming.is_empty() {
-            if state.incoming_ended {
-                return Poll::Ready(Ok(()));
+            if let Some(end) = state.incoming_end {
+                return Poll::Ready(end.map_err(Into::into));
             }
             state.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -169,6 +218,8 @@ impl Drop for Far {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.gone = true;
+        state.unclaimed = HANDING_OVER.get();
+        state.broken = std::thread::panicking();
         wake(&mut state.puller);
         wake(&mut state.pusher);
     }
@@ -191,7 +242,7 @@ mod tests {
         let (near, mut far) = pipe();
         assert!(matches!(write(&mut far, &vec![b'x'; OUTGOING_BYTES + 1]), Poll::Ready(Ok(OUTGOING_BYTES))));
         assert!(write(&mut far, b"x").is_pending());
-        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(data)) if data.len() == OUTGOING_BYTES));
+        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data.len() == OUTGOING_BYTES));
         assert!(matches!(write(&mut far, b"x"), Poll::Ready(Ok(1))));
     }
 
@@ -214,7 +265,7 @@ mod tests {
         assert!(write(&mut far, b"bye").is_ready());
         assert!(near.poll_gone(&mut cx()).is_pending());
         drop(far);
-        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(data)) if data == "bye"));
+        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data == "bye"));
         assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(None)));
         assert!(near.poll_gone(&mut cx()).is_ready());
         assert_eq!(near.poll_room(&mut cx()), Poll::Ready(false));
@@ -225,5 +276,44 @@ mod tests {
         let (near, mut far) = pipe();
         near.refuse();
         assert!(matches!(write(&mut far, b"x"), Poll::Ready(Err(_))));
+    }
+
+    #[test]
+    fn application_that_panics_is_cut_off_behind_what_it_sent() {
+        let (near, mut far) = pipe();
+        assert!(write(&mut far, b"half").is_ready());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _far = far;
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(panicked.is_err());
+        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data == "half"));
+        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Err(_)))));
+        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn peer_that_is_cut_off_is_an_error_behind_what_it_sent() {
+        let (near, mut far) = pipe();
+        near.push(Bytes::from_static(b"half"));
+        near.fail(io::ErrorKind::ConnectionReset);
+        near.end();
+        let mut buffer = [0; 16];
+        let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
+        assert!(matches!(Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled()), Poll::Ready(Ok(()))));
+        assert_eq!(buffer.filled(), b"half");
+        let end = Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled());
+        assert!(matches!(end, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset));
+    }
+
+    #[test]
+    fn end_that_is_dropped_while_it_is_handed_over_was_nobodys() {
+        let (near, far) = pipe();
+        while_handing_over(|| drop(far));
+        assert!(near.is_unclaimed());
+        let (near, far) = pipe();
+        while_handing_over(|| ());
+        drop(far);
+        assert!(!near.is_unclaimed());
     }
 }

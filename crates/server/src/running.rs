@@ -4,10 +4,12 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pronghorn_engine::{Control, Identity, Qlog, Workers};
 
+use crate::failure::Failures;
 use crate::parts::identity_from_files;
 use crate::{Error, Stats};
 
@@ -26,6 +28,7 @@ pub struct LocalAddress {
 pub(crate) struct At {
     pub(crate) addresses: Vec<LocalAddress>,
     pub(crate) spki_sha256: Option<String>,
+    pub(crate) failures: Arc<Failures>,
 }
 
 /// A server that runs. Dropped, it ends, and what runs is not waited for.
@@ -35,6 +38,7 @@ pub struct Running {
     control: Control,
     addresses: Vec<LocalAddress>,
     spki_sha256: Option<String>,
+    failures: Arc<Failures>,
     grace: Duration,
     signal: Option<Signal>,
     /// Its last user waits for the files, so it must not be a worker.
@@ -44,8 +48,8 @@ pub struct Running {
 impl Running {
     pub(crate) fn new(workers: Workers, qlog: Option<Qlog>, at: At, grace: Duration, signal: Option<Signal>) -> Self {
         let control = workers.control().clone();
-        let At { addresses, spki_sha256 } = at;
-        Self { workers: Some(workers), control, addresses, spki_sha256, grace, signal, _qlog: qlog }
+        let At { addresses, spki_sha256, failures } = at;
+        Self { workers: Some(workers), control, addresses, spki_sha256, failures, grace, signal, _qlog: qlog }
     }
 
     /// Where it listens, in the order in which the addresses were given.
@@ -83,7 +87,7 @@ impl Running {
     /// # }
     /// ```
     pub fn handle(&self) -> Handle {
-        Handle(self.control.clone())
+        Handle { control: self.control.clone(), failures: self.failures.clone() }
     }
 
     /// Waits for the server's end: the signal of [`Server::with_graceful_shutdown`](crate::Server::with_graceful_shutdown), which is
@@ -150,7 +154,10 @@ impl Drop for Running {
 /// # let _ = renewed;
 /// ```
 #[derive(Clone)]
-pub struct Handle(Control);
+pub struct Handle {
+    control: Control,
+    failures: Arc<Failures>,
+}
 
 impl Handle {
     /// Connections that begin from now on get the certificate in these files; those there are go on.
@@ -179,7 +186,7 @@ impl Handle {
     ///
     /// When it cannot be used for QUIC. The server goes on with the certificate that it has.
     pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
-        Ok(self.0.set_identity(identity)?)
+        Ok(self.control.set_identity(identity)?)
     }
 
     /// Ends the server: clients are told (GOAWAY, `connection: close`), what runs is finished within `grace`, what is left then is
@@ -191,11 +198,11 @@ impl Handle {
     /// # }
     /// ```
     pub fn shut_down(&self, grace: Duration) {
-        self.0.shut_down(grace);
+        self.control.shut_down(grace);
     }
 
     /// The counters of now.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.0.stats().flat_map(|stats| stats.values()))
+        Stats::sum(self.control.stats().flat_map(|stats| stats.values()).chain(self.failures.counts()))
     }
 }

@@ -11,6 +11,7 @@ use http::HeaderValue;
 use pronghorn_engine::{AltSvc, BodyError, Config, Congestion, EarlyData, Group, Identity, Limits, Qlog, Secret, Workers};
 use tower_service::Service;
 
+use crate::failure::{Failure, Failures, Hook};
 use crate::handler::Tower;
 use crate::parts::{Certificate, Listen, bind, load};
 use crate::peer::roomy;
@@ -49,6 +50,7 @@ pub struct Server {
     grace: Duration,
     signal: Option<Signal>,
     qlog: Option<PathBuf>,
+    on_failure: Option<Hook>,
 }
 
 impl Default for Server {
@@ -75,6 +77,7 @@ impl Server {
             grace: GRACE,
             signal: None,
             qlog: None,
+            on_failure: None,
         }
     }
 
@@ -285,6 +288,20 @@ impl Server {
         self
     }
 
+    /// Calls `on_failure` when the service gives an error instead of a response, and when the body of a response does: the client
+    /// learns of neither why, and gets 500 or a response that is cut off. It runs on the worker's thread and must not block. The counters
+    /// `service_errors` and `body_errors` of [`Stats`](crate::Stats) count both, with or without it. Default: nothing is called.
+    ///
+    /// ```
+    /// # use pronghorn_server::Server;
+    /// let server = Server::new().listen("[::]:443").on_failure(|failure| eprintln!("{failure}"));
+    /// # let _ = server;
+    /// ```
+    pub fn on_failure(mut self, on_failure: impl Fn(&Failure<'_>) + Send + Sync + 'static) -> Self {
+        self.on_failure = Some(Box::new(on_failure));
+        self
+    }
+
     /// Size of the kernel's buffers for each UDP socket, in either direction, as far as the kernel grants it. Default: 4 MiB.
     ///
     /// ```
@@ -402,7 +419,7 @@ impl Server {
         B: http_body::Body + 'static,
         B::Error: Into<BodyError>,
     {
-        let Self { listeners, certificate, workers, mut config, udp_buffer_bytes, secret, grace, signal, qlog } = self;
+        let Self { listeners, certificate, workers, mut config, udp_buffer_bytes, secret, grace, signal, qlog, on_failure } = self;
         let count = workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)).clamp(1, 256);
         let secure = listeners.iter().any(|listen| listen.secure);
         let loaded = if secure { Some(load(certificate)?) } else { None };
@@ -420,11 +437,13 @@ impl Server {
         // Cloned by one worker at a time, so that it need not be `Sync`.
         let service = Mutex::new(service);
         let webtransport = config.webtransport;
+        let failures = Failures::new(on_failure);
+        let watched = failures.clone();
         let handler = move |_| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Tower { service, webtransport, room: roomy() }
+            Tower { service, webtransport, room: roomy(), failures: watched.clone() }
         };
         let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
-        Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256 }, grace, signal))
+        Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256, failures }, grace, signal))
     }
 }

@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -21,7 +22,7 @@ use pronghorn_engine::{Body, Handle, Incoming, Protocol, Responder, Response, Up
 use tokio::sync::oneshot;
 
 use crate::handler::unless_closed;
-use crate::pipe::{Far, Near, pipe};
+use crate::pipe::{Far, Near, pipe, while_handing_over};
 
 /// What hyper is asked in memory. The application sees the request that came.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: tunnel\r\n\r\n";
@@ -49,7 +50,7 @@ where
     F: Future<Output = Response>,
 {
     let handle = responder.handle().clone();
-    let Some((near, on_upgrade, grant)) = open(&handle).await else { return };
+    let Some(Opened { near, on_upgrade, grant, handed_over }) = open(&handle).await else { return };
     let mut unused = Unused(Some(near.clone()));
     let Some(response) = unless_closed(&mut responder, answer(&asked, on_upgrade)).await else { return };
     let is_granted = match asked.protocol {
@@ -59,8 +60,14 @@ where
     if !is_granted {
         return responder.send(response);
     }
-    // Who waits for the upgrade gets it now, unless nobody does.
+    // Who waits for the upgrade gets it now.
     let _ = grant.send(());
+    let _ = handed_over.await;
+    if near.is_unclaimed() {
+        // The service knows nothing of the upgrade, such as one that answers every request with 200. To the client any success, or 101 over
+        // HTTP/1.1, would be an open tunnel. RFC 9220, section 3: 501 says that the protocol is not supported.
+        return responder.send(Response::new(StatusCode::NOT_IMPLEMENTED));
+    }
     let Some(first) = skip_head(&near).await else { return };
     unused.0 = None;
     let outgoing = Outgoing { first: Some(first).filter(|first| !first.is_empty()), near: near.clone() };
@@ -80,14 +87,29 @@ impl Drop for Unused {
     }
 }
 
-/// A connection of hyper's in memory: this end of it, the upgrade of its one request, and what grants it.
-async fn open(handle: &Handle) -> Option<(Near, OnUpgrade, oneshot::Sender<()>)> {
+/// A connection of hyper's in memory.
+struct Opened {
+    /// This end of it.
+    near: Near,
+    /// The upgrade of its one request.
+    on_upgrade: OnUpgrade,
+    /// What grants it.
+    grant: oneshot::Sender<()>,
+    /// Ends when hyper has handed the other end over, or has found nobody to take it.
+    handed_over: oneshot::Receiver<Infallible>,
+}
+
+async fn open(handle: &Handle) -> Option<Opened> {
     let (near, far) = pipe();
     let (give, given) = oneshot::channel();
     let (grant, granted) = oneshot::channel();
+    let (handing_over, handed_over) = oneshot::channel();
     near.push(Bytes::from_static(REQUEST));
-    handle.spawn(serve(far, give, granted));
-    Some((near, given.await.ok()?, grant))
+    handle.spawn(async move {
+        let _handing_over = handing_over;
+        serve(far, give, granted).await;
+    });
+    Some(Opened { near, on_upgrade: given.await.ok()?, grant, handed_over })
 }
 
 async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Receiver<()>) {
@@ -106,7 +128,8 @@ async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Rec
         }
     });
     // It ends with the upgrade, or with the application's refusal: no other request will come.
-    let _ = http1::Builder::new().keep_alive(false).serve_connection(far, service).with_upgrades().await;
+    let mut serving = pin!(http1::Builder::new().keep_alive(false).serve_connection(far, service).with_upgrades());
+    let _ = poll_fn(|cx| while_handing_over(|| serving.as_mut().poll(cx))).await;
 }
 
 /// Takes hyper's 101 off the connection and returns what the application has sent behind it. `None` if there is no 101.
@@ -114,7 +137,7 @@ async fn skip_head(near: &Near) -> Option<Bytes> {
     const END: &[u8] = b"\r\n\r\n";
     let mut sent = BytesMut::new();
     loop {
-        sent.extend_from_slice(&poll_fn(|cx| near.poll_pull(cx)).await?);
+        sent.extend_from_slice(&poll_fn(|cx| near.poll_pull(cx)).await?.ok()?);
         if let Some(end) = sent.windows(END.len()).position(|bytes| bytes == END) {
             return Some(sent.split_off(end + END.len()).freeze());
         }
@@ -129,13 +152,13 @@ struct Outgoing {
 
 impl http_body::Body for Outgoing {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        Poll::Ready(ready!(self.near.poll_pull(cx)).map(|data| Ok(Frame::data(data))))
+        Poll::Ready(ready!(self.near.poll_pull(cx)).map(|data| data.map(Frame::data)))
     }
 }
 
@@ -164,14 +187,14 @@ async fn carry(mut incoming: Incoming, near: Near) {
                     near.push(data);
                 }
             }
-            Some(end @ (None | Some(Err(_)))) => {
+            Some(None) => {
                 near.end();
-                if end.is_none() {
-                    // Held until the application has ended its own direction: dropped, it would end the whole tunnel with that.
-                    poll_fn(|cx| near.poll_gone(cx)).await;
-                }
+                // Held until the application has ended its own direction: dropped, it would end the whole tunnel with that.
+                poll_fn(|cx| near.poll_gone(cx)).await;
                 return;
             }
+            // Reset by the peer, or lost with its connection: what has come may be the half of it.
+            Some(Some(Err(_))) => return near.fail(io::ErrorKind::ConnectionReset),
         }
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use pronghorn_server::Body;
+use pronghorn_server::{Body, FailedPart};
 use tokio::sync::mpsc;
 use tower::service_fn;
 
@@ -199,4 +199,93 @@ fn content_that_fails_is_not_taken_for_complete() {
             assert!(collected, "{protocol}");
         }
     });
+}
+
+/// Content of a size that it says, which must not be polled once it has ended or failed.
+struct Strict {
+    size: u64,
+    left: Vec<Result<&'static str, &'static str>>,
+    is_over: bool,
+}
+
+impl http_body::Body for Strict {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        assert!(!self.is_over, "it has ended");
+        let next = self.left.pop();
+        self.is_over = !matches!(next, Some(Ok(_)));
+        self.size -= next.as_ref().map_or(0, |next| next.map_or(0, str::len)) as u64;
+        Poll::Ready(next.map(|next| next.map(|text| Frame::data(Bytes::from_static(text.as_bytes())))))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.size)
+    }
+}
+
+#[test]
+fn body_that_has_ended_or_failed_is_not_polled_again() {
+    let answer = service_fn(|request: Request<Body>| async move {
+        let (size, left) = match request.uri().path() {
+            "/none" => (0, vec![]),
+            "/short" => (5, vec![]),
+            "/failed" => (5, vec![Err("as the test asks")]),
+            _ => (5, vec![Ok("lo"), Ok("hel")]),
+        };
+        Ok::<_, Never>(Response::new(Strict { size, left, is_over: false }))
+    });
+    let site = Site::with(|server| server.start(answer).unwrap());
+    run(async {
+        for protocol in PROTOCOLS {
+            let client = site.client(protocol);
+            for (path, expected) in [("/none", Some("")), ("/whole", Some("hello")), ("/short", None), ("/failed", None)] {
+                let collected = match client.send(site.get(path)).await {
+                    Ok(response) => response.into_body().collect().await.ok().map(http_body_util::Collected::to_bytes),
+                    Err(_) => None,
+                };
+                assert_eq!(collected.as_deref(), expected.map(str::as_bytes), "{protocol} {path}");
+            }
+        }
+    });
+    assert_eq!(site.handle().stats().count("handler_panics"), 0);
+}
+
+#[test]
+fn failures_of_services_and_bodies_are_counted_and_passed_on() {
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let answer = service_fn(|request: Request<Body>| async move {
+        let broken = |bytes| Strict { size: bytes, left: vec![Err("broken body"), Ok("half")], is_over: false };
+        match request.uri().path() {
+            "/service" => Err("broken service"),
+            "/small" => Ok(Response::new(broken(8))),
+            _ => Ok(Response::new(broken(1 << 20))),
+        }
+    });
+    let site = Site::with(|server| {
+        let server = server.on_failure(move |failure| {
+            let told = (failure.part, failure.method.clone(), failure.uri.path().to_owned(), failure.error.to_string());
+            failures.send(told).unwrap();
+        });
+        server.start(answer).unwrap()
+    });
+    run(async {
+        for protocol in PROTOCOLS {
+            for path in ["/service", "/small", "/large"] {
+                if let Ok(response) = site.client(protocol).send(site.get(path)).await {
+                    assert!(path != "/service" || response.status() == http::StatusCode::INTERNAL_SERVER_ERROR);
+                    let _ = response.into_body().collect().await;
+                }
+                let (part, error) = match path {
+                    "/service" => (FailedPart::Service, "broken service"),
+                    _ => (FailedPart::Body, "broken body"),
+                };
+                let told = (part, http::Method::GET, path.to_owned(), error.to_owned());
+                assert_eq!(failed.recv().await, Some(told), "{protocol}");
+            }
+        }
+    });
+    let stats = site.handle().stats();
+    assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (3, 6));
 }

@@ -1,5 +1,6 @@
 //! axum's WebSockets over the three versions of HTTP.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -11,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::BodyExt;
+use hyper::rt::Read as _;
 use pronghorn_engine::Upgrade;
 use pronghorn_server::{Body, Client, Peer, Protocol};
 use tokio::sync::mpsc;
@@ -38,8 +40,12 @@ struct Socket {
 
 impl Socket {
     async fn open(site: &Site, client: &Client, protocol: Protocol) -> Result<Self, StatusCode> {
+        Self::open_at(site, client, protocol, "/ws").await
+    }
+
+    async fn open_at(site: &Site, client: &Client, protocol: Protocol, path: &str) -> Result<Self, StatusCode> {
         let (send, sent) = mpsc::unbounded_channel();
-        let mut request = Request::get(site.url("/ws"))
+        let mut request = Request::get(site.url(path))
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
             .body(Body::new(Sent(sent)))
@@ -151,6 +157,98 @@ fn upgrade_that_is_refused_is_a_response_like_any_other() {
         for protocol in PROTOCOLS {
             let refused = Socket::open(&site, &site.client(protocol), protocol).await.err();
             assert_eq!(refused, Some(StatusCode::FORBIDDEN), "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn service_that_ignores_the_upgrade_does_not_grant_it() {
+    let app = Router::new()
+        // It takes the upgrade out of the request, and answers with something else.
+        .route("/ws", any(async |upgrade: WebSocketUpgrade| drop(upgrade)))
+        .fallback(async |request: Request<axum::body::Body>| match request.uri().path() {
+            "/101" => StatusCode::SWITCHING_PROTOCOLS,
+            _ => StatusCode::OK,
+        });
+    let site = Site::new(app);
+    run(async {
+        for protocol in PROTOCOLS {
+            for path in ["/ws", "/other", "/101"] {
+                let expected = match (protocol, path) {
+                    // An answer like any other.
+                    (Protocol::Http1, "/ws" | "/other") => StatusCode::OK,
+                    // No status of these versions.
+                    (Protocol::Http2 | Protocol::Http3, "/101") => StatusCode::INTERNAL_SERVER_ERROR,
+                    _ => StatusCode::NOT_IMPLEMENTED,
+                };
+                let status = Socket::open_at(&site, &site.client(protocol), protocol, path).await.err();
+                assert_eq!(status, Some(expected), "{protocol} {path}");
+            }
+        }
+    });
+}
+
+/// Reads a tunnel to its end, and says what that was.
+fn end_of(request: Request<axum::body::Body>, ends: mpsc::UnboundedSender<Result<usize, std::io::ErrorKind>>) -> StatusCode {
+    let is_http1 = request.version() < Version::HTTP_2;
+    let upgrade = hyper::upgrade::on(request);
+    tokio::spawn(async move {
+        let mut upgraded = upgrade.await.unwrap();
+        let mut count = 0;
+        let end = loop {
+            let mut space = [0; 64];
+            let mut space = hyper::rt::ReadBuf::new(&mut space);
+            match poll_fn(|cx| Pin::new(&mut upgraded).poll_read(cx, space.unfilled())).await {
+                Ok(()) if space.filled().is_empty() => break Ok(count),
+                Ok(()) => count += space.filled().len(),
+                Err(error) => break Err(error.kind()),
+            }
+        };
+        ends.send(end).unwrap();
+    });
+    if is_http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK }
+}
+
+#[test]
+fn application_tells_the_end_of_a_tunnel_from_its_reset() {
+    let (ends, mut ended) = mpsc::unbounded_channel();
+    let site = Site::new(Router::new().route("/ws", any(async move |request| end_of(request, ends))));
+    run(async {
+        for protocol in [Protocol::Http2, Protocol::Http3] {
+            let client = site.client(protocol);
+            let mut socket = Socket::open(&site, &client, protocol).await.unwrap();
+            socket.send(1, b"word");
+            socket.send = None;
+            assert_eq!(ended.recv().await, Some(Ok(10)), "{protocol}");
+            // The client gives up while it could still send.
+            let Socket { send: _send, body, .. } = Socket::open(&site, &client, protocol).await.unwrap();
+            drop(body);
+            assert_eq!(ended.recv().await, Some(Err(std::io::ErrorKind::ConnectionReset)), "{protocol}");
+        }
+    });
+}
+
+#[test]
+fn panic_of_an_application_is_no_clean_end_of_its_tunnel() {
+    let fail = async |request: Request<axum::body::Body>| {
+        let upgrade = hyper::upgrade::on(request);
+        tokio::spawn(async move {
+            let mut upgraded = upgrade.await.unwrap();
+            let mut space = [0; 64];
+            let mut space = hyper::rt::ReadBuf::new(&mut space);
+            // The client has the response.
+            poll_fn(|cx| Pin::new(&mut upgraded).poll_read(cx, space.unfilled())).await.unwrap();
+            // Without a message.
+            std::panic::resume_unwind(Box::new(()));
+        });
+        StatusCode::OK
+    };
+    let site = Site::new(Router::new().route("/ws", any(fail)));
+    run(async {
+        for protocol in [Protocol::Http2, Protocol::Http3] {
+            let mut socket = Socket::open(&site, &site.client(protocol), protocol).await.unwrap();
+            socket.send(1, b"word");
+            assert!(socket.body.frame().await.unwrap().is_err(), "{protocol}");
         }
     });
 }

@@ -1,0 +1,89 @@
+//! Failures of services and of the bodies they answer with: counted, and passed to the application's hook.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{Method, Uri};
+use pronghorn_engine::BodyError;
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailedPart {
+    /// The service gave an error instead of a response. The client gets 500.
+    Service,
+    /// The body of a response gave an error. The client sees that the response is cut off.
+    Body,
+}
+
+/// An error of the application, which no client gets to see. See [`Server::on_failure`](crate::Server::on_failure).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failure<'a> {
+    /// What failed.
+    pub part: FailedPart,
+    /// The method of the request.
+    pub method: &'a Method,
+    /// The target of the request.
+    pub uri: &'a Uri,
+    /// The error.
+    pub error: &'a (dyn Error + Send + Sync + 'static),
+}
+
+impl fmt::Display for Failure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            FailedPart::Service => "the service",
+            FailedPart::Body => "the body of the response",
+        };
+        write!(f, "{} {}: {part} failed: {}", self.method, self.uri, self.error)
+    }
+}
+
+pub(crate) type Hook = Box<dyn Fn(&Failure<'_>) + Send + Sync>;
+
+/// The failures of a server, over all workers.
+#[derive(Default)]
+pub(crate) struct Failures {
+    hook: Option<Hook>,
+    services: AtomicU64,
+    bodies: AtomicU64,
+}
+
+impl Failures {
+    pub(crate) fn new(hook: Option<Hook>) -> Arc<Self> {
+        Arc::new(Self { hook, ..Self::default() })
+    }
+
+    /// Names and values of the counters.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 2] {
+        [("service_errors", &self.services), ("body_errors", &self.bodies)].map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+    }
+
+    /// What watches over the answer to one request. Its method and target are copied only for a hook.
+    pub(crate) fn watch(self: &Arc<Self>, method: &Method, uri: &Uri) -> Watch {
+        let request = self.hook.is_some().then(|| Box::new((method.clone(), uri.clone())));
+        Watch { failures: self.clone(), request }
+    }
+}
+
+/// The failures of the answer to one request.
+pub(crate) struct Watch {
+    failures: Arc<Failures>,
+    request: Option<Box<(Method, Uri)>>,
+}
+
+impl Watch {
+    pub(crate) fn failed(&self, part: FailedPart, error: &BodyError) {
+        let count = match part {
+            FailedPart::Service => &self.failures.services,
+            FailedPart::Body => &self.failures.bodies,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        if let (Some(hook), Some(request)) = (&self.failures.hook, &self.request) {
+            hook(&Failure { part, method: &request.0, uri: &request.1, error: &**error });
+        }
+    }
+}
