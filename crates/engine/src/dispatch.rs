@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 
 use crate::context::Context;
 use crate::meter::Meter;
@@ -84,7 +84,7 @@ impl Context {
         };
         let meter = has_content.then(|| Meter::new(self));
         request.body.measure(meter.clone());
-        responder.accompany(open, meter, request.upgrade.is_some());
+        responder.accompany(open, meter, request.upgrade.is_some(), request.method == Method::CONNECT);
         self.give(request, responder);
     }
 }

@@ -92,6 +92,8 @@ pub struct Responder {
     meter: Option<Rc<Meter>>,
     /// The request asks for another protocol.
     may_upgrade: bool,
+    /// To the client any success says that a tunnel begins.
+    asks_for_tunnel: bool,
 }
 
 enum Exchange {
@@ -114,13 +116,21 @@ impl Responder {
     }
 
     fn new(exchange: Exchange, context: &Rc<WorkerContext>) -> Self {
-        Self { exchange: Some(exchange), context: context.clone(), interim_responses: 0, open: None, meter: None, may_upgrade: false }
+        Self {
+            exchange: Some(exchange),
+            context: context.clone(),
+            interim_responses: 0,
+            open: None,
+            meter: None,
+            may_upgrade: false,
+            asks_for_tunnel: false,
+        }
     }
 
     /// Keeps `open` as long as the response lasts, and answers what `meter` says if the content was cut off.
-    /// `may_upgrade`: whether the request asks for another protocol.
-    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>, may_upgrade: bool) {
-        self.may_upgrade = may_upgrade;
+    /// `may_upgrade`: whether the request asks for another protocol. `is_connect`: whether its method is CONNECT.
+    pub(crate) fn accompany(&mut self, open: Counted, meter: Option<Rc<Meter>>, may_upgrade: bool, is_connect: bool) {
+        (self.may_upgrade, self.asks_for_tunnel) = (may_upgrade, is_connect);
         self.open = Some(open);
         self.meter = meter;
     }
@@ -167,7 +177,7 @@ impl Responder {
         }
     }
 
-    /// Sends the response.
+    /// Sends the response. A success in answer to CONNECT, which would say that a tunnel begins, is sent as 501: [`Responder::upgrade`] grants one.
     pub fn send(mut self, response: Response) {
         self.send_now(response);
     }
@@ -190,6 +200,7 @@ impl Responder {
             return self.send_now(busy.with_header(RETRY_AFTER, HeaderValue::from_static("1")));
         };
         self.context.stats.tunnels_opened.add(1);
+        self.asks_for_tunnel = false;
         // It does not count as a request any more.
         self.open = Some(open);
         crate::context::remove_connection_fields(&mut headers);
@@ -215,6 +226,13 @@ impl Responder {
     }
 
     fn send_now(&mut self, mut response: Response) {
+        if self.asks_for_tunnel && response.status.is_success() {
+            //= RFC 9110 section 9.3.6
+            //# Any 2xx (Successful) response indicates that the sender (and all inbound proxies) will switch to tunnel mode immediately
+            //# after the response header section
+            // None was granted. What the handler has answered is about a resource that nobody has asked for.
+            response = Response::new(StatusCode::NOT_IMPLEMENTED);
+        }
         if let Some(meter) = self.meter.take() {
             meter.set_answering();
             if let Some(limit) = meter.reached() {

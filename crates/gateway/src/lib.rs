@@ -53,6 +53,7 @@ mod static_files;
 mod switches;
 mod tunnels;
 mod wanted;
+mod whole_server;
 
 pub use access_log::{AccessLog, LogCounts, Logged};
 pub use acme::OrderState;

@@ -540,9 +540,12 @@ fn is_never_passed_on(method: &Method) -> bool {
     matches!(*method, Method::TRACE | Method::CONNECT)
 }
 
+/// Methods that are passed on, and that a server with any kind of routes has.
+pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 pub(crate) fn not_passed_on() -> Response {
     let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-    answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"))
+    answer.with_header(ALLOW, HeaderValue::from_static(METHODS))
 }
 
 /// The content for one attempt after the other, if there is any.

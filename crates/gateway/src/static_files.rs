@@ -21,6 +21,7 @@ use crate::file_state::{FileState, Outcome, Variant};
 use crate::listing;
 use crate::listings::Listings;
 use crate::root::{Content, Effort, Opened, Root, is_definite};
+use crate::whole_server;
 use crate::wanted::{Found, Wanted, key};
 
 const INDEX: &str = "index.html";
@@ -139,10 +140,14 @@ impl FileHandler {
     /// Answers a request.
     pub fn serve(&self, request: Request, responder: Responder) {
         let logged = self.files.log.as_ref().map(|log| log.begin(&request));
-        self.serve_as(request, responder, move |response| match logged {
+        let finish = move |response| match logged {
             Some(logged) => logged.finish(response),
             None => response,
-        });
+        };
+        match whole_server::answer(&request.method, &request.uri, request.upgrade.is_some(), "GET, HEAD") {
+            Some(answer) => responder.send(finish(answer)),
+            None => self.serve_as(request, responder, finish),
+        }
     }
 
     /// Answers a request with what `finish` makes of the response.

@@ -449,6 +449,25 @@ fn more_than_content_may_be_goes_through() {
 // ---- refusals ---------------------------------------------------------------------------------------------------------------
 
 #[test]
+fn success_without_a_tunnel_does_not_look_like_one() {
+    for status in [StatusCode::OK, StatusCode::NO_CONTENT] {
+        for protocol in PROTOCOLS {
+            let answer = move |_| move |_: Asked, responder: Responder| responder.send(Response::new(status));
+            let mut bench = Bench::new(1, &Config::default(), answer);
+            let mut connection = bench.connect(protocol);
+            bench.run(async move {
+                let (answer, _) = fetch(&mut connection, asking("/", Body::empty())).await.unwrap();
+                // Over HTTP/1.1 a tunnel begins with 101.
+                let expected = if protocol == Protocol::Http1 { status } else { StatusCode::NOT_IMPLEMENTED };
+                assert_eq!(answer, expected, "{protocol}");
+                let (answer, _) = fetch(&mut connection, get("/")).await.unwrap();
+                assert_eq!(answer, status, "{protocol}");
+            });
+        }
+    }
+}
+
+#[test]
 fn ordinary_answer_refuses_and_the_connection_goes_on() {
     for protocol in PROTOCOLS {
         let side = Side::default();
@@ -458,7 +477,9 @@ fn ordinary_answer_refuses_and_the_connection_goes_on() {
             for _ in 0..2 {
                 let outgoing = Feed::default();
                 let answer = fetch(&mut connection, asking("/other", outgoing.body())).await.unwrap();
-                assert_eq!(answer, (StatusCode::OK, Bytes::from("hello")), "{protocol}");
+                let refused = (StatusCode::NOT_IMPLEMENTED, Bytes::new());
+                let expected = if protocol == Protocol::Http1 { (StatusCode::OK, Bytes::from("hello")) } else { refused };
+                assert_eq!(answer, expected, "{protocol}");
                 let answer = fetch(&mut connection, get("/")).await.unwrap();
                 assert_eq!(answer, (StatusCode::OK, Bytes::from("hello")), "{protocol}");
             }

@@ -22,8 +22,9 @@ use crate::informing::Informer;
 use crate::layered::{self, Centre, Head, Outcome, Passed};
 use crate::layers::{OnWorker, TOO_EARLY, is_unproved};
 use crate::plan::{ActionPlan, text};
-use crate::proxy::Forwarded;
+use crate::proxy::{Forwarded, METHODS};
 use crate::tunnels;
+use crate::whole_server;
 
 /// Answers the requests of one worker.
 pub struct GatewayHandler {
@@ -242,8 +243,15 @@ impl Handler for GatewayHandler {
             hop::forget_named(&mut request.headers);
         }
         let local = self.local();
+        let of_whole_server = whole_server::answer(&request.method, &request.uri, request.upgrade.is_some(), METHODS);
         let view = View::of(&mut request, &self.hosts);
         let mut logged = local.plan.log.as_ref().map(|log| log.begin(&request));
+        if let Some(answer) = of_whole_server {
+            return responder.send(match logged {
+                Some(logged) => logged.finish(answer),
+                None => answer,
+            });
+        }
         let view = match view {
             Ok(view) => view,
             Err(refusal) => {
