@@ -1,4 +1,4 @@
-"""Requests that are for the server as a whole, or ask for a tunnel: OPTIONS *, CONNECT, and extended CONNECT where nothing grants it."""
+"""Requests that are for the server as a whole (OPTIONS *), or ask for a tunnel that nothing grants (CONNECT)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
@@ -542,10 +542,21 @@ impl Future for Answer {
                 // The connection has not been told that it is the last one, if its request came since.
                 response.headers.append(CONNECTION, HeaderValue::from_static("close"));
             }
-            this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response)
+            let has_trailer = this.context.prepare_for_http1(&this.method, this.alt_svc.as_ref(), &mut response);
+            let has_length = response.headers.contains_key(CONTENT_LENGTH) || (response.body.size_hint().exact().is_some() && !has_trailer);
+            if this.exchange.version < Version::HTTP_11 && !has_length && !response.body.is_end_stream() {
+                // There are no chunks in HTTP/1.0, so that the end of the connection is the end of this content. A client that was promised
+                // that the connection stays would wait for the end of the content.
+                response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            has_trailer
         };
         let body = GuardedBody { body: response.body, is_chunked: has_trailer, context: this.context.clone(), _guard: this.guard.take() };
         let mut answer = hyper::Response::new(body);
+        if this.exchange.version < Version::HTTP_11 && response.headers.get(CONNECTION).is_some_and(|options| options == "close") {
+            // Else the library adds that the connection is kept, if the client has asked for that.
+            *answer.version_mut() = Version::HTTP_10;
+        }
         *answer.status_mut() = response.status;
         if response.status.canonical_reason().is_none() {
             answer.extensions_mut().insert(ReasonPhrase::from_static(b""));

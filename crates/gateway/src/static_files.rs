@@ -21,8 +21,8 @@ use crate::file_state::{FileState, Outcome, Variant};
 use crate::listing;
 use crate::listings::Listings;
 use crate::root::{Content, Effort, Opened, Root, is_definite};
-use crate::whole_server;
 use crate::wanted::{Found, Wanted, key};
+use crate::whole_server;
 
 const INDEX: &str = "index.html";
 
