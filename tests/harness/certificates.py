@@ -46,11 +46,30 @@ def make_identity(folder: Path, *, more_names: int = 0, addresses: tuple[str, ..
     return identity
 
 
+def identity_for(folder: Path, hosts: list[str]) -> tuple[Path, Path]:
+    """A self-signed certificate for these hosts alone, and its key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.DNSName(host) for host in hosts]
+    certificate = sign(hosts[0], key, hosts[0], key, is_ca=False, names=names)
+    (folder / "cert.pem").write_bytes(pem(certificate))
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return folder / "cert.pem", folder / "key.pem"
+
+
 def sign(
-    subject: str, key, issuer: str, issuer_key, *, is_ca: bool, more_names: int = 0, addresses: tuple[str, ...] = ()
+    subject: str,
+    key,
+    issuer: str,
+    issuer_key,
+    *,
+    is_ca: bool,
+    more_names: int = 0,
+    addresses: tuple[str, ...] = (),
+    names: list[x509.GeneralName] | None = None,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
-    names = [
+    names = names or [
         x509.DNSName("localhost"),
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("::1")),

@@ -3,6 +3,7 @@
 mod end;
 mod handler;
 mod local;
+mod misdirected;
 mod refusal;
 
 use std::io;
@@ -59,7 +60,8 @@ impl Gateway {
     ) -> Result<Self, Vec<Problem>> {
         let observer = Arc::<Observer>::default();
         let surroundings = Surroundings { https_port, development: &development, before: None, layers, observer: &observer };
-        let (plan, names) = Plan::new(config, &surroundings)?;
+        let plan = Plan::new(config, &surroundings)?;
+        let names = plan.certificates.clone();
         observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
         let acme = Acme::default();
         Ok(Self(Arc::new(Shared {
@@ -94,12 +96,12 @@ impl Gateway {
             layers: &shared.layers,
             observer: &shared.observer,
         };
-        let (plan, names) = Plan::new(config, &surroundings)?;
+        let plan = Plan::new(config, &surroundings)?;
         shared.observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
         // Held until the plan is there, so that nobody switches the one before meanwhile.
         let by_hand = shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner);
         by_hand.apply(&plan.listed);
-        shared.certificates.replace(names);
+        shared.certificates.replace(plan.certificates.clone());
         let mut retired = shared.retired_logs.lock().unwrap_or_else(PoisonError::into_inner);
         retired.retain(|log| Arc::strong_count(log) > 1);
         retired.extend(before.log.clone().filter(|log| plan.log.as_ref().is_none_or(|now| !Arc::ptr_eq(log, now))));

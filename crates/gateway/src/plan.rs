@@ -25,6 +25,7 @@ use crate::config::{
     Paths, Place, Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::extras::{Extras, Pages};
+use crate::freed_aside::FreedAside;
 use crate::hosts::Hosts;
 use crate::layers::{Layer, Registry};
 use crate::proxy::{Observer, UpstreamPlan};
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) trusted_proxies: Arc<[IpNet]>,
     /// Whether clients of any site are asked for certificates.
     pub(crate) asks_clients: bool,
+    /// What handshakes show.
+    pub(crate) certificates: Arc<FreedAside<Names>>,
     /// In place of what sites announce of HTTP/3, while not all clients hear of it.
     pub(crate) ramp: Option<Ramp>,
     pub(crate) log: Option<Arc<AccessLog>>,
@@ -120,7 +123,7 @@ impl Plan {
     /// # Errors
     ///
     /// All that cannot be had.
-    pub(crate) fn new(config: &Config, surroundings: &Surroundings<'_>) -> Result<(Self, Names), Vec<Problem>> {
+    pub(crate) fn new(config: &Config, surroundings: &Surroundings<'_>) -> Result<Self, Vec<Problem>> {
         let mut making = Making {
             config,
             surroundings,
@@ -170,8 +173,9 @@ impl Plan {
             upstreams: making.upstreams,
             ordered: making.ordered,
             remembering: making.remembering,
+            certificates: Arc::new(FreedAside::new(names)),
         };
-        Ok((plan, names))
+        Ok(plan)
     }
 }
 

@@ -56,23 +56,24 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    fn find(&self, name: Option<&str>) -> Option<&SiteCertificate> {
+    /// What is shown to a client that asks for this name.
+    pub(crate) fn find(&self, name: Option<&str>) -> Option<&SiteCertificate> {
         name.and_then(|name| self.sites.find(name)).or(self.first.as_ref())
     }
 }
 
 impl SiteCertificates {
-    pub(crate) fn new(names: Names, challenges: Arc<Challenges>) -> Self {
-        Self { names: RwLock::new(Arc::new(FreedAside::new(names))), challenges }
+    pub(crate) fn new(names: Arc<FreedAside<Names>>, challenges: Arc<Challenges>) -> Self {
+        Self { names: RwLock::new(names), challenges }
     }
 
     fn names(&self) -> Arc<FreedAside<Names>> {
         self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn replace(&self, names: Names) {
+    pub(crate) fn replace(&self, names: Arc<FreedAside<Names>>) {
         // It is written as a whole, so that a panic leaves it whole.
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(FreedAside::new(names));
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 }
 

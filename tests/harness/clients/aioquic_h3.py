@@ -236,11 +236,14 @@ def encoded(fields) -> list[tuple[bytes, bytes]]:
 
 
 @asynccontextmanager
-async def h3_connection(origin: str, ca: Path, *, idle_timeout: float = 60.0, **options) -> AsyncIterator[H3Client]:
+async def h3_connection(
+    origin: str, ca: Path | None, *, idle_timeout: float = 60.0, **options
+) -> AsyncIterator[H3Client]:
     """A connection to the origin's host and port; `options` are fields of aioquic's QuicConfiguration."""
     url = urlsplit(origin)
     configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, idle_timeout=idle_timeout, **options)
-    configuration.load_verify_locations(cafile=str(ca))
+    if ca is not None:
+        configuration.load_verify_locations(cafile=str(ca))
     async with connect(url.hostname, url.port, configuration=configuration, create_protocol=H3Client) as client:
         client.authority = url.netloc
         yield client

@@ -279,6 +279,17 @@ impl Handler for GatewayHandler {
                 None => answer,
             });
         };
+        //= RFC 9110 section 7.4
+        //# Unless the connection is from a trusted gateway, an origin server MUST reject a request if any scheme-specific requirements for
+        //# the target URI are not met.
+        if let Some(name) = &request.peer.server_name
+            && !local.shares.allow(&local.plan, name, canonical::host(&request.uri), &site)
+            && !local.trusts(&request.peer)
+        {
+            let answer =
+                text(StatusCode::MISDIRECTED_REQUEST, "the connection is for another site: its certificate is not for this host\n");
+            return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(answer));
+        }
         let aside = match identity_fields::admit(&mut request.headers, || local.trusts(&request.peer)) {
             Ok(aside) => aside,
             Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(refusal.into())),

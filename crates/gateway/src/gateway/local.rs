@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Uri};
 use pronghorn_engine::{Connector, Peer, Request};
 
+use super::misdirected::Shares;
 use crate::application::{ApplicationHandler, ApplicationPlan};
 use crate::canonical::Reading;
 use crate::client_address::client_address;
@@ -33,6 +34,7 @@ pub(super) struct Local {
     pub(super) layered: LayeredRoutes,
     pub(super) clients: client_auth::Known,
     pub(super) climb: Climb,
+    pub(super) shares: Shares,
 }
 
 impl Local {
@@ -46,6 +48,7 @@ impl Local {
             layered: LayeredRoutes::default(),
             clients: client_auth::Known::default(),
             climb: Climb::default(),
+            shares: Shares::default(),
         }
     }
 
