@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let admin_address = admin.as_ref().map(Admin::address);
     let ready = || {
         for (address, is_secure) in &running.listeners {
-            let (scheme, protocols) = if *is_secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
+            let in_clear = if running.config.server.http2_prior_knowledge { "h1, h2" } else { "h1" };
+            let (scheme, protocols) = if *is_secure { ("https", "h1, h2, h3") } else { ("http", in_clear) };
             tell!("listening on {scheme}://{address} ({protocols})");
         }
         if let Some(address) = admin_address {
@@ -194,6 +195,7 @@ fn engine_config(file: &Path, config: &Config) -> Result<EngineConfig, Failure> 
         congestion: server.congestion.map(Into::into),
         initial_window_datagrams: server.initial_window,
         early_data: server.early_data.into(),
+        http2_prior_knowledge: server.http2_prior_knowledge,
         server: Some(name).filter(|name| !name.is_empty()),
         // Each site says its own.
         alt_svc: AltSvc::Off,

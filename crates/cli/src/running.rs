@@ -143,6 +143,7 @@ fn changed(before: &Server, now: &Server) -> Vec<&'static str> {
         ("proxy_protocol", before.proxy_protocol != now.proxy_protocol),
         ("min_tls", before.min_tls != now.min_tls),
         ("early_data", before.early_data != now.early_data),
+        ("http2_prior_knowledge", before.http2_prior_knowledge != now.http2_prior_knowledge),
         ("name", before.name != now.name),
         ("state_dir", before.state_dir != now.state_dir),
         ("grace", before.grace != now.grace),

@@ -204,7 +204,7 @@ where
 
 fn introduce(arguments: &ServerArgs, what: &str, addresses: &[(SocketAddr, bool)], tcp_congestion: Option<&str>, loaded: Option<&Loaded>) {
     for (address, secure) in addresses {
-        let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1") };
+        let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1, h2") };
         tell!("listening on {scheme}://{address} ({protocols})");
     }
     let (quic, tcp) = (arguments.congestion.unwrap_or_default(), tcp_congestion.unwrap_or("unknown"));

@@ -165,6 +165,9 @@ pub struct Config {
     /// Whether WebTransport over HTTP/3 is offered, as server and as client. Default: no. What it needs is offered on every connection,
     /// whether the peer uses it or not: some 30 bytes of SETTINGS, extended CONNECT, and QUIC datagrams.
     pub webtransport: bool,
+    /// Whether clear-text listeners speak HTTP/2 with clients that begin with it, without asking (RFC 9113, section 3.3), as balancers with gRPC
+    /// behind them do. Default: yes. A client that asks by `Upgrade: h2c` goes on in HTTP/1.1: RFC 9113 has no such upgrade any more.
+    pub http2_prior_knowledge: bool,
     /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
     pub qlog: Option<Qlog>,
     /// Whose TCP connections begin with a PROXY protocol header. Default: nobody's.
@@ -183,6 +186,7 @@ impl Default for Config {
             server: None,
             alt_svc: AltSvc::default(),
             webtransport: false,
+            http2_prior_knowledge: true,
             qlog: None,
             balancers: None,
             budget: Budget::default(),

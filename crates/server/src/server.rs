@@ -94,8 +94,8 @@ impl Server {
         self.add(&address, true)
     }
 
-    /// Listens on this address for HTTP/1.1 in clear text, as behind something that ends TLS, or to redirect. May be called more than
-    /// once.
+    /// Listens on this address in clear text, as behind something that ends TLS, or to redirect: for HTTP/1.1, and for HTTP/2 with clients
+    /// that begin with it (see [`Server::http2_prior_knowledge`]). May be called more than once.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -232,6 +232,19 @@ impl Server {
     /// ```
     pub fn early_data(mut self, policy: EarlyData) -> Self {
         self.config.early_data = policy;
+        self
+    }
+
+    /// Whether addresses of [`Server::listen_clear`] speak HTTP/2 with clients that begin with it, without asking (RFC 9113, section 3.3), as
+    /// balancers with gRPC behind them do. `Upgrade: h2c` asks in vain. Default: yes.
+    ///
+    /// ```
+    /// # use pronghorn_server::Server;
+    /// let server = Server::new().listen_clear("[::]:80").http2_prior_knowledge(false);
+    /// # let _ = server;
+    /// ```
+    pub fn http2_prior_knowledge(mut self, is_spoken: bool) -> Self {
+        self.config.http2_prior_knowledge = is_spoken;
         self
     }
 

@@ -1,7 +1,8 @@
-"""HTTP/2 by the sans-IO library h2 on a TLS socket: the test decides when windows open and what it hears."""
+"""HTTP/2 by the sans-IO library h2, over TLS or in clear text: the test decides when windows open and what it hears."""
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import h2.connection
 import h2.events
 
 from ..response import Response
+from ..waiting import DEADLINE_SECONDS
 from .tls import tls_connection
 
 
@@ -56,10 +58,15 @@ class Exchange:
 class H2Client:
     """One connection. It reads only when asked to, so a test can keep the server waiting."""
 
-    def __init__(self, origin: str, ca: Path):
+    def __init__(self, origin: str, ca: Path | None):
+        """Over TLS, or without a certificate in clear text, where the server has to know by the first bytes."""
         url = urlsplit(origin)
         self.authority = url.netloc
-        self.socket = tls_connection(origin, ca, "h2")
+        self.scheme = url.scheme
+        if ca is None:
+            self.socket = socket.create_connection((url.hostname, url.port), DEADLINE_SECONDS)
+        else:
+            self.socket = tls_connection(origin, ca, "h2")
         config = h2.config.H2Configuration(
             header_encoding="utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
         )
@@ -85,7 +92,13 @@ class H2Client:
         """Sends the head of a request, by default all of it, and returns its stream."""
         stream = self.http.get_next_available_stream_id()
         self.exchanges[stream] = Exchange()
-        head = [(":method", method), (":scheme", "https"), (":authority", self.authority), (":path", path), *headers]
+        head = [
+            (":method", method),
+            (":scheme", self.scheme),
+            (":authority", self.authority),
+            (":path", path),
+            *headers,
+        ]
         self.http.send_headers(stream, head, end_stream=end)
         self.flush()
         return stream

@@ -3,6 +3,7 @@
 mod head_clock;
 mod info;
 mod polled;
+mod prior_knowledge;
 mod proxy_protocol;
 mod queue;
 mod stream;
@@ -275,6 +276,17 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
 async fn serve_clear(stream: TcpStream, peer: Peer, alt_svc: Option<HeaderValue>, context: Rc<Context>) -> Outcome {
     let activity = stream.activity().clone();
     let path = stream.path();
+    if context.config.http2_prior_knowledge {
+        match Box::pin(prior_knowledge::is_http2(&stream, &context)).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let peer = Peer { protocol: Protocol::Http2, ..peer };
+                // Boxed, so that a connection over HTTP/1.1 does not take the room for it.
+                return Box::pin(http2::serve(stream, Connected { peer, handshake: None, path }, alt_svc, activity, context)).await;
+            }
+            Err(outcome) => return outcome,
+        }
+    }
     http1::serve(stream, Connected { peer, handshake: None, path }, alt_svc, activity, context).await
 }
 

@@ -279,6 +279,31 @@ impl TcpStream {
         TcpPath::new(&self.socket)
     }
 
+    /// Looks at the first bytes that have come and leaves them where they are, until `decide` has seen enough of them. At the end of the stream,
+    /// or of the connection, there are no more: without a decision the answer is `false`.
+    pub(crate) fn poll_peek(&self, cx: &mut Context<'_>, first: &mut [u8], decide: impl Fn(&[u8]) -> Option<bool>) -> Poll<bool> {
+        loop {
+            let readiness = self.registration.readiness();
+            ready!(readiness.poll_readable(cx));
+            match self.socket.peek(first) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readiness.clear_readable(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Reading says what has happened.
+                Err(_) => return Poll::Ready(false),
+                Ok(count) => {
+                    if let Some(decision) = decide(&first[..count]) {
+                        return Poll::Ready(decision);
+                    }
+                    if readiness.poll_ended(cx).is_ready() {
+                        return Poll::Ready(false);
+                    }
+                    // The poller tells when there are more.
+                    readiness.clear_readable();
+                }
+            }
+        }
+    }
+
     /// Waits until a connection that was begun is there or has failed.
     pub(crate) async fn connected(&self) -> io::Result<()> {
         std::future::poll_fn(|cx| self.registration.readiness().poll_writable(cx)).await;

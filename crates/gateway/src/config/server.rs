@@ -29,6 +29,8 @@ pub struct Server {
     pub udp_buffer: Size,
     /// Requests that come before the handshake is done (0-RTT): none, those with a safe method, or all.
     pub early_data: EarlyData,
+    /// Whether clear-text listeners speak HTTP/2 with clients that begin with it (prior knowledge), as gRPC behind a balancer does.
+    pub http2_prior_knowledge: bool,
     /// Whether HTTP/3 is served, for sites that do not say it themselves.
     pub http3: bool,
     /// The oldest version of TLS that is spoken over TCP; over QUIC it is always 1.3.
@@ -60,6 +62,7 @@ impl Default for Server {
             initial_window: 20,
             udp_buffer: Size(4 << 20),
             early_data: EarlyData::Safe,
+            http2_prior_knowledge: true,
             http3: true,
             min_tls: MinTls::Tls12,
             alt_svc: AltSvc::default(),
