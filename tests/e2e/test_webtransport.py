@@ -26,8 +26,11 @@ from harness.server import REPOSITORY, Server, webtransport_command, webtranspor
 
 BROWSER_SESSIONS = REPOSITORY / "tests" / "clients" / "browser" / "webtransport.mjs"
 
-SETTINGS = {0x08: 1, 0x33: 1, 0x2B603742: 1, 0xC671706A: 1}
-"""Extended CONNECT, HTTP datagrams, draft 02 and draft 07 with one session."""
+SETTINGS = {0x08: 1, 0x33: 1, 0x2B603742: 1, 0xC671706A: 1, 0x14E9CD29: 1}
+"""Extended CONNECT, HTTP datagrams, and one session in drafts 02, 07 and 13, which is what Safari looks for."""
+
+FLOW_CONTROL = {0x2B61, 0x2B64, 0x2B65}
+"""Windows of sessions in drafts 13 and 14: for data, unidirectional and bidirectional streams."""
 
 H3_ID_ERROR, H3_DATAGRAM_ERROR, H3_REQUEST_REJECTED, H3_MESSAGE_ERROR = 0x108, 0x33, 0x10B, 0x10E
 SESSION_GONE, BUFFERED_STREAM_REJECTED = 0x170D7B68, 0x3994BD84
@@ -60,8 +63,18 @@ async def last_end(example: Server, identity) -> str:
         return (await other.fetch("/last")).body.decode()
 
 
-async def test_settings_offer_what_both_drafts_want(client):
+async def test_settings_offer_what_each_draft_wants(client):
     assert client.http.received_settings.items() >= SETTINGS.items()
+    # Half an offer of flow control for sessions would leave clients without any.
+    assert not client.http.received_settings.keys() & FLOW_CONTROL
+
+
+async def test_capsules_of_flow_control_that_was_not_promised_mean_nothing(client):
+    session = await client.session("/echo")
+    # WT_MAX_DATA and WT_MAX_STREAMS of both kinds, as Safari sends them.
+    for kind in (0x190B4D3D, 0x190B4D3F, 0x190B4D40):
+        client.send_content(session, capsule(kind, bytes([0x40, 0x64])))
+    await echo(client, session, random_bytes(5000))
 
 
 async def test_bidirectional_streams_are_echoed(client):

@@ -266,10 +266,12 @@ fn offered_settings(shared: &Shared) -> Vec<(SettingId, u64)> {
         (SettingId::QPACK_MAX_TABLE_CAPACITY, shared.decoder.max_table_capacity()),
         (SettingId::QPACK_BLOCKED_STREAMS, shared.decoder.max_blocked_streams()),
         (SettingId::ENABLE_CONNECT_PROTOCOL, u64::from(config.extended_connect && shared.role == Role::Server)),
-        // Two drafts of WebTransport that do not disagree on anything else. Later ones want RESET_STREAM_AT of the transport.
+        // Drafts of WebTransport that do not disagree on anything else that is used here.
         (SettingId::H3_DATAGRAM, u64::from(config.speaks_webtransport())),
         (SettingId::ENABLE_WEBTRANSPORT, u64::from(config.speaks_webtransport())),
         (SettingId::WEBTRANSPORT_MAX_SESSIONS, config.max_sessions),
+        // One, however many there may be: with more, a session would have flow control of its own, and clients would wait for its windows.
+        (SettingId::WT_MAX_SESSIONS, u64::from(config.speaks_webtransport())),
     ];
     settings.extend(defaults_to_zero.into_iter().filter(|(_, value)| *value > 0));
     if config.grease {

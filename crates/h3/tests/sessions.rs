@@ -300,6 +300,23 @@ fn servers_bidirectional_stream_without_a_signal_is_an_error() {
 }
 
 #[test]
+fn each_draft_finds_the_setting_that_it_looks_for() {
+    for sessions in [1, 7] {
+        let server = Connection::new(Role::Server, Config::default().with_webtransport_sessions(sessions).unwrap());
+        let own = server.own_settings();
+        let seen = (own.enable_webtransport, own.webtransport_max_sessions, own.wt_max_sessions);
+        // To drafts 13 and 14 more than one would promise flow control for each session.
+        assert_eq!(seen, (true, sessions, 1));
+    }
+    for draft in [0x2b60_3742, 0xc671_706a, 0x14e9_cd29] {
+        let mut client = Connection::new(Role::Client, config());
+        let control = [vec![0], settings(&[0x08, 1, 0x33, 1, draft, 1])].concat();
+        client.handle_data(uni_ids(Role::Server).control, control.into()).unwrap();
+        assert!(client.peer_settings().unwrap().takes_webtransport(), "{draft:#x}");
+    }
+}
+
+#[test]
 fn without_webtransport_its_streams_mean_nothing() {
     let mut server = Connection::new(Role::Server, Config::default());
     server.handle_data(CLIENT_UNI, uni(b"")).unwrap();

@@ -30,6 +30,8 @@ impl SettingId {
     pub const ENABLE_WEBTRANSPORT: Self = Self(0x2b60_3742);
     /// SETTINGS_WEBTRANSPORT_MAX_SESSIONS (draft-ietf-webtrans-http3-07 section 8.2).
     pub const WEBTRANSPORT_MAX_SESSIONS: Self = Self(0xc671_706a);
+    /// SETTINGS_WT_MAX_SESSIONS (draft-ietf-webtrans-http3-14 section 9.2, the same in 13): what Safari looks for.
+    pub const WT_MAX_SESSIONS: Self = Self(0x14e9_cd29);
 
     /// Whether HTTP/2 used this identifier for a setting that HTTP/3 does not have.
     pub(crate) const fn is_http2_reserved(self) -> bool {
@@ -55,12 +57,14 @@ pub struct Settings {
     pub enable_webtransport: bool,
     /// How many WebTransport sessions the peer takes at once, as draft 07 has it; zero for none.
     pub webtransport_max_sessions: u64,
+    /// The same as drafts 13 and 14 have it. More than one would mean flow control for each session.
+    pub wt_max_sessions: u64,
 }
 
 impl Settings {
     /// Whether the peer speaks WebTransport in a version that we speak too. All of them have HTTP datagrams.
     pub const fn takes_webtransport(&self) -> bool {
-        self.h3_datagram && (self.enable_webtransport || self.webtransport_max_sessions > 0)
+        self.h3_datagram && (self.enable_webtransport || self.webtransport_max_sessions > 0 || self.wt_max_sessions > 0)
     }
 
     /// Reads the payload of a SETTINGS frame.
@@ -92,6 +96,7 @@ impl Settings {
             SettingId::H3_DATAGRAM => self.h3_datagram = boolean(value)?,
             SettingId::ENABLE_WEBTRANSPORT => self.enable_webtransport = boolean(value)?,
             SettingId::WEBTRANSPORT_MAX_SESSIONS => self.webtransport_max_sessions = value,
+            SettingId::WT_MAX_SESSIONS => self.wt_max_sessions = value,
             //= RFC 9114 section 7.2.4.1
             //# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of
             //# type H3_SETTINGS_ERROR.
