@@ -25,13 +25,17 @@ impl Http2Server {
     /// RFC 9113, section 8.1, lets a server answer early and then stop the request by a reset without error. Sent at once, that
     /// reset hides what is wrong with frames that are on their way, hits requests whose end is on its way too, and some clients
     /// throw the answer away with it.
+    ///
+    /// What the client's window let it send before it could see the answer is not counted: curl reads nothing as long as it may send, and
+    /// then finds the reset in place of the answer. What it sends later needs a window update, which stands behind the answer.
     pub(crate) fn linger(&self, mut body: RecvStream) {
         if body.is_end_stream() {
             return;
         }
         let Context { handle, config, stats, .. } = &*self.context;
         let mut patience = Box::pin(handle.sleep(config.limits.linger_timeout()));
-        let mut left = config.limits.linger_bytes();
+        let window = u64::try_from(body.flow_control().available_capacity()).unwrap_or(0);
+        let mut left = config.limits.linger_bytes().saturating_add(window);
         let stats = stats.clone();
         handle.spawn(async move {
             let mut rest = pin!(async {

@@ -265,7 +265,7 @@ limits! {
         counter windows_reduced;
         acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least, and windows larger than that do not grow.";
 
-    /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end: what a client has sent by the time that it sees the answer to a small form or call.
+    /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end, beyond those that the stream's window let the client send before it could see the answer.
     linger_bytes, with_linger_bytes: Bytes, 64 * KIB, 0 => GIB, Request;
         memory |_| 0;
         counter linger_overruns;

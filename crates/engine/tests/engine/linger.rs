@@ -98,7 +98,9 @@ fn stops_in_time(config: &Config, timeout: Duration) {
 
 #[test]
 fn upload_that_goes_on_after_its_answer_is_stopped_by_its_bytes() {
-    let mut bench = Bench::new(1, &limited(|limits| limits.with_linger_bytes(8 << 10)), |_| refuse);
+    // One piece is what the window lets through before the client could see the answer.
+    let config = limited(|limits| limits.with_linger_bytes(8 << 10)?.with_stream_window_bytes(4 << 10));
+    let mut bench = Bench::new(1, &config, |_| refuse);
     let mut connection = bench.connect(Protocol::Http2);
     let upload = Paced::default();
     let (pieces, stopped) = (upload.pieces.clone(), upload.dropped.clone());
@@ -106,11 +108,11 @@ fn upload_that_goes_on_after_its_answer_is_stopped_by_its_bytes() {
     let (response, mut connection) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
 
-    pieces.set(1);
+    pieces.set(2);
     for _ in 0..50 {
         bench.turn();
     }
-    assert!(!stopped.get(), "4 KiB of 8 KiB came");
+    assert!(!stopped.get(), "8 KiB of 12 KiB came");
     pieces.set(1);
     bench.turn_until(|_| stopped.get());
     assert_eq!(bench.count(|stats| stats.linger_overruns.value()), 1);
