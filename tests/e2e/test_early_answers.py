@@ -1,4 +1,4 @@
-"""Uploads over HTTP/2 that are answered before their end: the answer arrives, whatever the client's window lets it send meanwhile."""
+"""Uploads over HTTP/2 that are answered before their end: the answer arrives, whatever the window still allows."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::tls::RecordedOffer;
+use crate::tls::{HeldRecords, RecordedOffer};
 
 /// `T` as the library reads from it: an error where a task would wait.
 pub(super) struct PolledRead<'a, 'b, T> {
@@ -28,13 +28,27 @@ impl<T: AsyncRead + Unpin> Read for PolledRead<'_, '_, T> {
 pub(super) struct Overheard<'a, R> {
     pub(super) io: &'a mut R,
     pub(super) offer: &'a mut RecordedOffer,
+    pub(super) held: &'a mut HeldRecords,
 }
 
 impl<R: Read> Read for Overheard<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.io.read(buffer)?;
-        self.offer.read(&buffer[..count]);
-        Ok(count)
+        loop {
+            let ready = self.held.take(buffer);
+            if ready > 0 || buffer.is_empty() {
+                return Ok(ready);
+            }
+            let count = self.io.read(buffer)?;
+            if count == 0 {
+                if self.held.is_empty() {
+                    return Ok(0);
+                }
+                self.held.give_up();
+                continue;
+            }
+            self.offer.read(&buffer[..count]);
+            self.held.read(&buffer[..count]);
+        }
     }
 }
 

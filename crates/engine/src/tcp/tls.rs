@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Ends;
 use super::polled::{Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
-use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
+use crate::tls::{Agreed, ClientCertificate, HeldRecords, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
@@ -100,6 +100,7 @@ enum Side {
     Server {
         tls: Box<ServerConnection>,
         offer: RecordedOffer,
+        held: HeldRecords,
         takes_early_data: bool,
         decided: bool,
         early_is_read: bool,
@@ -141,6 +142,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             Side::Server {
                 tls,
                 offer: RecordedOffer::default(),
+                held: HeldRecords::default(),
                 takes_early_data,
                 decided: false,
                 early_is_read: false,
@@ -480,7 +482,9 @@ impl Side {
 
     fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
         match self {
-            Self::Server { tls, offer, .. } if tls.is_handshaking() => tls.read_tls(&mut Overheard { io, offer }),
+            Self::Server { tls, offer, held, .. } if tls.is_handshaking() || !held.is_empty() => {
+                tls.read_tls(&mut Overheard { io, offer, held })
+            }
             Self::Server { tls, .. } => tls.read_tls(io),
             Self::Client { tls, .. } => tls.read_tls(io),
         }

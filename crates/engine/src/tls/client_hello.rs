@@ -1,7 +1,7 @@
 //! What TLS does not say about a ClientHello: whether the client sent data along with it.
 
 /// A ClientHello of Chromium with a post-quantum key share is 1.8 KiB. One that is larger than this is not looked into.
-const CLIENT_HELLO_BYTES: usize = 8 << 10;
+pub(super) const CLIENT_HELLO_BYTES: usize = 8 << 10;
 
 /// The wire number of `early_data` (RFC 8446, section 4.2).
 const EARLY_DATA: u16 = 42;

@@ -4,6 +4,7 @@ mod client_certificates;
 mod client_hello;
 mod client_sessions;
 mod compression;
+mod no_names;
 mod sessions;
 
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,8 @@ pub(crate) use client_certificates::forget_asked;
 pub use client_certificates::{AsksClients, ClientCertificate};
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
+use no_names::server_provider;
+pub(crate) use no_names::{HeldMessage, HeldRecords};
 pub(crate) use sessions::LARGEST_ENTRY_BYTES as LARGEST_SESSION_BYTES;
 use sessions::Scope;
 pub use sessions::Sessions;
@@ -49,12 +52,12 @@ impl Identity {
     /// Fails when the key is of a kind that is not supported or does not belong to the certificate.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, rustls::Error> {
         let certificate = chain.first().map(|first| first.to_vec()).unwrap_or_default();
-        let mut tcp = rustls::ServerConfig::builder_with_provider(provider())
+        let mut tcp = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key.clone_key())?;
         // RFC 9001, section 4.2: clients MUST NOT offer TLS versions older than 1.3.
-        let mut quic = rustls::ServerConfig::builder_with_provider(provider())
+        let mut quic = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
@@ -88,11 +91,11 @@ impl Identity {
             }
             None => (resolver, Arc::new(NoClientAuth)),
         };
-        let mut tcp = rustls::ServerConfig::builder_with_provider(provider())
+        let mut tcp = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions)?
             .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(resolver.clone());
-        let mut quic = rustls::ServerConfig::builder_with_provider(provider())
+        let mut quic = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);

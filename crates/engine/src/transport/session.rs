@@ -3,6 +3,7 @@
 //! The library has the same, but does not tell whether a session was resumed, nor what became of early data.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,7 @@ use rustls::{AlertDescription, ClientConfig, ServerConfig};
 
 use super::initial_keys::InitialKeys;
 use super::padding::Unpadding;
-use crate::tls::{ClientCertificate, EarlyDataOffer, ServerHandshake, TlsSummary, forget_asked};
+use crate::tls::{ClientCertificate, EarlyDataOffer, HeldMessage, ServerHandshake, TlsSummary, forget_asked};
 
 /// RFC 9000, section 15. The endpoint takes no other.
 const VERSION_1: u32 = 1;
@@ -83,7 +84,13 @@ impl crypto::ServerConfig for ServerTls {
         let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
         let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
         let takes_early_data = self.config.max_early_data_size > 0;
-        let side = SessionSide::Server { offer: EarlyDataOffer::default(), takes_early_data, server_name: None, client: None };
+        let side = SessionSide::Server {
+            offer: EarlyDataOffer::default(),
+            held: HeldMessage::default(),
+            takes_early_data,
+            server_name: None,
+            client: None,
+        };
         Box::new(Session {
             tls: Tls::Live(Box::new(tls.into())),
             side,
@@ -127,8 +134,16 @@ enum Tls {
 }
 
 enum SessionSide {
-    Server { offer: EarlyDataOffer, takes_early_data: bool, server_name: Option<Arc<str>>, client: Option<Arc<ClientCertificate>> },
-    Client { early_data: bool },
+    Server {
+        offer: EarlyDataOffer,
+        held: HeldMessage,
+        takes_early_data: bool,
+        server_name: Option<Arc<str>>,
+        client: Option<Arc<ClientCertificate>>,
+    },
+    Client {
+        early_data: bool,
+    },
 }
 
 impl crypto::Session for Session {
@@ -174,8 +189,13 @@ impl crypto::Session for Session {
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
-        if let SessionSide::Server { offer, .. } = &mut self.side {
+        let mut shown = Cow::Borrowed(bytes);
+        if let SessionSide::Server { offer, held, .. } = &mut self.side {
             offer.read(bytes);
+            match held.read(bytes) {
+                Some(whole) => shown = whole,
+                None => return Ok(false),
+            }
         }
         let Tls::Live(tls) = &mut self.tls else {
             //= RFC 9001 section 6
@@ -184,7 +204,7 @@ impl crypto::Session for Session {
             // Nor may a client send any other message after its Finished: its certificate was not asked for.
             return Err(alert(AlertDescription::UnexpectedMessage, "a TLS message after the handshake".to_owned()));
         };
-        tls.read_hs(bytes).map_err(|error| match tls.alert() {
+        tls.read_hs(&shown).map_err(|error| match tls.alert() {
             Some(description) => alert(description, error.to_string()),
             None => TransportError { reason: error.to_string(), ..TransportErrorCode::PROTOCOL_VIOLATION.into() },
         })?;
