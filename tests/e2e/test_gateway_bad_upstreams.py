@@ -129,3 +129,25 @@ def test_answer_that_stops_is_given_up(start, gateway, protocol_fetcher):
         finally:
             over.set()
         assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
+
+
+def test_blank_before_a_colon_is_removed(start, gateway, protocol_fetcher):
+    blanks = b"X-Sp : yes\r\nX-Tab\t: a : b\r\nContent-Length \t: 5\r\n\r\n"
+    answer = OK + blanks + b"hello" + OK + b"content-length: 5\r\n\r\nother"
+    for head in (b"", b"HTTP/1.1 103 Early Hints\r\nLink : </a.css>; rel=preload\r\n\r\n"):
+        with upstream(sent(head + answer)) as address:
+            gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+            server = start(gateway.command())
+            got = protocol_fetcher.fetch(server.origin + "/")
+            assert (got.status, got.body) == (200, b"hello")
+            assert (got.header("x-sp"), got.header("x-tab")) == ("yes", "a : b")
+            # What comes behind the announced length is not the next answer.
+            assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
+
+
+def test_blank_before_a_colon_does_not_hide_a_coding(start, gateway, protocol_fetcher):
+    head = OK + b"Transfer-Encoding : chunked\r\nContent-Length : 3\r\n\r\n"
+    with upstream(sent(head + b"5\r\nhello\r\n0\r\n\r\n")) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/").body == b"hello"

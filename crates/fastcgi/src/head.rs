@@ -1,5 +1,7 @@
 //! The head of a response as CGI has it (RFC 3875, section 6).
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -80,8 +82,9 @@ impl Head {
 }
 
 fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
+    let head = without_blanks(head);
     let mut lines = [httparse::EMPTY_HEADER; MAX_HEAD_LINES];
-    let lines = match httparse::parse_headers(head, &mut lines) {
+    let lines = match httparse::parse_headers(&head, &mut lines) {
         Ok(httparse::Status::Complete((_, lines))) => lines,
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::Long),
         Ok(httparse::Status::Partial) | Err(_) => return Err(HeadError::Malformed),
@@ -120,6 +123,24 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
     *response.status_mut() = status.unwrap_or(otherwise);
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Removes blanks between a field's name and the colon, as a proxy has to do for responses over HTTP (RFC 9112, section 5.1). PHP sends
+/// the name as the script spells it.
+fn without_blanks(head: &[u8]) -> Cow<'_, [u8]> {
+    if !head.windows(2).any(|pair| matches!(pair, b" :" | b"\t:")) {
+        return Cow::Borrowed(head);
+    }
+    let mut out = Vec::with_capacity(head.len());
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let (name, rest) = line.split_at(colon);
+        // A line that begins with a blank continues the one before and has no name.
+        let has_name = !rest.is_empty() && !name.starts_with(b" ") && !name.starts_with(b"\t");
+        out.extend_from_slice(if has_name { name.trim_ascii_end() } else { name });
+        out.extend_from_slice(rest);
+    }
+    Cow::Owned(out)
 }
 
 /// Of `404 Not Found` the number.
@@ -171,6 +192,15 @@ mod tests {
         assert_eq!(status("location: /x\nstatus: 201\n\n"), Ok(Some(201)));
         for wrong in ["status: 100 Continue\n\n", "status: 999\n\n", "status: ok\n\n", "status:\n\n"] {
             assert_eq!(status(wrong), Err(HeadError::Status), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn blank_before_a_colon_is_removed() {
+        let (status, fields, _) = read(b"Status : 404\nX-A \t: b : c\r\nx-b: d :\n\n", 100).unwrap().unwrap();
+        assert_eq!((status, fields), (404, vec![("x-a".into(), "b : c".into()), ("x-b".into(), "d :".into())]));
+        for wrong in [" : x\n\n", "a: b\n x : c\n\n", "a b : c\n\n"] {
+            assert_eq!(read(wrong.as_bytes(), 100), Err(HeadError::Malformed), "{wrong:?}");
         }
     }
 

@@ -254,6 +254,9 @@ impl Connector {
             Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
             let handshake = hyper::client::conn::http1::Builder::new()
+                //= RFC 9112 section 5.1
+                //# A proxy MUST remove any such whitespace from a response message before forwarding the message downstream.
+                .allow_spaces_after_header_name_in_responses(true)
                 .max_header_size(self.limits.field_section_bytes() as usize)
                 .handshake(TokioIo::new(stream))
                 .await;
