@@ -205,6 +205,33 @@ def test_grpc_goes_through(start, gateway, counter, ca):
         assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.parametrize("others", ["", '[[sites.routes]]\nfiles = "."\n'], ids=["no route", "files"])
+def test_grpc_service_without_a_route_is_unimplemented(start, gateway, counter, ca, others):
+    action = f'proxy = {{ servers = ["{counter}"], protocol = "http2" }}'
+    gateway.write(SITE + f'[[sites.routes]]\nmatch = "/test.Counter/*"\n{action}\n' + others)
+    server = start(gateway.command())
+    credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+    with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
+        assert channel.unary_unary("/test.Counter/Double")(b"21", timeout=60) == b"42"
+        for name in ("/grpc.health.v1.Health/Check", "/pronghorn.toml"):
+            with pytest.raises(grpc.RpcError) as unknown:
+                channel.unary_unary(name)(b"", timeout=60)
+            assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED, unknown.value.details()
+
+
+def test_grpc_at_files_is_not_found_over_each_protocol(start, gateway, protocol_fetcher):
+    gateway.write(SITE + '[[sites.routes]]\nfiles = "."\n')
+    server = start(gateway.command())
+    for content_type, status in [
+        ("application/grpc", 404),
+        ("Application/gRPC-Web+proto", 404),
+        ("application/x-www-form-urlencoded", 405),
+    ]:
+        headers = [("content-type", content_type)]
+        answer = protocol_fetcher.fetch(server.origin + "/a.B/C", method="POST", headers=headers, body=b"\0" * 5)
+        assert answer.status == status, content_type
+
+
 @pytest.mark.parametrize("client", ["go-h1", "go-h2", "quic-go-h3"])
 def test_call_of_grpc_over_each_protocol(start, gateway, counter, ca, client):
     server = proxied(start, gateway, counter, ', protocol = "http2"')

@@ -153,7 +153,7 @@ impl FileHandler {
     /// Answers a request with what `finish` makes of the response.
     pub(crate) fn serve_as(&self, request: Request, responder: Responder, finish: impl FnOnce(Response) -> Response + 'static) {
         let Request { method, uri, mut headers, .. } = request;
-        let wanted = match self.files.wanted(&method, &uri) {
+        let wanted = match self.files.wanted(&method, &uri, &headers) {
             ControlFlow::Continue(wanted) => wanted,
             ControlFlow::Break(answer) => return responder.send(finish(answer)),
         };
@@ -172,7 +172,7 @@ impl FileHandler {
 
     /// The answer to a request that came through layers.
     pub(crate) async fn answer(&self, turn: u64, method: Method, uri: Uri, headers: HeaderMap) -> Response {
-        let wanted = match self.files.wanted(&method, &uri) {
+        let wanted = match self.files.wanted(&method, &uri, &headers) {
             ControlFlow::Continue(wanted) => wanted,
             ControlFlow::Break(answer) => return answer,
         };
@@ -424,7 +424,9 @@ mod tests {
         /// The status and the content's size, if the answer needs no disk.
         fn ask(&self, turn: u64, path: &str) -> Option<(u16, Option<u64>)> {
             let uri = path.parse().expect("a target");
-            let ControlFlow::Continue(file) = self.handler.files.wanted(&Method::GET, &uri) else { panic!("{path} names no file") };
+            let ControlFlow::Continue(file) = self.handler.files.wanted(&Method::GET, &uri, &HeaderMap::new()) else {
+                panic!("{path} names no file")
+            };
             let answer = self.handler.answer_from_memory(turn, &file, &Method::GET, &uri, &HeaderMap::new())?;
             Some((answer.status.as_u16(), answer.body.size_hint().exact()))
         }

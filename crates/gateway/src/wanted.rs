@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use http::header::ALLOW;
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::Response;
 use rustix::io::Errno;
@@ -52,8 +52,12 @@ impl Wanted<'_> {
 
 impl StaticFiles {
     /// What is asked for, or the answer when that cannot be a file.
-    pub(crate) fn wanted<'a>(&self, method: &Method, uri: &'a Uri) -> ControlFlow<Response, Wanted<'a>> {
+    pub(crate) fn wanted<'a>(&self, method: &Method, uri: &'a Uri, headers: &HeaderMap) -> ControlFlow<Response, Wanted<'a>> {
         if method != Method::GET && method != Method::HEAD {
+            // gRPC clients read 404 as UNIMPLEMENTED, as from a server that lacks the service, and 405 as UNKNOWN, which says nothing.
+            if is_grpc(headers) {
+                return ControlFlow::Break(not_found());
+            }
             let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             return ControlFlow::Break(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
@@ -113,6 +117,13 @@ impl StaticFiles {
         }
         Err(last)
     }
+}
+
+/// Whether a request calls a method over gRPC, also as browsers send it (gRPC-Web).
+fn is_grpc(headers: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    content_type.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE))
 }
 
 /// Whether a name on the way begins with a dot.
