@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import email
 import gzip
+import os
+import subprocess
 
 import pytest
 from curl_cffi import requests
@@ -11,6 +13,7 @@ from curl_cffi import requests
 from harness.clients.curl import VERSIONS
 from harness.gateway import SITE, Gateway
 from harness.response import sha256
+from harness.server import pronghorn
 
 TEXT = b"the same words over and over, " * 500
 LARGE = bytes(range(256)) * 1024
@@ -163,6 +166,85 @@ def test_conditions_of_each_kind_are_heeded(serve, protocol_fetcher):
     for value, status in [(tag, 206), ('"x"', 200), (date, 206), (past, 200), (f"W/{tag}", 200)]:
         headers = [("range", "bytes=0-3"), ("if-range", value)]
         assert protocol_fetcher.fetch(server.origin + "/alone.txt", headers=headers).status == status, value
+
+
+@pytest.mark.parametrize("modified", [0, 1, 315_532_801], ids=["Bazel", "Nix", "build packs"])
+@pytest.mark.parametrize("size", [4, 100_000], ids=["small", "large"])
+def test_file_whose_time_says_nothing_is_told_by_its_content(serve, www, protocol_fetcher, modified, size):
+    server = serve()
+    url = server.origin + "/app.js"
+    told = []
+    for content in (b"a" * size, b"b" * size):
+        # As a store or a container brings the next version: another file of the same name, length and time.
+        new = www / "new"
+        new.write_bytes(content)
+        os.utime(new, (modified, modified))
+        new.rename(www / "app.js")
+        known = [("if-none-match", tag) for tag, _ in told]
+        answer = protocol_fetcher.fetch(url, headers=known)
+        assert (answer.status, answer.sha256) == (200, sha256(content))
+        told.append((answer.header("etag"), answer.header("last-modified")))
+        assert protocol_fetcher.fetch(url, headers=[("if-none-match", told[-1][0])]).status == 304
+    (first, _), (second, _) = told
+    assert first != second
+    assert [date for _, date in told] == [None, None]
+    # No date is known that a condition could be about.
+    epoch, future = "Thu, 01 Jan 1970 00:00:00 GMT", "Sun, 06 Nov 2044 08:49:37 GMT"
+    for name, value in [("if-modified-since", future), ("if-unmodified-since", epoch)]:
+        assert protocol_fetcher.fetch(url, headers=[(name, value)]).status == 200, name
+    part = [("range", "bytes=0-1"), ("if-range", epoch)]
+    assert protocol_fetcher.fetch(url, headers=part).status == 200
+    assert protocol_fetcher.fetch(url, headers=[("range", "bytes=0-1"), ("if-range", second)]).status == 206
+
+
+# Beyond the year 9999 no date of HTTP can say it.
+@pytest.mark.parametrize("modified", [4_000_000_000, 260_000_000_000])
+def test_file_of_the_future_has_no_date(serve, www, protocol_fetcher, modified):
+    server = serve()
+    (www / "late.txt").write_bytes(b"late")
+    try:
+        os.utime(www / "late.txt", (modified, modified))
+    except OverflowError:
+        pytest.skip("this file system has no such time")
+    answer = protocol_fetcher.fetch(server.origin + "/late.txt")
+    assert (answer.status, answer.header("last-modified")) == (200, None)
+    again = protocol_fetcher.fetch(server.origin + "/late.txt", headers=[("if-none-match", answer.header("etag"))])
+    assert again.status == 304
+
+
+def test_content_type_follows_the_name(serve, www, protocol_fetcher):
+    wanted = {
+        "a.cjs": "text/javascript; charset=utf-8",
+        "a.mjs": "text/javascript; charset=utf-8",
+        "a.m4s": "video/iso.segment",
+        "a.usdz": "model/vnd.usdz+zip",
+        "a.ktx2": "image/ktx2",
+        "a.ts": "video/mp2t",
+        "a.woff": "font/woff",
+        "a.otf": "font/otf",
+        "a.glsl": "application/octet-stream",
+    }
+    for name in wanted:
+        (www / name).write_bytes(b"x")
+    server = serve()
+    for name, content_type in wanted.items():
+        assert protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type, name
+    server = serve(', types = { glsl = "text/plain; charset=utf-8", TS = "text/x-typescript" }')
+    own = {"a.glsl": "text/plain; charset=utf-8", "a.ts": "text/x-typescript", "a.woff": "font/woff"}
+    for name, content_type in own.items():
+        assert protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type, name
+
+
+@pytest.mark.parametrize(
+    ("types", "problem"),
+    [('".ts" = "text/plain"', "no end of a name"), ('ts = "typescript"', "no content type")],
+)
+def test_type_that_is_none_is_refused(tmp_path, identity, www, types, problem):
+    gateway = Gateway(tmp_path, identity)
+    gateway.write(SITE + f'[[sites.routes]]\nfiles = {{ root = "www", types = {{ {types} }} }}\n')
+    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 65, checked.stderr
+    assert problem in checked.stderr
 
 
 def test_what_begins_with_a_dot_is_not_there(serve, protocol_fetcher):

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue};
 pub(crate) struct Validators {
     /// A strong entity tag, quotes included.
     pub(crate) etag: HeaderValue,
-    /// In whole seconds, as the field has it.
-    pub(crate) last_modified: SystemTime,
+    /// In whole seconds, as the field has it. `None`: no time of modification is known, and conditions on it are ignored.
+    pub(crate) last_modified: Option<SystemTime>,
 }
 
 impl Validators {
@@ -21,7 +21,9 @@ impl Validators {
         if request.contains_key(IF_MATCH) {
             return !request.get_all(IF_MATCH).iter().any(|field| self.is_listed(field, false));
         }
-        date(request.get(IF_UNMODIFIED_SINCE)).is_some_and(|since| self.last_modified > since)
+        //= RFC 9110 section 13.1.4
+        //# A recipient MUST ignore the If-Unmodified-Since header field if the resource does not have a modification date available.
+        self.last_modified.zip(date(request.get(IF_UNMODIFIED_SINCE))).is_some_and(|(modified, since)| modified > since)
     }
 
     /// Whether the client has this state already: the answer is 304.
@@ -30,7 +32,9 @@ impl Validators {
         if request.contains_key(IF_NONE_MATCH) {
             return request.get_all(IF_NONE_MATCH).iter().any(|field| self.is_listed(field, true));
         }
-        date(request.get(IF_MODIFIED_SINCE)).is_some_and(|since| self.last_modified <= since)
+        //= RFC 9110 section 13.1.3
+        //# A recipient MUST ignore the If-Modified-Since header field if the resource does not have a modification date available.
+        self.last_modified.zip(date(request.get(IF_MODIFIED_SINCE))).is_some_and(|(modified, since)| modified <= since)
     }
 
     /// Whether a range may be cut from this state.
@@ -39,7 +43,7 @@ impl Validators {
             None => true,
             // A weak tag never matches here, and ours are strong.
             Some(field) if field.as_bytes().starts_with(b"\"") => field == self.etag,
-            field => date(field) == Some(self.last_modified),
+            field => self.last_modified.is_some() && date(field) == self.last_modified,
         }
     }
 
@@ -60,7 +64,8 @@ mod tests {
     use super::*;
 
     fn validators() -> Validators {
-        Validators { etag: HeaderValue::from_static("\"abc\""), last_modified: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) }
+        let last_modified = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        Validators { etag: HeaderValue::from_static("\"abc\""), last_modified }
     }
 
     fn fields(fields: &[(http::HeaderName, &'static str)]) -> HeaderMap {
@@ -110,5 +115,16 @@ mod tests {
         assert!(!validators().range_applies(&fields(&[(IF_RANGE, "W/\"abc\"")])));
         assert!(!validators().range_applies(&fields(&[(IF_RANGE, "\"x\"")])));
         assert!(!validators().range_applies(&fields(&[(IF_RANGE, "Sun, 06 Nov 1994 08:49:38 GMT")])));
+    }
+
+    #[test]
+    fn condition_on_a_date_is_ignored_where_none_is_known() {
+        let undated = Validators { last_modified: None, ..validators() };
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert!(!undated.not_modified(&fields(&[(IF_MODIFIED_SINCE, date)])));
+        assert!(!undated.precondition_failed(&fields(&[(IF_UNMODIFIED_SINCE, date)])));
+        assert!(!undated.range_applies(&fields(&[(IF_RANGE, date)])));
+        assert!(!undated.range_applies(&fields(&[(IF_RANGE, "yesterday")])));
+        assert!(undated.not_modified(&fields(&[(IF_NONE_MATCH, "\"abc\"")])));
     }
 }

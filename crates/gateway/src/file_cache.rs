@@ -106,7 +106,7 @@ mod tests {
         Entry {
             identity: Identity::default(),
             is_settled: true,
-            state: FileState::new(b"file", length as u64, (0, 0), crate::file_state::Variant::Only),
+            state: FileState::of_length(length as u64),
             content: vec![0; length].into(),
             checked: None,
         }

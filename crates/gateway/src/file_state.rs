@@ -1,10 +1,7 @@
 //! What is said about a file, whoever asks.
 
-use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use http::header::{
     ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
@@ -27,6 +24,13 @@ pub(crate) enum Variant {
     Plain,
     /// Compressed.
     Coded(Coding),
+}
+
+impl Variant {
+    /// How its content is compressed.
+    pub(crate) fn coding(self) -> Option<Coding> {
+        if let Self::Coded(coding) = self { Some(coding) } else { None }
+    }
 }
 
 /// One state of a file, with the fields that describe it made once.
@@ -52,20 +56,15 @@ pub(crate) enum Outcome {
 }
 
 impl FileState {
-    /// `modified` is in seconds and nanoseconds since 1970, `path` that of the content without a coding.
-    pub(crate) fn new(path: &[u8], length: u64, modified: (i64, u32), variant: Variant) -> Self {
-        let seconds = u64::try_from(modified.0).unwrap_or(0);
-        // Two states of a file within one tick of the file system's clock nearly always differ in length.
-        let etag = match variant {
-            Variant::Coded(coding) => field(&format!("\"{seconds:x}.{:x}-{length:x}-{}\"", modified.1, coding.name())),
-            Variant::Only | Variant::Plain => field(&format!("\"{seconds:x}.{:x}-{length:x}\"", modified.1)),
-        };
-        let last_modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    /// `content_type`: of the content without a coding.
+    pub(crate) fn new(content_type: HeaderValue, length: u64, validators: Validators, variant: Variant) -> Self {
         let mut fields = HeaderMap::with_capacity(7);
-        fields.insert(ETAG, etag.clone());
-        fields.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(last_modified)));
+        fields.insert(ETAG, validators.etag.clone());
+        if let Some(date) = validators.last_modified {
+            fields.insert(LAST_MODIFIED, field(&httpdate::fmt_http_date(date)));
+        }
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        fields.insert(CONTENT_TYPE, content_type(path));
+        fields.insert(CONTENT_TYPE, content_type);
         fields.insert(CONTENT_LENGTH, length.into());
         if variant != Variant::Only {
             fields.insert(VARY, HeaderValue::from_static("accept-encoding"));
@@ -73,7 +72,13 @@ impl FileState {
         if let Variant::Coded(coding) = variant {
             fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         }
-        Self { length, validators: Validators { etag, last_modified }, fields: Arc::new(SharedFields::new(fields)) }
+        Self { length, validators, fields: Arc::new(SharedFields::new(fields)) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_length(length: u64) -> Self {
+        let validators = Validators { etag: HeaderValue::from_static("\"1\""), last_modified: None };
+        Self::new(HeaderValue::from_static("text/plain"), length, validators, Variant::Only)
     }
 
     pub(crate) fn length(&self) -> u64 {
@@ -119,12 +124,6 @@ impl FileState {
 /// Whether a field of this name can have another answer than the whole file. One look at each name is less than a search for each.
 fn may_ask_for_less(name: &HeaderName) -> bool {
     *name == IF_MATCH || *name == IF_NONE_MATCH || *name == IF_MODIFIED_SINCE || *name == IF_UNMODIFIED_SINCE || *name == RANGE
-}
-
-fn content_type(path: &[u8]) -> HeaderValue {
-    // Without a type, a browser looks into the content, and what looks like a page runs as one.
-    let guess = mime_guess::from_path(OsStr::from_bytes(path)).first_raw().unwrap_or("application/octet-stream");
-    if guess.starts_with("text/") { field(&format!("{guess}; charset=utf-8")) } else { HeaderValue::from_static(guess) }
 }
 
 fn field(text: &str) -> HeaderValue {

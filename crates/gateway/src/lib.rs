@@ -18,6 +18,7 @@ mod coding;
 mod collecting;
 mod conditional;
 pub mod config;
+mod content_types;
 mod distinguished_name;
 mod extras;
 mod fastcgi;
@@ -52,6 +53,7 @@ mod site_certificates;
 mod static_files;
 mod switches;
 mod tunnels;
+mod versions;
 mod wanted;
 mod whole_server;
 

@@ -24,6 +24,7 @@ use crate::config::{
     self, AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern,
     Paths, Place, Problem, Route, Server, Site, Tls, has_clear,
 };
+use crate::content_types;
 use crate::extras::{Extras, Pages};
 use crate::freed_aside::FreedAside;
 use crate::hosts::Hosts;
@@ -372,9 +373,7 @@ impl Making<'_> {
             let path = self.config.path(place, path);
             match std::fs::read(&path) {
                 Ok(content) if content.len() <= MAX_PAGE_BYTES => {
-                    let guess = mime_guess::from_path(&path).first_raw().unwrap_or("text/plain");
-                    let content_type = if guess.starts_with("text/") { format!("{guess}; charset=utf-8") } else { guess.to_owned() };
-                    let content_type = HeaderValue::try_from(content_type).unwrap_or(HeaderValue::from_static("text/plain"));
+                    let content_type = content_types::of_name(&path, "text/plain");
                     pages.pages.push((*status, content_type, content.into()));
                 }
                 Ok(content) => {

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use crate::conditional::Validators;
+use crate::content_types::ContentTypes;
 use crate::file_body::{self, OpenFile};
 use crate::file_state::{FileState, Variant};
 use crate::wanted::is_hidden;
@@ -53,6 +55,7 @@ pub(crate) struct Root {
     is_local: bool,
     resolve: ResolveFlags,
     shows_hidden: bool,
+    types: Arc<ContentTypes>,
 }
 
 /// Whether to wait for the disk.
@@ -91,11 +94,13 @@ pub(crate) enum Content {
 /// Which file, and which state of it. Every change of a file, and of who may read it, gives it a new time of change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    device: (u32, u32),
-    inode: u64,
-    length: u64,
-    modified: (i64, u32),
-    changed: (i64, u32),
+    pub(crate) device: (u32, u32),
+    pub(crate) inode: u64,
+    pub(crate) length: u64,
+    /// In seconds and nanoseconds since 1970; whoever may write the file can set it.
+    pub(crate) modified: (i64, u32),
+    /// The same, and the kernel's own.
+    pub(crate) changed: (i64, u32),
 }
 
 impl Identity {
@@ -142,7 +147,7 @@ impl Root {
         rustix::fs::statat(&folder, ".", AtFlags::empty())?;
         let is_local = rustix::fs::fstatfs(&folder).is_ok_and(|system| LOCAL.contains(&(system.f_type as u32)));
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        Ok(Self { folder: Arc::new(folder), is_local, resolve, shows_hidden: false })
+        Ok(Self { folder: Arc::new(folder), is_local, resolve, shows_hidden: false, types: Arc::default() })
     }
 
     /// The same folder, whose links may lead out of it.
@@ -154,6 +159,11 @@ impl Root {
     /// The same folder, whose links may lead to names that begin with a dot.
     pub(crate) fn with_hidden(&self) -> Self {
         Self { shows_hidden: true, ..self.clone() }
+    }
+
+    /// The same folder, with these content types before those that are known.
+    pub(crate) fn with_types(&self, types: ContentTypes) -> Self {
+        Self { types: Arc::new(types), ..self.clone() }
     }
 
     /// Opens the file that `path` names, and reads it if it is small; [`Errno::ISDIR`] when it is a folder.
@@ -181,10 +191,12 @@ impl Root {
                 file_body::read(&file, 0..identity.length).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
             ),
         };
+        let whole = if let Content::Small(content) = &content { Some(content) } else { None };
+        let validators = Validators::of(&identity, whole, variant.coding(), now);
         Ok(Opened {
             is_settled: identity.is_settled(now),
             can_be_checked,
-            state: FileState::new(described, identity.length, identity.modified, variant),
+            state: FileState::new(self.types.of(described), identity.length, validators, variant),
             identity,
             content,
         })

@@ -15,6 +15,7 @@ use pronghorn_engine::{Body, Request, Responder, Response};
 use rustix::io::Errno;
 
 use crate::access_log::AccessLog;
+use crate::content_types::ContentTypes;
 use crate::file_body::{FileBody, OpenFile};
 use crate::file_cache::{Entry, FileCache};
 use crate::file_state::{FileState, Outcome, Variant};
@@ -112,6 +113,13 @@ impl StaticFiles {
     #[must_use]
     pub fn with_listing(mut self) -> Self {
         self.listings = Some(Arc::new(Listings::new()));
+        self
+    }
+
+    /// The same with other content types, by the ends of names without the dot; what is not among them has the type that is known.
+    #[must_use]
+    pub fn with_types(mut self, types: impl IntoIterator<Item = (String, HeaderValue)>) -> Self {
+        self.root = Arc::new(self.root.with_types(ContentTypes::new(types)));
         self
     }
 
@@ -466,7 +474,7 @@ mod tests {
         site.write("page.txt", b"as it is");
         for (is_settled, length) in [(true, 3), (false, 8)] {
             let identity = site.handler.files.root.identify(b"page.txt").unwrap_or_default();
-            let (state, content) = (FileState::new(b"page.txt", 3, (0, 0), Variant::Only), "was".into());
+            let (state, content) = (FileState::of_length(3), "was".into());
             site.handler.cache.borrow_mut().insert(b"page.txt", Entry { identity, is_settled, state, content, checked: None });
             let Some(answer) = site.ask(1, "/page.txt") else {
                 return eprintln!("skipped: this file system cannot say what is in memory");

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::Place;
 use super::check::{check_name, check_upstream};
+use super::content_type::{ContentType, NameEnd};
 use super::load::Config;
 use super::problem::Problem;
 use super::site::Proxy;
@@ -49,6 +50,9 @@ pub struct Php {
     /// Whether symbolic links are followed that lead out of the folder; others are, unless they lead to a name that begins with a dot.
     #[serde(default)]
     pub links_outside: bool,
+    /// Content types by the ends of names, without the dot, such as `{ glsl = "text/plain; charset=utf-8" }`, in place of those that are known.
+    #[serde(default)]
+    pub types: BTreeMap<NameEnd, ContentType>,
 }
 
 /// What is collected where nothing is said of it.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
+use super::content_type::{ContentType, NameEnd};
 use super::either::{Short, either};
 use super::layer::Layer;
 use super::matches::Match;
@@ -284,6 +285,9 @@ pub struct FilesTable {
     /// Whether symbolic links are followed that lead out of the folder; others are, unless they lead to a hidden name.
     #[serde(default)]
     pub links_outside: bool,
+    /// Content types by the ends of names, without the dot, such as `{ glsl = "text/plain; charset=utf-8" }`, in place of those that are known.
+    #[serde(default)]
+    pub types: BTreeMap<NameEnd, ContentType>,
 }
 
 fn index() -> Vec<String> {
@@ -298,7 +302,8 @@ impl Short for Files {
     fn from_text(text: &str) -> Result<Self, String> {
         let root = text.into();
         let (fallback, index) = (None, index());
-        Ok(Self(FilesTable { root, fallback, index, precompressed: false, listing: false, hidden: false, links_outside: false }))
+        let types = BTreeMap::new();
+        Ok(Self(FilesTable { root, fallback, index, precompressed: false, listing: false, hidden: false, links_outside: false, types }))
     }
 
     fn from_table(table: FilesTable) -> Self {

@@ -27,14 +27,18 @@ use crate::config::Size;
 
 /// What is compressed unless something else is said. Types that end in `+json` and `+xml`, and `text/` with anything but an event stream, are
 /// always meant with it.
-const TYPES: [&str; 11] = [
+const TYPES: [&str; 15] = [
     "application/javascript",
     "application/json",
     "application/manifest+json",
-    "application/wasm",
-    "application/xml",
-    "application/x-javascript",
+    "application/sql",
+    "application/toml",
+    "application/vnd.apple.mpegurl",
     "application/vnd.ms-fontobject",
+    "application/wasm",
+    "application/x-javascript",
+    "application/xml",
+    "application/yaml",
     "font/otf",
     "font/ttf",
     "image/bmp",

@@ -1,5 +1,6 @@
 //! What answers the requests of a route, made from what the configuration says.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::{ActionPlan, Making, Told, status};
 use crate::StaticFiles;
 use crate::application::ApplicationPlan;
 use crate::collecting::Collecting;
-use crate::config::{COLLECT, Files, Php, Place, Proxy, Respond, Route, Upstream};
+use crate::config::{COLLECT, ContentType, Files, NameEnd, Php, Place, Proxy, Respond, Route, Upstream};
 use crate::proxy::UpstreamPlan;
 use crate::scripts::Scripts;
 
@@ -66,6 +67,7 @@ impl Making<'_> {
             }
         };
         let files = if php.precompressed { files.with_precompressed() } else { files };
+        let files = files.with_types(content_types(&php.types));
         let folder = php.script_root.clone().unwrap_or(folder);
         let fallback = Some(php.fallback.clone()).filter(|name| !name.is_empty());
         let scripts = Scripts::new(files, &php.index, fallback, folder.as_os_str().as_bytes());
@@ -81,7 +83,7 @@ impl Making<'_> {
         let root = self.config.path(&route.place, &files.root);
         match open_folder(&root, files.links_outside) {
             Ok(opened) => {
-                let opened = opened.with_index(&files.index);
+                let opened = opened.with_index(&files.index).with_types(content_types(&files.types));
                 let opened = if files.precompressed { opened.with_precompressed() } else { opened };
                 let opened = if files.listing { opened.with_listing() } else { opened };
                 let opened = if files.hidden { opened.with_hidden() } else { opened };
@@ -160,6 +162,10 @@ impl Making<'_> {
 fn open_folder(folder: &Path, links_outside: bool) -> io::Result<StaticFiles> {
     let opened = StaticFiles::new(folder)?;
     Ok(if links_outside { opened.with_links_outside() } else { opened })
+}
+
+fn content_types(types: &BTreeMap<NameEnd, ContentType>) -> impl Iterator<Item = (String, HeaderValue)> {
+    types.iter().map(|(end, content_type)| (end.0.clone(), content_type.0.clone()))
 }
 
 /// Under which name an upstream is told of.
