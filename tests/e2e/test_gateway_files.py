@@ -300,3 +300,13 @@ def test_links_that_lead_outside_are_followed_where_it_is_said(start, gateway, p
         paths = ("/../elsewhere/page.txt", "/out/../../elsewhere/page.txt", "/%2e%2e/elsewhere/page.txt")
         assert {protocol_fetcher.fetch(server.origin + path).status for path in paths} <= {400, 404}
         assert (b"page.txt" in protocol_fetcher.fetch(server.origin + "/").body) is (status == 200)
+
+
+def test_encoded_slash_is_for_the_page_of_an_application(serve, protocol_fetcher):
+    server = serve(', fallback = "alone.txt"')
+    for path in ("/wiki/AC%2FDC", "/sub%2fx/", "/page.txt%2F", "/wiki/a%5Cb"):
+        answer = protocol_fetcher.fetch(server.origin + path)
+        assert (answer.status, answer.body) == (200, TEXT), path
+    # No name has a slash.
+    assert protocol_fetcher.fetch(serve().origin + "/sub%2F.htpasswd").status == 400
+    assert protocol_fetcher.fetch(serve(', listing = true, fallback = "alone.txt"').origin + "/sub%2F/").body == TEXT

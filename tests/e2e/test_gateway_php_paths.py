@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from urllib.parse import urljoin
 
+import pytest
+
 from harness.clients.raw_h1 import RawH1
 from harness.fastcgi import HEAD, Asked, end, output, sent
 from harness.fastcgi import application as fake
@@ -36,9 +38,38 @@ def test_paths_find_scripts_files_and_the_front_controller(start, gateway, fpm, 
         assert b"password" not in answer.body
     assert ask("/picture.jpg").body == (www / "picture.jpg").read_bytes()
     (www / ".env").write_text("SECRET=x")
-    assert [ask(path).status for path in ("/.env", "/%2e%2e/x", "/a%2fb")] == [404, 400, 400]
+    assert [ask(path).status for path in ("/.env", "/%2e%2e/x", "/.git%2fconfig")] == [404, 400, 404]
     (www / "index.php").unlink()
     assert ask("/users/5").status == 404
+
+
+@pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
+def test_encoded_slash_is_for_the_front_controller(start, gateway, fpm, www, protocol_fetcher, layers):
+    private = '[[sites.routes]]\nmatch = ["/private/*", "/index.php/private/*"]\nrespond = { status = 403 }\n'
+    php = f'php = {{ root = "{www}", server = "unix:{fpm}" }}\n'
+    strict = f'[[sites.routes]]\nmatch = "/strict/*"\npaths = "strict"\n{php}'
+    gateway.write(SITE + private + strict + f"[[sites.routes]]\n{layers}\n{php}")
+    server = start(gateway.command())
+
+    def told(path: str) -> tuple[str, str, str]:
+        answer = protocol_fetcher.fetch(server.origin + path)
+        assert answer.status == 200, (path, answer.body)
+        seen = json.loads(answer.body)["server"]
+        return seen["REQUEST_URI"], seen["SCRIPT_FILENAME"], seen.get("PATH_INFO", "")
+
+    index, admin = f"{www}/index.php", f"{www}/admin/index.php"
+    for path, script, path_info in [
+        ("/wiki/AC%2FDC?a=%2F", index, ""),
+        ("/style.css%2Fx", index, ""),
+        ("/admin%2Findex.php", index, ""),
+        ("/wiki/a%5Cb", index, ""),
+        ("/admin/index.php/AC%2FDC", admin, "/AC/DC"),
+    ]:
+        assert told(path) == (path, script, path_info), path
+    # What another route would be for if the slash were decoded is nobody's.
+    spelled = ("/private%2Fx", "/x/%2e%2e/private%2Fx", "/index.php%2Fprivate/x", "/a%2F..%2Fprivate/x")
+    for path in (*spelled, "/strict/a%2Fb"):
+        assert protocol_fetcher.fetch(server.origin + path).status == 400, path
 
 
 def test_application_below_a_prefix(start, gateway, fpm, www, protocol_fetcher):

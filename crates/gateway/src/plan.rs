@@ -343,7 +343,7 @@ impl Making<'_> {
             number,
             matches: route.matches.0.clone(),
             strip_prefix: route.strip_prefix,
-            paths: route.paths,
+            paths: route.paths(),
             kept_fields: route.keep_fields.iter().map(FieldName::name).collect(),
             request_headers: Rules::from(&route.request_headers),
             response_headers: Rules::both(&site.response_headers, &route.response_headers),

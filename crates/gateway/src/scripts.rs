@@ -58,10 +58,15 @@ impl Scripts {
     /// Looks it up. An error of [`Effort::Memory`] means that the disk has to be waited for.
     pub(crate) fn find(&self, wanted: &Wanted<'_>, effort: Effort) -> Result<Found, Errno> {
         let path = &*wanted.path;
-        if let Some(script) = self.script_on_the_way(path, wanted.is_folder, effort)? {
+        if let Some(script) = self.script_on_the_way(wanted, effort)? {
             return Ok(Found::Script(script));
         }
-        let kind = if path.is_empty() { Some(FileType::Directory) } else { self.type_of(path, effort)? };
+        let kind = match path {
+            // Of an address with an encoded slash the application alone can say what it means.
+            _ if !wanted.can_be_named() => None,
+            b"" => Some(FileType::Directory),
+            path => self.type_of(path, effort)?,
+        };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         match kind {
             Some(FileType::RegularFile) if !wanted.is_folder && !is_code(name) => return Ok(Found::File),
@@ -89,10 +94,11 @@ impl Scripts {
     }
 
     /// The first script that the path goes through. What merely ends in `.php` is none: it may be a name below a picture that somebody sent.
-    fn script_on_the_way(&self, path: &[u8], is_folder: bool, effort: Effort) -> Result<Option<Script>, Errno> {
-        let Some(end) = end_of_script(path, |name| self.type_of(name, effort))? else { return Ok(None) };
+    fn script_on_the_way(&self, wanted: &Wanted<'_>, effort: Effort) -> Result<Option<Script>, Errno> {
+        let path = &*wanted.path;
+        let Some(end) = end_of_script(&path[..wanted.names], |name| self.type_of(name, effort))? else { return Ok(None) };
         let mut path_info = path[end..].to_vec();
-        if is_folder {
+        if wanted.is_folder {
             path_info.push(b'/');
         }
         Ok(Some(self.script(&path[..end], path_info)))
@@ -238,6 +244,13 @@ mod tests {
             ("/.well-known/x", "/index.php+"),
             ("/.git/config", "404"),
             ("/%2e%2e/x", "400"),
+            ("/wiki/AC%2FDC", "/index.php+"),
+            ("/style.css%2F", "/index.php+"),
+            ("/admin%2Findex.php", "/index.php+"),
+            ("/index.php%2Fa", "/index.php+"),
+            ("/admin/index.php/AC%2FDC/x%2F/", "/admin/index.php+/AC/DC/x//"),
+            ("/.git%2Fconfig", "404"),
+            ("/a%2F.git", "404"),
         ] {
             assert_eq!(application.find(target), wanted, "{target}");
         }
@@ -272,5 +285,6 @@ mod tests {
     #[test]
     fn fallback_that_is_gone_is_nothing() {
         assert_eq!(application(&[], Some("index.php")).find("/x"), "Nothing");
+        assert_eq!(application(&["a/b"], None).find("/a%2Fb"), "Nothing");
     }
 }

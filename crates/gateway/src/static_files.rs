@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn folder_on_a_file_system_of_unknown_ways_is_left_to_the_disk() {
-        let file = |path: &'static str| Wanted { path: Cow::Borrowed(path.as_bytes()), is_folder: false };
+        let file = |path: &'static str| Wanted { path: Cow::Borrowed(path.as_bytes()), names: path.len(), is_folder: false };
         let handler = StaticFiles::new(Path::new("/proc")).expect("a folder").handler();
         let uri = "/version".parse().expect("a target");
         for turn in 0..2 {

@@ -21,6 +21,8 @@ const WELL_KNOWN: &[u8] = b".well-known";
 /// What is asked for, below the folder.
 pub(crate) struct Wanted<'a> {
     pub(crate) path: Cow<'a, [u8]>,
+    /// How much of the path can name files; where it is less than all, what is asked for is no file.
+    pub(crate) names: usize,
     pub(crate) is_folder: bool,
 }
 
@@ -32,12 +34,21 @@ pub(crate) enum Found {
 
 impl Wanted<'_> {
     pub(crate) fn into_owned(self) -> Wanted<'static> {
-        Wanted { path: Cow::Owned(self.path.into_owned()), is_folder: self.is_folder }
+        Wanted { path: Cow::Owned(self.path.into_owned()), ..self }
+    }
+
+    /// Whether there may be a file of this name.
+    pub(crate) fn can_be_named(&self) -> bool {
+        self.names == self.path.len()
     }
 
     /// The path of the file that is tried after so many others.
     pub(crate) fn candidate<'a>(&'a self, files: &'a StaticFiles, number: usize) -> Option<Cow<'a, [u8]>> {
-        let own = if self.is_folder { files.index.len() } else { 1 };
+        let own = match self.is_folder {
+            _ if !self.can_be_named() => 0,
+            true => files.index.len(),
+            false => 1,
+        };
         match number {
             _ if number == own => files.fallback.as_deref().map(Cow::Borrowed),
             _ if number > own => None,
@@ -61,14 +72,20 @@ impl StaticFiles {
             let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             return ControlFlow::Break(answer.with_header(ALLOW, HeaderValue::from_static("GET, HEAD")));
         }
-        self.named(uri)
+        let wanted = self.named(uri)?;
+        if wanted.can_be_named() {
+            return ControlFlow::Continue(wanted);
+        }
+        // The page of an application reads the address itself, whatever that is.
+        match self.fallback {
+            Some(_) => ControlFlow::Continue(Wanted { is_folder: false, ..wanted }),
+            None => ControlFlow::Break(bad_path()),
+        }
     }
 
-    /// The same for any method.
+    /// The same for any method, and for addresses that no file can have.
     pub(crate) fn named<'a>(&self, uri: &'a Uri) -> ControlFlow<Response, Wanted<'a>> {
-        let Ok(path) = path::below(uri.path()) else {
-            return ControlFlow::Break(text(StatusCode::BAD_REQUEST, "bad path\n"));
-        };
+        let Ok(path::Below { path, names }) = path::below(uri.path()) else { return ControlFlow::Break(bad_path()) };
         let is_folder = uri.path().ends_with('/');
         // Dot segments that end at the root name a folder.
         if !is_folder && path.is_empty() {
@@ -78,7 +95,7 @@ impl StaticFiles {
         if !self.hidden && matches!(path, Cow::Owned(_)) && is_hidden(&path) {
             return ControlFlow::Break(not_found());
         }
-        ControlFlow::Continue(Wanted { path, is_folder })
+        ControlFlow::Continue(Wanted { path, names, is_folder })
     }
 
     /// Codings in which the client takes files, where there may be such.
@@ -117,6 +134,10 @@ impl StaticFiles {
         }
         Err(last)
     }
+}
+
+fn bad_path() -> Response {
+    text(StatusCode::BAD_REQUEST, "bad path\n")
 }
 
 /// Whether a request calls a method over gRPC, also as browsers send it (gRPC-Web).

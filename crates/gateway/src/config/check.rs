@@ -266,7 +266,7 @@ fn check_spelling(config: &Config, site: &Site, warnings: &mut Vec<Problem>) {
                 let message =
                     format_args!("the path {:?} has an encoded slash or a backslash, which are compared decoded as well", path.to_string());
                 let problem = config.problem(&place, message);
-                warnings.push(problem.with_hint(match route.paths {
+                warnings.push(problem.with_hint(match route.paths() {
                     Paths::Strict => "no request gets here with paths = \"strict\": write the path with a slash",
                     Paths::Compatible => "name the path with a slash beside it",
                 }));

@@ -148,9 +148,9 @@ pub struct Route {
     /// Takes away what stands before the first star of the path that matched. Servers are told of it in `x-forwarded-prefix`.
     #[serde(default)]
     pub strip_prefix: bool,
-    /// Whether paths with an encoded slash (`%2F`) or a backslash (`%5C`) are taken: by default they are answered 400.
-    #[serde(default)]
-    pub paths: Paths,
+    /// Whether paths with an encoded slash (`%2F`) or a backslash (`%5C`) are taken, or answered 400. By default they are taken where an
+    /// application's front controller reads the address, as with `php`, and with `files` that have a `fallback`.
+    pub paths: Option<Paths>,
     /// Fields of requests that whatever answers gets although they are otherwise dropped: names with other characters than letters, digits and
     /// dashes (`user_id`), those that name another target or method (`x-original-url`, `x-http-method-override`), and, of proxies in
     /// `trusted_proxies` alone, those that name a user or a certificate (`remote-user`).
@@ -186,12 +186,19 @@ pub struct Route {
     pub(crate) place: Place,
 }
 
+impl Route {
+    /// Which paths it takes.
+    pub(crate) fn paths(&self) -> Paths {
+        let has_php = self.php.as_ref().is_some_and(|php| !php.fallback.is_empty());
+        let has_page = self.files.as_ref().is_some_and(|Files(files)| files.fallback.is_some());
+        self.paths.unwrap_or(if has_php || has_page { Paths::Compatible } else { Paths::Strict })
+    }
+}
+
 choice! {
     /// Which paths a route takes.
-    #[derive(Default)]
     Paths: "treatment of paths" {
         /// Those without an encoded slash (`%2F`) or a backslash (`%5C`): 400 for others.
-        #[default]
         Strict = "strict",
         /// Those too, as they are, if no route but this one is for them with these decoded: otherwise 400.
         Compatible = "compatible",
