@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from harness.gateway import SITE
+from harness.h2_origin import h2_origin
 from harness.serving import listening, read_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -151,3 +152,47 @@ def test_blank_before_a_colon_does_not_hide_a_coding(start, gateway, protocol_fe
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
         server = start(gateway.command())
         assert protocol_fetcher.fetch(server.origin + "/").body == b"hello"
+
+
+LARGE_HEADS = {
+    "bytes": OK + b"".join(b"x-%d: %s\r\n" % (number, b"x" * 7000) for number in range(10)),
+    "lines": OK + b"".join(b"x-%d: 1\r\n" % number for number in range(101)),
+}
+
+
+@pytest.mark.parametrize("head", LARGE_HEADS.values(), ids=LARGE_HEADS.keys())
+def test_head_that_is_too_large_is_called_so(start, gateway, protocol_fetcher, head):
+    with upstream(sent(head + b"content-length: 0\r\n\r\n")) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        server = start(gateway.command())
+        answer = protocol_fetcher.fetch(server.origin + "/")
+        assert (answer.status, answer.body) == (502, b"the head of the upstream's response is too large\n")
+        limits = r"more than 65536 bytes or 100 lines \(field_section_bytes in \[limits\]\)"
+        server.wait_for_lines(rf"GET .*: the head of the response is too large: it has {limits}")
+        assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
+
+
+def test_limit_of_heads_holds_for_responses_too(start, gateway, protocol_fetcher):
+    with upstream(sent(LARGE_HEADS["bytes"] + b"content-length: 5\r\n\r\nlarge")) as address:
+        limits = '[limits]\nfield_section_bytes = "1MiB"\n'
+        gateway.write(limits + SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        server = start(gateway.command())
+        assert protocol_fetcher.fetch(server.origin + "/").body == b"large"
+
+
+def test_head_that_is_too_large_over_http2_is_called_so_and_asked_for_once(start, gateway, protocol_fetcher):
+    asked = []
+
+    def answer(connection, stream: int, fields) -> None:
+        asked.append(dict(fields)[":path"])
+        large = [(f"x-{number}", "x" * 7000) for number in range(12)] if asked[-1] == "/large" else []
+        connection.send_headers(stream, [(":status", "200"), *large], end_stream=True)
+
+    with h2_origin(answer) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n')
+        server = start(gateway.command())
+        answered = protocol_fetcher.fetch(server.origin + "/large", method="POST", body=b"x")
+        assert answered.status == 502
+        server.wait_for_lines(r"POST .*/large.* malformed, or has more than 65536 bytes")
+        assert protocol_fetcher.fetch(server.origin + "/small").status == 200
+    assert asked == ["/large", "/small"]

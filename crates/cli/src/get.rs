@@ -418,6 +418,7 @@ pub(crate) fn exchange_failure(error: &Error) -> Failure {
         | Error::Reset(_)
         | Error::Closed(_)
         | Error::Lost(_)
+        | Error::HeadTooLarge(_)
         | Error::Exchange(_)
         | Error::NoUpgrade(_) => Failure::new(Kind::Protocol, error),
     }

@@ -374,7 +374,7 @@ mod tests {
             "`reason`: `client`, `route`",
             "",
             "`reason`: `lookup`, `connect`, `handshake`, `connect_timeout`, `queue_timeout`, `head_timeout`, `body_timeout`, `busy`, \
-             `refused`, `unsupported`, `closed`, `reset`, `lost`, `malformed`",
+             `refused`, `unsupported`, `closed`, `reset`, `lost`, `head_too_large`, `malformed`",
             "`place`: `memory`, `disk`",
             "`host`",
             "`host`",

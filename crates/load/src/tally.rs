@@ -37,7 +37,7 @@ impl Kind {
             Error::Refused(_) => Self::Refused,
             Error::Reset(_) => Self::Reset,
             Error::Closed(_) | Error::Lost(_) => Self::Closed,
-            Error::Exchange(_) | Error::NoUpgrade(_) => Self::Protocol,
+            Error::Exchange(_) | Error::HeadTooLarge(_) | Error::NoUpgrade(_) => Self::Protocol,
         }
     }
 }

@@ -70,6 +70,9 @@ pub enum Error {
     /// The server was not heard from any more. What became of the request, nobody knows.
     #[error("the server is gone: {0}")]
     Lost(String),
+    /// The head of the response is larger than is taken.
+    #[error("the head of the response is too large: {0}")]
+    HeadTooLarge(String),
     /// The exchange failed after the connection was made.
     #[error("the exchange failed: {0}")]
     Exchange(String),

@@ -90,7 +90,7 @@ impl Connection {
                     }
                     response
                 });
-                let mut response = response.await.map_err(|error| failure::http1(&error, true))?;
+                let mut response = response.await.map_err(|error| failure::http1_head(&error, &self.limits))?;
                 response::check(response.status(), response.headers_mut(), upgrade.is_some())?;
                 if let Some(tunnel) = tunnel
                     && response.status() == StatusCode::SWITCHING_PROTOCOLS
@@ -154,7 +154,7 @@ impl Connection {
         response
             .await
             .map(|response| response.map(|body| Incoming::http2_response(body, slot)))
-            .map_err(|error| failure::http2(&error, true))
+            .map_err(|error| failure::http2_head(&error, &self.limits))
     }
 
     async fn exchange_http3(
@@ -173,7 +173,7 @@ impl Connection {
         }
         let head = RequestHead { method: head.method, uri: head.uri, headers: head.headers, upgrade };
         let sent = connection.send(head, body, spawn, observer).await;
-        let (status, headers, body) = sent.map_err(|error| failure::http3(&error))?;
+        let (status, headers, body) = sent.map_err(|error| failure::http3_head(&error, &self.limits))?;
         let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers;

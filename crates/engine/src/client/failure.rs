@@ -6,7 +6,11 @@ use h2::Reason;
 use pronghorn_h3::ErrorCode;
 
 use super::Error;
+use crate::limits::Limits;
 use crate::{BodyError, StreamError};
+
+/// Lines of a response's head over HTTP/1.1 that the library takes. For more, it would allocate memory for each response.
+const HTTP1_LINES: usize = 100;
 
 /// `sent`: whether the request was on its way.
 pub(super) fn http1(error: &hyper::Error, sent: bool) -> Error {
@@ -25,6 +29,14 @@ pub(super) fn http1(error: &hyper::Error, sent: bool) -> Error {
     } else {
         Error::Exchange(text)
     }
+}
+
+/// The same of a request whose response has no head yet.
+pub(super) fn http1_head(error: &hyper::Error, limits: &Limits) -> Error {
+    if error.is_parse_too_large() {
+        return Error::HeadTooLarge(format!("it has more than {} bytes or {HTTP1_LINES} lines", limits.field_section_bytes()));
+    }
+    http1(error, true)
 }
 
 /// `sent`: whether the request was on its way.
@@ -47,6 +59,29 @@ pub(super) fn http2(error: &h2::Error, sent: bool) -> Error {
     }
 }
 
+/// The same of a request whose response has no head yet.
+pub(super) fn http2_head(error: &h2::Error, limits: &Limits) -> Error {
+    match http2(error, true) {
+        // The library says no more of a head that it does not take.
+        Error::Exchange(text) if error.is_library() && error.is_reset() => Error::Exchange(format!(
+            "{text}: the head of the response is malformed, or has more than {} bytes",
+            limits.field_section_bytes()
+        )),
+        error => error,
+    }
+}
+
+/// The same over HTTP/3.
+pub(super) fn http3_head(error: &StreamError, limits: &Limits) -> Error {
+    match error {
+        StreamError::TooLarge(_) => {
+            let (bytes, lines) = (limits.field_section_bytes(), limits.field_lines());
+            Error::HeadTooLarge(format!("it has more than {bytes} bytes or {lines} lines"))
+        }
+        error => http3(error),
+    }
+}
+
 pub(super) fn http3(error: &StreamError) -> Error {
     let text = error.to_string();
     match error {
@@ -55,7 +90,7 @@ pub(super) fn http3(error: &StreamError) -> Error {
         StreamError::ConnectionClosed(_) => Error::Closed(text),
         StreamError::ConnectionLost => Error::Lost(text),
         StreamError::NotOffered(upgrade) => Error::NoUpgrade(upgrade.to_string()),
-        StreamError::Malformed(_) | StreamError::Broken => Error::Exchange(text),
+        StreamError::Malformed(_) | StreamError::TooLarge(_) | StreamError::Broken => Error::Exchange(text),
     }
 }
 

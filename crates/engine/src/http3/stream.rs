@@ -52,6 +52,9 @@ pub enum StreamError {
     /// The message broke a rule of HTTP/3.
     #[error("malformed message: {0}")]
     Malformed(&'static str),
+    /// The message passes a limit.
+    #[error("the message is too large: {0}")]
+    TooLarge(&'static str),
     /// The connection ended first.
     #[error("the connection ended: {0}")]
     ConnectionClosed(String),

@@ -217,13 +217,13 @@ limits! {
         counter partial_heads_refused;
         acts "The stream is reset with H3_REQUEST_REJECTED, which tells the client that it may ask again.";
 
-    /// Bytes of a request's head, as RFC 9114, section 4.2.2 counts them. Over HTTP/1.1 the bytes on the wire.
+    /// Bytes of a request's head, as RFC 9114, section 4.2.2 counts them. Over HTTP/1.1 the bytes on the wire. The other way round, as a client and towards upstreams: bytes of a response's head.
     field_section_bytes, with_field_section_bytes: Bytes, 64 * KIB, KIB => 16 * MIB, Request;
         memory |limits| 2 * limits.field_section_bytes;
         counter heads_too_large;
-        acts "The request is answered 431.";
+        acts "The request is answered 431. A response with a larger head is an error of its server: the gateway answers 502.";
 
-    /// Field lines of a request's head.
+    /// Field lines of a request's head, and of a response's over HTTP/3. A response over HTTP/1.1 has 100 at the most.
     field_lines, with_field_lines: Count, 200, 1 => 10_000, Request;
         memory |_| 0;
         counter heads_too_many_lines;

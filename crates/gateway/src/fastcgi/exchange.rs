@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use pronghorn_client::{Error, Phase};
 use pronghorn_engine::{Body, BodyError, Error as Broken, Handle, Sleep};
-use pronghorn_fastcgi::{Decoder, Ended, Event, Head, Parameters, request};
+use pronghorn_fastcgi::{Decoder, Ended, Event, Head, HeadError, MAX_HEAD_BYTES, MAX_HEAD_LINES, Parameters, request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::complaints::Complaints;
@@ -68,7 +68,7 @@ impl Exchange {
         loop {
             match poll_fn(|cx| self.poll_answer(cx, timeout, Phase::Head)).await? {
                 Answer::Output(piece) => {
-                    if let Some(response) = head.push(&piece).map_err(|wrong| broken(Broken::Exchange(wrong.to_string())))? {
+                    if let Some(response) = head.push(&piece).map_err(wrong_head)? {
                         return Ok(response);
                     }
                 }
@@ -176,6 +176,13 @@ impl Exchange {
             }
         }
     }
+}
+
+fn wrong_head(wrong: HeadError) -> Error {
+    broken(match wrong {
+        HeadError::Long => Broken::HeadTooLarge(format!("it has more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} lines")),
+        wrong => Broken::Exchange(wrong.to_string()),
+    })
 }
 
 pub(super) fn broken(error: Broken) -> Error {

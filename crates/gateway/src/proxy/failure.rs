@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use pronghorn_client::{Error, Phase};
-use pronghorn_engine::{BodyError, Response};
+use pronghorn_engine::{BodyError, Error as Broken, Response};
 
 use super::trouble::Cause;
 use crate::config::Upstream;
@@ -17,6 +17,7 @@ pub(super) fn refusal(error: &Error) -> Response {
         Error::Busy(_) | Error::TimedOut(Phase::Queue) => "the upstream is busy\n",
         Error::TimedOut(Phase::Connect) => "the upstream cannot be reached in time\n",
         Error::TimedOut(_) => "the upstream does not answer in time\n",
+        Error::Exchange(error) if matches!(**error, Broken::HeadTooLarge(_)) => "the head of the upstream's response is too large\n",
         _ => "the upstream cannot be reached, or gives no answer\n",
     };
     match status(error) {
@@ -58,6 +59,7 @@ impl Cause {
             E::Reset(_) => Self::Reset,
             E::Closed(_) => Self::Closed,
             E::Lost(_) => Self::Lost,
+            E::HeadTooLarge(_) => Self::HeadTooLarge,
             E::Exchange(_) => Self::Malformed,
         }
     }
@@ -82,6 +84,9 @@ impl Display for Reason<'_> {
             Error::TimedOut(Phase::Head) => ("head_timeout", head_timeout),
             Error::TimedOut(Phase::Body) => ("body_timeout", body_timeout),
             Error::Busy(_) => return write!(f, "{error} (waiting = {waiting})"),
+            Error::Exchange(broken) if matches!(**broken, Broken::HeadTooLarge(_)) && !self.1.speaks_fastcgi() => {
+                return write!(f, "{error} (field_section_bytes in [limits])");
+            }
             _ => return error.fmt(f),
         };
         write!(f, "{error} ({key} = {})", humantime::format_duration(time.0))

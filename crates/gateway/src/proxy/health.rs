@@ -241,7 +241,8 @@ pub(crate) fn counts(rule: &UpstreamHealth, error: &Error, has_content: bool) ->
         Error::TimedOut(_) => FailureKind::Timeout,
         Error::Exchange(error) => match **error {
             E::Connect { .. } | E::Handshake { .. } => FailureKind::Connect,
-            E::Unsupported(_) | E::NoUpgrade(_) | E::Refused(_) => return false,
+            // With a head that is too large it works, and what one address answers says nothing of the others.
+            E::Unsupported(_) | E::NoUpgrade(_) | E::Refused(_) | E::HeadTooLarge(_) => return false,
             _ => FailureKind::Broken,
         },
         _ => return false,

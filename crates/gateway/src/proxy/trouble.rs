@@ -42,12 +42,13 @@ pub(crate) enum Cause {
     Closed,
     Reset,
     Lost,
+    HeadTooLarge,
     Malformed,
 }
 
 impl Cause {
     /// In the order of their declaration, with the names that metrics have.
-    pub(super) const NAMES: [&str; 14] = [
+    pub(super) const NAMES: [&str; 15] = [
         "lookup",
         "connect",
         "handshake",
@@ -61,6 +62,7 @@ impl Cause {
         "closed",
         "reset",
         "lost",
+        "head_too_large",
         "malformed",
     ];
 }

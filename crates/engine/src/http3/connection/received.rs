@@ -289,7 +289,8 @@ impl Connection {
         }
         self.stop(transport, id, code);
         self.abort(transport, id, code);
-        self.on_inbound_end(id, Err(StreamError::Malformed(reason)));
+        let is_too_large = code == ErrorCode::H3_EXCESSIVE_LOAD;
+        self.on_inbound_end(id, Err(if is_too_large { StreamError::TooLarge(reason) } else { StreamError::Malformed(reason) }));
     }
 
     /// The server goes away and has not processed the request.
