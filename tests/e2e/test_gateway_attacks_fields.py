@@ -147,6 +147,55 @@ def test_proxy_that_is_trusted_is_believed_of_where_a_request_comes_from(start, 
     assert keeps["user_id"] == FORGED
 
 
+FAMILIES = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "forwarded")
+USUAL = [("x-forwarded-for", "203.0.113.7"), ("x-forwarded-proto", "{proto}"), ("x-forwarded-host", "shop.example")]
+TRUTHS = {
+    "Forwarded": [("forwarded", "for=203.0.113.7;proto={proto};host=shop.example")],
+    "X-Forwarded": USUAL,
+    "both": [("forwarded", "for=6.6.6.6;proto=gopher;host=evil.example"), *USUAL],
+}
+
+
+@pytest.mark.parametrize(("proto", "port"), [("https", "443"), ("http", "80")])
+@pytest.mark.parametrize("fields", TRUTHS.values(), ids=TRUTHS.keys())
+def test_trusted_proxy_is_believed_by_one_truth(start, gateway, up, protocol_fetcher, fields, proto, port):
+    asked, told = [], []
+
+    def verify(handler, _) -> None:
+        told.append({name.lower(): value for name, value in handler.headers.items()})
+        handler.reply(200, b"", [("connection", "close")])
+
+    with application(sent(output(HEAD + b"x") + end()), asked) as address, upstream("auth") as auth:
+        auth.routes["/"] = verify
+        layer = f'layers = [{{ name = "forward-auth", address = "{auth.address}" }}]'
+        (gateway.folder / "secret").write_text("0123456789abcdef\n")
+        sticky = f'{{ servers = ["{up.address}"], sticky = {{ cookie = "at", secret = "${{file:secret}}" }} }}'
+        php = f'[[sites.routes]]\nmatch = "/php"\nproxy = "{address}"\n'
+        gateway.write(
+            SITE + php + f"[[sites.routes]]\nproxy = {sticky}\n{layer}\n",
+            server='trusted_proxies = ["127.0.0.0/8"]',
+        )
+        server = start(gateway.command())
+        said = [(name, value.replace("{proto}", proto)) for name, value in fields]
+        assert protocol_fetcher.fetch(server.origin + "/php", headers=said).status == 200
+        passed = protocol_fetcher.fetch(server.origin + "/", headers=said)
+    php = asked[0].parameter
+    assert (php("REMOTE_ADDR"), php("REQUEST_SCHEME"), php("SERVER_PORT")) == ("203.0.113.7", proto, port)
+    assert php("HTTPS") == ("on" if proto == "https" else None)
+    headers = seen(passed)["headers"]
+    for forwarded_for, forwarded_proto, host, forwarded_port, forwarded in [
+        tuple(headers[name] for name in FAMILIES),
+        tuple(php(f"HTTP_{name.upper().replace('-', '_')}") for name in FAMILIES),
+    ]:
+        assert forwarded_for == "203.0.113.7, 127.0.0.1"
+        assert (forwarded_proto, host, forwarded_port) == (proto, "shop.example", port)
+        first, own = forwarded.split(", ")
+        assert sorted(first.split(";")) == ["for=203.0.113.7", "host=shop.example", f"proto={proto}"]
+        assert own.startswith("for=127.0.0.1;")
+    assert (told[0]["x-forwarded-for"], told[0]["x-forwarded-proto"]) == ("203.0.113.7", proto)
+    assert ("; Secure" in passed.header("set-cookie")) == (proto == "https")
+
+
 def test_route_keeps_what_it_names_and_nobody_names_users(start, gateway, up, protocol_fetcher):
     gateway.write(
         SITE + f'[[sites.routes]]\nproxy = "{up.address}"\nkeep_fields = ["user_id", "x-original-url"]\n'

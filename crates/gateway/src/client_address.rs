@@ -56,7 +56,7 @@ fn parameter_for(hop: &str) -> Option<&str> {
 }
 
 /// An address, perhaps in quotes and brackets, with a port.
-fn address(text: &str) -> Option<IpAddr> {
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches('"');
     let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddr| address.ip()));
     parsed.or_else(|| text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()).map(|address: IpAddr| address.to_canonical())

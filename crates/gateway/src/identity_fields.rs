@@ -8,9 +8,11 @@ mod list;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use ipnet::IpNet;
 use pronghorn_engine::Response;
 
 use self::list::kind_of;
+use crate::forwarding;
 use crate::plan::text;
 
 /// Kind of an identity field, which decides the senders that are trusted with it.
@@ -83,19 +85,28 @@ impl From<TwoAuthorizations> for Response {
     }
 }
 
-/// Sets aside what the sender of a request may not say of it, so that routes and layers do not see it.
+/// Sets aside what the sender of a request may not say of it, so that routes and layers do not see it. `trusted`: the proxies that are
+/// trusted, if the sender is one of them; what it says of where the request comes from is [unified](forwarding::unify).
 ///
 /// # Errors
 ///
 /// When there are two `authorization` lines.
-pub(crate) fn admit(headers: &mut HeaderMap, is_trusted: impl FnOnce() -> bool) -> Result<SetAside, TwoAuthorizations> {
+pub(crate) fn admit<'a>(headers: &mut HeaderMap, trusted: impl FnOnce() -> Option<&'a [IpNet]>) -> Result<SetAside, TwoAuthorizations> {
     let repeats_names = headers.len() > headers.keys_len();
     if repeats_names && headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
         return Err(TwoAuthorizations);
     }
     // Most requests have none of them.
     let is_odd = headers.keys().fold(false, |odd, name| odd | (kind_of(name.as_str()).is_some() || !is_plain(name.as_str())));
-    Ok(if is_odd { set_aside(headers, is_trusted()) } else { SetAside::default() })
+    if !is_odd {
+        return Ok(SetAside::default());
+    }
+    let trusted = trusted();
+    let aside = set_aside(headers, trusted.is_some());
+    if let Some(trusted) = trusted {
+        forwarding::unify(headers, trusted);
+    }
+    Ok(aside)
 }
 
 fn set_aside(headers: &mut HeaderMap, is_trusted: bool) -> SetAside {
@@ -215,14 +226,14 @@ mod tests {
             "remote-user",
         ];
         let mut headers = map(&all);
-        let aside = admit(&mut headers, || false).expect("no repetition");
+        let aside = admit(&mut headers, || None).expect("no repetition");
         assert_eq!(names(&headers), ["accept", "cookie"]);
         let kept = all.map(HeaderName::from_static);
         aside.give_back(&kept, &mut headers);
         assert_eq!(names(&headers), ["accept", "cookie", "user_id", "x-original-url"]);
 
         let mut headers = map(&all);
-        let aside = admit(&mut headers, || true).expect("no repetition");
+        let aside = admit(&mut headers, || Some(&[])).expect("no repetition");
         assert_eq!(names(&headers), ["accept", "cookie", "forwarded", "x-forwarded-for", "x-real-ip"]);
         headers.insert("client-cert", HeaderValue::from_static("ours"));
         aside.give_back(&kept, &mut headers);
@@ -234,16 +245,16 @@ mod tests {
     #[test]
     fn route_that_keeps_nothing_gets_nothing_back() {
         let mut headers = map(&["user_id", "x-http-method-override"]);
-        admit(&mut headers, || true).expect("no repetition").give_back(&[], &mut headers);
+        admit(&mut headers, || Some(&[])).expect("no repetition").give_back(&[], &mut headers);
         assert!(headers.is_empty());
     }
 
     #[test]
     fn two_authorizations_are_refused() {
         let mut headers = map(&["authorization"]);
-        assert!(admit(&mut headers, || false).is_ok());
+        assert!(admit(&mut headers, || None).is_ok());
         headers.append(AUTHORIZATION, HeaderValue::from_static("fox"));
-        let refusal = Response::from(admit(&mut headers, || false).expect_err("there are two"));
+        let refusal = Response::from(admit(&mut headers, || None).expect_err("there are two"));
         assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
     }
 
@@ -298,7 +309,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(name.clone(), HeaderValue::from_static("elk"));
             let kept = if kept { vec![name] } else { Vec::new() };
-            admit(&mut headers, || false).expect("no repetition").give_back(&kept, &mut headers);
+            admit(&mut headers, || None).expect("no repetition").give_back(&kept, &mut headers);
             prop_assert!(headers.is_empty());
         }
 
@@ -309,7 +320,7 @@ mod tests {
                 .iter()
                 .filter_map(|name| Some((HeaderName::try_from(name).ok()?, HeaderValue::from_static("elk"))))
                 .collect();
-            admit(&mut headers, || false).expect("no repetition");
+            admit(&mut headers, || None).expect("no repetition");
             prop_assert!(headers.keys().all(|name| folded(name.as_str()) == name.as_str() && kind(name.as_str()).is_none()));
         }
     }

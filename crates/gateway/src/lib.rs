@@ -25,6 +25,7 @@ mod fastcgi;
 mod file_body;
 mod file_cache;
 mod file_state;
+mod forwarding;
 mod freed_aside;
 mod gateway;
 mod hop;

@@ -49,6 +49,7 @@ use crate::access_log::Note;
 use crate::buffering::Buffering;
 use crate::config::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol};
 use crate::fastcgi;
+use crate::forwarding;
 use crate::informing::Informer;
 use crate::plan::text;
 use crate::tunnels::Tunnel;
@@ -236,8 +237,10 @@ struct Asker {
 }
 
 impl Asker {
-    fn of(peer: &Peer) -> Self {
-        Self { address: peer.remote.ip(), secure: peer.secure, protocol: peer.protocol }
+    /// `headers`: as they go to the server, where `x-forwarded-proto` says how the client came. Only cookies depend on that.
+    fn of(peer: &Peer, headers: &HeaderMap, has_cookies: bool) -> Self {
+        let secure = if has_cookies { forwarding::is_secure(headers).unwrap_or(peer.secure) } else { peer.secure };
+        Self { address: peer.remote.ip(), secure, protocol: peer.protocol }
     }
 }
 
@@ -273,6 +276,7 @@ impl WorkerUpstream {
             return responder.send(finish(not_passed_on()));
         }
         fields::to_upstream(&self.clients, &mut headers, &peer, &uri, prefix, is_trusted);
+        let client = Asker::of(&peer, &headers, self.cookies.is_some());
         let head = Head::new(method.clone(), &uri, headers);
         let asked = RequestLine { method, uri, note };
         if let Some((upgrade, tunnel)) = upgrade {
@@ -280,7 +284,7 @@ impl WorkerUpstream {
             handle.spawn(upgrade::run(self, head, asked, (upgrade, tunnel), peer, body, responder, finish));
             return;
         }
-        let mut asking = Asking { head, line: asked, content: lend(body), client: Asker::of(&peer) };
+        let mut asking = Asking { head, line: asked, content: lend(body), client };
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
             responder.respond(async move { finish(pin!(self.exchange(&mut asking, None, None)).await) });
@@ -335,11 +339,12 @@ impl WorkerUpstream {
             return not_passed_on();
         }
         fields::to_upstream(&self.clients, &mut headers, &peer, &asked.uri, prefix, is_trusted);
+        let client = Asker::of(&peer, &headers, self.cookies.is_some());
         let head = Head::new(asked.method.clone(), &asked.uri, headers);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
-        let mut asking = Asking { head, line: asked, content: lend(body), client: Asker::of(&peer) };
+        let mut asking = Asking { head, line: asked, content: lend(body), client };
         self.exchange(&mut asking, inform, None).await
     }
 
@@ -354,8 +359,9 @@ impl WorkerUpstream {
         application: &fastcgi::Asked,
     ) -> Response {
         fields::to_upstream(&self.clients, &mut headers, peer, &asked.uri, prefix, application.is_trusted);
+        let client = Asker::of(peer, &headers, self.cookies.is_some());
         let head = Head::new(asked.method.clone(), &asked.uri, headers);
-        let mut asking = Asking { head, line: asked, content: lend(content), client: Asker::of(peer) };
+        let mut asking = Asking { head, line: asked, content: lend(content), client };
         self.exchange(&mut asking, None, Some(application)).await
     }
 

@@ -290,7 +290,7 @@ impl Handler for GatewayHandler {
                 text(StatusCode::MISDIRECTED_REQUEST, "the connection is for another site: its certificate is not for this host\n");
             return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(answer));
         }
-        let aside = match identity_fields::admit(&mut request.headers, || local.trusts(&request.peer)) {
+        let aside = match identity_fields::admit(&mut request.headers, || local.trusted_with(&request.peer)) {
             Ok(aside) => aside,
             Err(refusal) => return responder.send(End { local, site, route: None, logged, alt_svc: None }.finish(refusal.into())),
         };

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Uri};
+use ipnet::IpNet;
 use pronghorn_engine::{Connector, Peer, Request};
 
 use super::misdirected::Shares;
@@ -55,6 +56,11 @@ impl Local {
     /// Whether the peer is a proxy that is believed.
     pub(super) fn trusts(&self, peer: &Peer) -> bool {
         self.plan.trusted_proxies.iter().any(|network| network.contains(&peer.remote.ip().to_canonical()))
+    }
+
+    /// The proxies that are believed, if the peer is one of them.
+    pub(super) fn trusted_with(&self, peer: &Peer) -> Option<&[IpNet]> {
+        self.trusts(peer).then_some(&*self.plan.trusted_proxies)
     }
 
     /// What layers are told of a request as it came: whose it is, if that is proved, and its target.

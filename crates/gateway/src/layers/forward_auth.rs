@@ -21,6 +21,7 @@ use tower_service::Service;
 use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away, too_early};
 use crate::canonical::{AMBIGUOUS, Reading};
 use crate::config::{FieldName, ServerAddress, Time};
+use crate::forwarding;
 use crate::in_time::in_time;
 use crate::plan::text;
 use crate::proxy::{Cause, Failure, RequestLine, Then, Trouble};
@@ -168,7 +169,9 @@ impl OfWorker {
         });
         let target = reading.as_deref().unwrap_or_else(|| asked.path_and_query().map_or("/", PathAndQuery::as_str));
         let host = asked.authority().map(http::uri::Authority::as_str);
-        let secure = extensions.get::<Peer>().is_some_and(|peer| peer.secure);
+        // There is such a field only of a proxy that is trusted.
+        let told = forwarding::is_secure(request.headers());
+        let secure = told.unwrap_or_else(|| extensions.get::<Peer>().is_some_and(|peer| peer.secure));
         let client = extensions.get::<Client>().map(|client| client.0.to_string());
         for (name, value) in [
             ("x-forwarded-method", Some(request.method().as_str())),

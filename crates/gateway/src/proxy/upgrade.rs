@@ -30,6 +30,7 @@ pub(super) async fn run(
 ) {
     let movement = tunnel.begin(responder.handle());
     let handshake = Handshake::new(&mut head, &upgrade, &peer);
+    let client = Asker::of(&peer, &head.headers, upstream.cookies.is_some());
     let brought = upstream.brought(&head.headers);
     let Some(open) = upstream.balance.choose(upstream.key(&head, peer.remote.ip()), brought, &[]) else {
         return responder.send(finish(upstream.nobody(&asked)));
@@ -52,7 +53,7 @@ pub(super) async fn run(
     let response = match answered {
         Some(Ok(mut response)) => {
             open.answered(response.status());
-            upstream.keep_client(&open, brought, Asker::of(&peer), response.headers_mut());
+            upstream.keep_client(&open, brought, client, response.headers_mut());
             response
         }
         Some(Err(error)) => {
