@@ -6,6 +6,8 @@ import asyncio
 import json
 from contextlib import ExitStack
 
+import pytest
+
 from harness.clients import aioquic_h3
 from harness.clients.raw_h1 import RawH1
 from harness.php import php_fpm, served
@@ -48,7 +50,7 @@ def test_script_may_answer_without_reading(start, gateway, fpm, www, fetcher):
 
 
 def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fpm, www, ca):
-    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB", collect_on_disk = "10KiB"')
     origin = server.origin.removeprefix("https://")
 
     async def ask(size: int):
@@ -57,7 +59,9 @@ def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fp
 
     within = json.loads(asyncio.run(ask(10_240)).body)
     assert (within["server"]["CONTENT_LENGTH"], within["input"]) == ("10240", sha256(b"x" * 10_240))
-    assert asyncio.run(ask(10_241)).status == 411
+    beyond = asyncio.run(ask(10_241))
+    assert beyond.status == 411
+    assert "collect_on_disk" in beyond.text()
     with RawH1(server.origin, ca) as client:
         client.socket.sendall(
             f"POST / HTTP/1.1\r\nhost: {origin}\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n".encode()
@@ -66,8 +70,44 @@ def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fp
         assert (seen["server"]["CONTENT_LENGTH"], seen["input"]) == ("5", sha256(b"hello"))
 
 
+@pytest.mark.parametrize("client", ["HTTP/1.1", "HTTP/3"])
+def test_large_content_without_a_length_goes_by_way_of_the_disk(start, gateway, fpm, www, ca, client):
+    # As Finder and other clients of WebDAV send files.
+    server = served(start, gateway, www, f"unix:{fpm}", settings=f'buffering = {{ folder = "{gateway.folder}" }}')
+    host, content = server.origin.removeprefix("https://"), bytes(range(256)) * (3 << 12)
+    before = sorted(gateway.folder.iterdir())
+    if client == "HTTP/3":
+
+        async def ask():
+            async with aioquic_h3.h3_connection(server.origin, ca) as connection:
+                return await connection.fetch("/", method="PUT", body=content)
+
+        answer = asyncio.run(ask())
+    else:
+        with RawH1(server.origin, ca) as connection:
+            head = f"PUT / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\n"
+            connection.socket.sendall(head.encode() + b"%x\r\n" % len(content) + content + b"\r\n0\r\n\r\n")
+            answer = connection.receive()
+    seen = json.loads(answer.body)
+    assert (seen["server"]["CONTENT_LENGTH"], seen["input"]) == (str(len(content)), sha256(content))
+    # The file has no name, and is gone with the request.
+    assert sorted(gateway.folder.iterdir()) == before
+
+
+def test_folder_that_takes_nothing_is_told_of(start, gateway, fpm, www, ca):
+    folder = 'buffering = { folder = "/proc/self" }'
+    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB"', settings=folder)
+    host = server.origin.removeprefix("https://")
+    with RawH1(server.origin, ca) as client:
+        head = f"POST / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\n"
+        client.socket.sendall(head.encode() + b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n")
+        assert client.receive().status == 503
+    server.wait_for_lines(r"requests without a length cannot be held in /proc/self: ")
+
+
 def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www, ca):
-    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "10KiB"')
+    small = ', collect = "512", collect_on_disk = "10KiB"'
+    server = served(start, gateway, www, f"unix:{fpm}", small, settings='buffering = { disk = "640KiB" }')
     host = server.origin.removeprefix("https://")
     head = f"POST / HTTP/1.1\r\nhost: {host}\r\n"
     chunked = f"{head}transfer-encoding: chunked\r\n\r\n".encode()

@@ -70,8 +70,8 @@ def application(folder: Path) -> Path:
     return www
 
 
-def served(start, gateway, www: Path, server: str, more: str = "", route: str = ""):
-    """A gateway whose only route is for the folder. `more` is of the table `php`, `route` of its route."""
+def served(start, gateway, www: Path, server: str, more: str = "", route: str = "", settings: str = ""):
+    """A gateway with a route for the folder. `more` is of the table `php`, `settings` of `[server]`."""
     php = f'php = {{ root = "{www}", server = {server if server.startswith("{") else repr(server)}{more} }}'
-    gateway.write(SITE + f"[[sites.routes]]\n{route}\n{php}\n")
+    gateway.write(SITE + f"[[sites.routes]]\n{route}\n{php}\n", server=settings)
     return start(gateway.command())

@@ -15,12 +15,13 @@ use rustix::io::Errno;
 
 use crate::access_log::Note;
 use crate::client_address::client_address;
-use crate::collecting::{Begun, Collecting, Full};
+use crate::collecting::{Begun, Collecting};
 use crate::fastcgi::{Asked, Script};
 use crate::plan::text;
 use crate::proxy::{RequestLine, UpstreamPlan, WorkerUpstream};
 use crate::root::Effort;
 use crate::scripts::{Found, Scripts};
+use crate::spool::Full;
 use crate::static_files::{FileHandler, answer_without_file, not_found, redirect_to_folder};
 use crate::wanted::Wanted;
 
@@ -116,6 +117,37 @@ impl ApplicationHandler {
         self.upstream.run(prefix.as_ref(), line, headers, &peer, content, &asked).await
     }
 
+    /// The same for content without a length that is too large for memory.
+    async fn spooled<B>(&self, mut body: Begun<B>) -> Result<(Body, u64), Response>
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
+    {
+        let mut spool = self.upstream.spool(self.plan.collecting.on_disk());
+        let full = loop {
+            let Some(frame) = body.frame().await else {
+                match spool.finish().await {
+                    Ok((content, length)) => return Ok((Body::stream(content), length)),
+                    Err(error) => break Full::Disk(error),
+                }
+            };
+            let piece = frame.map_err(|_| text(StatusCode::BAD_REQUEST, BROKEN_OFF))?.into_data().unwrap_or_default();
+            if let Err(full) = spool.add(&piece).await {
+                break full;
+            }
+        };
+        Err(match full {
+            Full::Request => text(
+                StatusCode::LENGTH_REQUIRED,
+                "so much content has to be sent with its length, as content-length; or the key collect_on_disk of php is raised\n",
+            ),
+            Full::All => busy("too much content without a length is under way\n"),
+            Full::Disk(error) => {
+                self.upstream.tell_of_spool(&error);
+                busy("content without a length cannot be held\n")
+            }
+        })
+    }
+
     fn asked(&self, script: Script, head: &Head, length: u64) -> Asked {
         // In `SCRIPT_NAME` nothing is encoded (RFC 3875, section 4.1.13), as in the rest of it and in `PATH_INFO`.
         let prefix = percent_encoding::percent_decode(head.prefix.as_ref().map_or(&b""[..], HeaderValue::as_bytes));
@@ -138,7 +170,7 @@ impl ApplicationHandler {
     /// holds it to.
     ///
     /// It is collected first, so that clients that send slowly take none of the application's processes, and nothing runs for content that
-    /// breaks off. What is too large for that goes through as it comes.
+    /// breaks off. What is too large for that goes through as it comes, or, where its length is not known, by way of the disk.
     async fn with_length<B>(&self, mut body: B, announced: Option<u64>) -> Result<(Body, u64), Box<Response>>
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
@@ -152,12 +184,12 @@ impl ApplicationHandler {
         }
         let mut collected = collecting.begin();
         while let Some(frame) = body.frame().await {
-            let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, "the request's content broke off\n"));
+            let broken_off = |_| Box::new(text(StatusCode::BAD_REQUEST, BROKEN_OFF));
             let piece = frame.map_err(broken_off)?.into_data().unwrap_or_default();
             match (collecting.add(&mut collected, &piece), announced) {
                 (Ok(()), _) => {}
                 (Err(_), Some(length)) => return Ok((Body::stream(Begun::new(collected, piece, body)), length)),
-                (Err(full), None) => return Err(Box::new(refusal(full))),
+                (Err(_), None) => return self.spooled(Begun::new(collected, piece, body)).await.map_err(Box::new),
             }
         }
         let content = collected.into_bytes();
@@ -166,14 +198,10 @@ impl ApplicationHandler {
     }
 }
 
-fn refusal(full: Full) -> Response {
-    match full {
-        Full::Request => text(StatusCode::LENGTH_REQUIRED, "so much content has to be sent with its length, as content-length\n"),
-        Full::All => {
-            let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too much content without a length is under way\n");
-            answer.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
-        }
-    }
+const BROKEN_OFF: &str = "the request's content broke off\n";
+
+fn busy(message: &'static str) -> Response {
+    text(StatusCode::SERVICE_UNAVAILABLE, message).with_header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// What a target is for, waiting for the disk if need be; or the answer where that cannot be told.

@@ -21,11 +21,12 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError, Handle};
 
+pub(crate) use self::disk::write_at;
 use self::disk::{Disk, Written};
 use self::memory::Memory;
 use crate::config::{BufferingTable, ServerBuffering};
 use crate::proxy::now;
-use crate::room::Bound;
+use crate::room::{Bound, Room};
 
 /// Pieces that one response takes in before others have their turn.
 const PIECES_AT_ONCE: usize = 16;
@@ -64,7 +65,12 @@ impl Buffers {
         *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
-    fn folder(&self) -> Arc<Path> {
+    /// Room for what requests hold on the same disk.
+    pub(crate) fn room_on_disk(&self) -> Room {
+        self.disk.begin()
+    }
+
+    pub(crate) fn folder(&self) -> Arc<Path> {
         self.folder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

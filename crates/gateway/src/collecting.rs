@@ -17,6 +17,8 @@ const AT_ONE_TIME: u64 = 64;
 pub(crate) struct Collecting {
     /// Of one request.
     most: u64,
+    /// The same on the disk, of one that comes without its length.
+    on_disk: u64,
     of_all: Arc<Bound>,
 }
 
@@ -36,14 +38,19 @@ pub(crate) enum Full {
 }
 
 impl Collecting {
-    /// `most`: bytes of one request.
-    pub(crate) fn new(most: u64) -> Self {
-        Self { most, of_all: Arc::new(Bound::new(most.saturating_mul(AT_ONE_TIME))) }
+    /// `most`: bytes of one request; `on_disk`: the same of one that comes without its length.
+    pub(crate) fn new(most: u64, on_disk: u64) -> Self {
+        Self { most, on_disk, of_all: Arc::new(Bound::new(most.saturating_mul(AT_ONE_TIME))) }
     }
 
     /// Bytes of one request.
     pub(crate) fn most(&self) -> u64 {
         self.most
+    }
+
+    /// Bytes of one request on the disk.
+    pub(crate) fn on_disk(&self) -> u64 {
+        self.on_disk
     }
 
     pub(crate) fn begin(&self) -> Collected {
@@ -117,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_comes_whole_and_in_order() {
-        let collecting = Collecting::new(10);
+        let collecting = Collecting::new(10, 0);
         let mut collected = collecting.begin();
         assert_eq!(collecting.add(&mut collected, b"one "), Ok(()));
         let mut begun = Begun::new(collected, Bytes::from_static(b"two "), Body::from(Bytes::from_static(b"three")));
@@ -132,7 +139,7 @@ mod tests {
 
     #[test]
     fn request_has_a_bound_and_all_together_have_one() {
-        let collecting = Collecting::new(10);
+        let collecting = Collecting::new(10, 0);
         let mut one = collecting.begin();
         assert_eq!(collecting.add(&mut one, &[1; 10]), Ok(()));
         assert_eq!(collecting.add(&mut one, &[1]), Err(Full::Request));

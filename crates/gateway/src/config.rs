@@ -48,7 +48,7 @@ pub use load::Config;
 pub use log::{Log, LogFormat, QlogRule};
 pub use matches::{Match, MatchTable};
 pub use patterns::{HostPattern, PathPattern};
-pub(crate) use php::COLLECT;
+pub(crate) use php::{COLLECT, COLLECT_ON_DISK};
 pub use php::{Php, VariableName};
 pub use problem::Problem;
 pub(crate) use problem::nearest;

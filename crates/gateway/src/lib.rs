@@ -51,6 +51,7 @@ mod rules;
 mod scripts;
 mod secret;
 mod site_certificates;
+mod spool;
 mod static_files;
 mod switches;
 mod tunnels;

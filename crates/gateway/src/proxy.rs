@@ -52,6 +52,7 @@ use crate::fastcgi;
 use crate::forwarding;
 use crate::informing::Informer;
 use crate::plan::text;
+use crate::spool::Spool;
 use crate::tunnels::Tunnel;
 
 /// An upstream, as all workers share it.
@@ -346,6 +347,20 @@ impl WorkerUpstream {
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
         let mut asking = Asking { head, line: asked, content: lend(body), client };
         self.exchange(&mut asking, inform, None).await
+    }
+
+    /// Holds content of a request on the disk, of so many bytes at the most.
+    pub(crate) fn spool(&self, most: u64) -> Spool {
+        let buffers = &self.plan.observer.buffers;
+        Spool::new(most, buffers.room_on_disk(), buffers.folder())
+    }
+
+    /// Tells the operator that the disk refused it.
+    pub(crate) fn tell_of_spool(&self, error: &io::Error) {
+        let folder = self.plan.observer.buffers.folder();
+        let hint = "make room there, or name another folder as `buffering.folder` in [server]";
+        let line = format!("requests without a length cannot be held in {}: {error}; {hint}", folder.display());
+        self.plan.trouble.said(&"this worker", line.as_bytes());
     }
 
     /// Has an application answer a request. `prefix`: what was taken away from the path.

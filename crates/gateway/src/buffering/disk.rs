@@ -142,7 +142,7 @@ impl Disk {
     }
 }
 
-fn write_at(file: impl AsFd, mut piece: &[u8], mut position: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: impl AsFd, mut piece: &[u8], mut position: u64) -> io::Result<()> {
     while !piece.is_empty() {
         match rustix::io::pwrite(&file, piece, position) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

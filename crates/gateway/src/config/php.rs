@@ -39,11 +39,17 @@ pub struct Php {
     #[serde(default)]
     pub variables: BTreeMap<VariableName, String>,
     /// Content of requests is collected up to this size before PHP-FPM is asked, so that slow senders take none of its processes. More goes
-    /// through as it comes, or is answered 411 if its length is not known before, since scripts are told that first. All requests of the
-    /// route together have 64 times as much at one time; beyond that content goes through as it comes, or is answered 503.
+    /// through as it comes, or to `collect_on_disk` if its length is not known before, since scripts are told that first. All requests of
+    /// the route together have 64 times as much at one time; beyond that it is as with more of one request.
     #[serde(default = "COLLECT")]
     #[schemars(default = "written_collect")]
     pub collect: Size,
+    /// Content that comes without its length and is larger than `collect` is written to a file without a name in the folder of
+    /// `[server] buffering` until all of it is there, up to this size; more is answered 411. All of them and held responses together have
+    /// `buffering.disk` of `[server]`; beyond that it is 503.
+    #[serde(default = "COLLECT_ON_DISK")]
+    #[schemars(default = "written_collect_on_disk")]
+    pub collect_on_disk: Size,
     /// Whether files with `.br`, `.zst` and `.gz` at the end of their names are served for those without it, to clients that take them.
     #[serde(default)]
     pub precompressed: bool,
@@ -57,6 +63,13 @@ pub struct Php {
 
 /// What is collected where nothing is said of it.
 pub(crate) const COLLECT: fn() -> Size = || Size(1 << 20);
+
+/// The same on the disk.
+pub(crate) const COLLECT_ON_DISK: fn() -> Size = || Size(1 << 30);
+
+fn written_collect_on_disk() -> &'static str {
+    "1GiB"
+}
 
 fn written_collect() -> &'static str {
     "1MiB"

@@ -13,7 +13,7 @@ use super::{ActionPlan, Making, Told, status};
 use crate::StaticFiles;
 use crate::application::ApplicationPlan;
 use crate::collecting::Collecting;
-use crate::config::{COLLECT, ContentType, Files, NameEnd, Php, Place, Proxy, Respond, Route, Upstream};
+use crate::config::{COLLECT, COLLECT_ON_DISK, ContentType, Files, NameEnd, Php, Place, Proxy, Respond, Route, Upstream};
 use crate::proxy::UpstreamPlan;
 use crate::scripts::Scripts;
 
@@ -47,7 +47,12 @@ impl Making<'_> {
         if !is_fastcgi {
             return Some(ActionPlan::Proxy(upstream));
         }
-        let plan = ApplicationPlan { upstream, scripts: None, variables: [].into(), collecting: Collecting::new(COLLECT().0) };
+        let plan = ApplicationPlan {
+            upstream,
+            scripts: None,
+            variables: [].into(),
+            collecting: Collecting::new(COLLECT().0, COLLECT_ON_DISK().0),
+        };
         Some(ActionPlan::Application(Arc::new(plan)))
     }
 
@@ -75,7 +80,7 @@ impl Making<'_> {
             upstream,
             scripts: Some(Arc::new(scripts)),
             variables: php.variables.iter().map(|(name, value)| (name.0.clone(), value.clone())).collect(),
-            collecting: Collecting::new(php.collect.0),
+            collecting: Collecting::new(php.collect.0, php.collect_on_disk.0),
         })))
     }
 
