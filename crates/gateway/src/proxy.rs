@@ -4,6 +4,7 @@ mod balance;
 mod budget;
 mod check;
 mod content;
+mod expecting;
 mod failure;
 mod fields;
 mod health;
@@ -23,18 +24,19 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{ALLOW, RETRY_AFTER, SET_COOKIE};
+use http::header::{ALLOW, EXPECT, RETRY_AFTER, SET_COOKIE};
 use http::uri::{Authority, Parts, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
 use pronghorn_client::{Error, Http3, Options, Pool, Roots};
-use pronghorn_engine::{Body, BodyError, Connector, Peer, Protocol, Request, Responder, Response};
+use pronghorn_engine::{Body, BodyError, Connector, Handle, Peer, Protocol, Request, Responder, Response};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::balance::{Balance, Key, Open};
 use self::budget::{Budget, WorkerBudget};
 pub(crate) use self::check::Checks;
 use self::content::{Content, Lent, Tracked, Watch};
+use self::expecting::Gate;
 use self::failure::{Reason, refusal};
 use self::fields::Clients;
 pub(crate) use self::fields::to_client;
@@ -181,6 +183,7 @@ impl Upstreams {
 /// An upstream on one worker.
 pub(crate) struct WorkerUpstream {
     plan: Arc<UpstreamPlan>,
+    handle: Handle,
     pool: Pool,
     /// In place of the pool, where that is spoken.
     fastcgi: Option<fastcgi::Client>,
@@ -226,6 +229,21 @@ struct Asking<B> {
     line: RequestLine,
     content: Option<Lent<B>>,
     client: Asker,
+    /// The client waits for 100 (Continue), and sends nothing before.
+    expects_continue: bool,
+}
+
+impl<B> Asking<B> {
+    fn new(mut head: Head, line: RequestLine, content: Option<Lent<B>>, client: Asker, expects_continue: bool) -> Self {
+        let expects_continue = expects_continue && content.is_some();
+        if expects_continue {
+            //= RFC 9110 section 10.1.1
+            //# A client that will wait for a 100 (Continue) response before sending the request content MUST send an Expect header field
+            //# containing a 100-continue expectation.
+            head.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        Self { head, line, content, client, expects_continue }
+    }
 }
 
 /// What counts of the client when a server is chosen for it.
@@ -260,7 +278,19 @@ impl WorkerUpstream {
             let tell = Box::new(move |line| trouble.once(line));
             Buffering::new(connector.handle().clone(), most, buffers, tell)
         });
-        Ok(Self { plan, pool, fastcgi, balance, cookies, budget, buffering, clients: Clients::default(), latest: Latest::default() })
+        let handle = connector.handle().clone();
+        Ok(Self {
+            plan,
+            handle,
+            pool,
+            fastcgi,
+            balance,
+            cookies,
+            budget,
+            buffering,
+            clients: Clients::default(),
+            latest: Latest::default(),
+        })
     }
 
     /// Answers a request with what a server says; `finish` is given each response before it is sent.
@@ -276,7 +306,7 @@ impl WorkerUpstream {
         if upgrade.is_none() && is_never_passed_on(&method) {
             return responder.send(finish(not_passed_on()));
         }
-        fields::to_upstream(&self.clients, &mut headers, &peer, &uri, prefix, is_trusted);
+        let expects_continue = fields::to_upstream(&self.clients, &mut headers, &peer, &uri, prefix, is_trusted);
         let client = Asker::of(&peer, &headers, self.cookies.is_some());
         let head = Head::new(method.clone(), &uri, headers);
         let asked = RequestLine { method, uri, note };
@@ -285,7 +315,7 @@ impl WorkerUpstream {
             handle.spawn(upgrade::run(self, head, asked, (upgrade, tunnel), peer, body, responder, finish));
             return;
         }
-        let mut asking = Asking { head, line: asked, content: lend(body), client };
+        let mut asking = Asking::new(head, asked, lend(body), client, expects_continue);
         if peer.protocol == Protocol::Http1 {
             // Some clients take an interim response for the answer there.
             responder.respond(async move { finish(pin!(self.exchange(&mut asking, None, None)).await) });
@@ -339,13 +369,13 @@ impl WorkerUpstream {
         if is_never_passed_on(&asked.method) {
             return not_passed_on();
         }
-        fields::to_upstream(&self.clients, &mut headers, &peer, &asked.uri, prefix, is_trusted);
+        let expects_continue = fields::to_upstream(&self.clients, &mut headers, &peer, &asked.uri, prefix, is_trusted);
         let client = Asker::of(&peer, &headers, self.cookies.is_some());
         let head = Head::new(asked.method.clone(), &asked.uri, headers);
         let inform = informer
             .map(|informer| move |status, headers| fields::interim(status, headers, |headers| informer.inform(status, headers.clone())));
         let inform = inform.as_ref().map(|inform| inform as &dyn Fn(StatusCode, HeaderMap));
-        let mut asking = Asking { head, line: asked, content: lend(body), client };
+        let mut asking = Asking::new(head, asked, lend(body), client, expects_continue);
         self.exchange(&mut asking, inform, None).await
     }
 
@@ -373,10 +403,11 @@ impl WorkerUpstream {
         content: Body,
         application: &fastcgi::Asked,
     ) -> Response {
+        // Its content is collected before, so that nobody waits any more.
         fields::to_upstream(&self.clients, &mut headers, peer, &asked.uri, prefix, application.is_trusted);
         let client = Asker::of(peer, &headers, self.cookies.is_some());
         let head = Head::new(asked.method.clone(), &asked.uri, headers);
-        let mut asking = Asking { head, line: asked, content: lend(content), client };
+        let mut asking = Asking::new(head, asked, lend(content), client, false);
         self.exchange(&mut asking, None, Some(application)).await
     }
 
@@ -402,7 +433,8 @@ impl WorkerUpstream {
             if let Some(note) = &asking.line.note {
                 note.asks(open.address());
             }
-            let content = asking.content.as_ref().map_or_else(Body::empty, Lent::lend);
+            let gate = asking.expects_continue.then(|| Rc::new(Gate::new(&self.handle)));
+            let content = asking.content.as_ref().map_or_else(Body::empty, |content| content.lend_behind(gate.clone()));
             let attempts = tried.len() + 1;
             let is_last = attempts > self.plan.settings.retries as usize || attempts >= self.balance.len();
             let spare = if is_last { None } else { Some(Box::new(asking.head.clone())) };
@@ -411,7 +443,12 @@ impl WorkerUpstream {
                 Box::pin(self.ask_application(fastcgi, application, &mut asking.head, &open, content)).await
             } else {
                 let request = self.request(&mut asking.head, open.address(), content);
-                let mut on_interim = inform.map(|inform| move |status, headers| inform(status, headers));
+                let hear = |status, headers| match (&gate, inform) {
+                    (Some(gate), _) if status == StatusCode::CONTINUE => gate.open(),
+                    (_, Some(inform)) => inform(status, headers),
+                    (_, None) => {}
+                };
+                let mut on_interim = (inform.is_some() || gate.is_some()).then_some(hear);
                 let on_interim = on_interim.as_mut().map(|on_interim| on_interim as &mut dyn FnMut(StatusCode, HeaderMap));
                 pin!(self.pool.send_observed(request, on_interim)).await.map(|response| response.map(Content::Http))
             };
@@ -419,6 +456,11 @@ impl WorkerUpstream {
             match answered {
                 Ok(mut response) => {
                     open.answered(response.status());
+                    // One that refuses the request wants no content. To others it may come late, as to one that sends what it gets.
+                    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+                    if let Some(gate) = gate {
+                        if is_refusal { gate.close() } else { gate.open() }
+                    }
                     if asking.client.protocol == Protocol::Http2 {
                         self.latest.detach(response.headers_mut());
                     }

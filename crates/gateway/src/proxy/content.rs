@@ -3,13 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
 
 use super::balance::Open;
+use super::expecting::Gate;
 use super::failure::of_content;
 use super::{RequestLine, Then, WorkerUpstream};
 use crate::buffering::Buffering;
@@ -36,7 +37,11 @@ impl<B> Upload for Shared<B> {
     }
 }
 
-struct Loan<B>(Rc<Shared<B>>);
+struct Loan<B> {
+    shared: Rc<Shared<B>>,
+    /// Before which nothing is read.
+    gate: Option<Rc<Gate>>,
+}
 
 impl<B> Lent<B>
 where
@@ -48,7 +53,12 @@ where
 
     /// The content for an attempt.
     pub(crate) fn lend(&self) -> Body {
-        Body::stream(Loan(self.0.clone()))
+        self.lend_behind(None)
+    }
+
+    /// The same, of which nothing is read before the gate is open.
+    pub(super) fn lend_behind(&self, gate: Option<Rc<Gate>>) -> Body {
+        Body::stream(Loan { shared: self.0.clone(), gate })
     }
 
     /// Whether nothing of it has been read.
@@ -70,24 +80,27 @@ where
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut *self.0.content.borrow_mut()).poll_frame(cx);
+        if let Some(gate) = &self.gate {
+            ready!(gate.poll(cx));
+        }
+        let frame = Pin::new(&mut *self.shared.content.borrow_mut()).poll_frame(cx);
         // Trailers would be fields that no rule has seen, and some servers merge them into the header fields.
         let frame = frame.map(|frame| frame.filter(|frame| frame.as_ref().map_or(true, |frame| !frame.is_trailers())));
         if let Poll::Ready(frame) = &frame {
-            self.0.is_begun.set(true);
+            self.shared.is_begun.set(true);
             if matches!(frame, Some(Err(_))) {
-                self.0.is_broken.set(true);
+                self.shared.is_broken.set(true);
             }
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.content.borrow().is_end_stream()
+        self.shared.content.borrow().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.content.borrow().size_hint()
+        self.shared.content.borrow().size_hint()
     }
 }
 

@@ -76,7 +76,8 @@ impl Present {
 
 /// Makes the fields of a request those that a server behind this one gets.
 ///
-/// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path.
+/// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path. Returns whether the client waits for
+/// 100 (Continue).
 pub(super) fn to_upstream(
     clients: &Clients,
     headers: &mut HeaderMap,
@@ -84,12 +85,13 @@ pub(super) fn to_upstream(
     uri: &Uri,
     prefix: Option<&HeaderValue>,
     is_trusted: bool,
-) {
+) -> bool {
     let present = Present::of(headers);
     // A map that has to grow for more than it is given takes twice the memory.
     headers.reserve(ADDED_LINES + usize::from(prefix.is_some()) + usize::from(peer.early_data));
     let takes_trailers = present.te && headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
     remove_of_connection(headers, present);
+    let expects_continue = present.for_this_proxy && headers.contains_key(EXPECT);
     if present.te || present.for_this_proxy {
         for name in [TE, EXPECT, PROXY_AUTHORIZATION] {
             headers.remove(name);
@@ -138,6 +140,7 @@ pub(super) fn to_upstream(
         Protocol::Http3 => "3.0 pronghorn",
     };
     join(headers, present.via, VIA, HeaderValue::from_static(via));
+    expects_continue
 }
 
 /// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
@@ -173,7 +176,8 @@ pub(super) fn may_be_held(headers: &mut HeaderMap) -> bool {
     !is_refused && !is_stream
 }
 
-/// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: whether the client goes on is said here.
+/// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: the engine
+/// sends it when content is read.
 pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl FnOnce(&HeaderMap)) {
     if status != StatusCode::CONTINUE {
         let present = Present::of(&headers);
