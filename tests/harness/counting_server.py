@@ -26,6 +26,17 @@ from .waiting import DEADLINE_SECONDS
 ANSWER = b"a small answer\n"
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One request as it came."""
+
+    method: str
+    path: str
+    fields: dict[str, str]
+    """By names in lower case, without the pseudo-header fields."""
+    body: bytes
+
+
 @dataclass
 class Counts:
     """What a server has seen. Its one thread, or the lock, guards it."""
@@ -38,15 +49,39 @@ class Counts:
     stall_seconds: float = 0.0
     requests_per_connection: int = 0
     """After so many answers an HTTP/2 connection says GOAWAY; 0 is never."""
+    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By path: the status and where to."""
+    seen: list[Seen] = field(default_factory=list)
+    first_at: float = 0.0
+    """When the first request was complete, by the monotonic clock."""
+    last_at: float = 0.0
+    """When the last one was."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def on_request(self, body_bytes: int) -> None:
-        """Counts one, and blocks its caller for the time of the stall: who comes meanwhile waits."""
+    def on_request(self, seen: Seen) -> tuple[int, dict[str, str]]:
+        """Counts one and says what to answer. Blocks its caller for the time of the stall: others wait meanwhile."""
         with self.lock:
             self.requests += 1
-            self.body_bytes += body_bytes
+            self.body_bytes += len(seen.body)
+            self.seen.append(seen)
             if self.requests == self.stall_at:
                 time.sleep(self.stall_seconds)
+            self.last_at = time.monotonic()
+            self.first_at = self.first_at or self.last_at
+        status, location = self.redirects.get(seen.path, (200, None))
+        fields = {"content-length": str(len(ANSWER))}
+        return status, fields | ({"location": location} if location else {})
+
+
+def seen_in_streams(fields: list[tuple[bytes | str, bytes | str]], body: bytes) -> Seen:
+    """A request of HTTP/2 or HTTP/3."""
+    text = {as_text(name): as_text(value) for name, value in fields}
+    others = {name: value for name, value in text.items() if not name.startswith(":")}
+    return Seen(text[":method"], text[":path"], others, body)
+
+
+def as_text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 class CountingServer:
@@ -130,11 +165,13 @@ def http1_server(counts: Counts, tls: ssl.SSLContext) -> http.server.ThreadingHT
 
         def answer(self) -> None:
             size = int(self.headers.get("content-length") or 0)
-            counts.on_request(len(self.rfile.read(size)))
-            head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(ANSWER)}\r\n\r\n"
-            self.wfile.write(head.encode() + ANSWER)
+            fields = {name.lower(): value for name, value in self.headers.items()}
+            status, answer = counts.on_request(Seen(self.command, self.path, fields, self.rfile.read(size)))
+            lines = [f"HTTP/1.1 {status} Answer", *(f"{name}: {value}" for name, value in answer.items())]
+            content = b"" if self.command == "HEAD" else ANSWER
+            self.wfile.write("\r\n".join([*lines, "", ""]).encode() + content)
 
-        do_GET = do_POST = answer
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = answer
 
         def log_message(self, *_arguments) -> None:
             pass
@@ -157,24 +194,26 @@ async def http2_connection(counts: Counts, reader: asyncio.StreamReader, writer:
     answered = 0
     connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     connection.initiate_connection()
-    sizes: dict[int, int] = {}
+    requests: dict[int, tuple[list, bytearray]] = {}
     try:
         writer.write(connection.data_to_send())
         while data := await reader.read(65536):
             for event in connection.receive_data(data):
                 if isinstance(event, h2.events.RequestReceived):
-                    sizes[event.stream_id] = 0
+                    requests[event.stream_id] = (event.headers, bytearray())
                 elif isinstance(event, h2.events.DataReceived):
-                    sizes[event.stream_id] += len(event.data)
+                    requests[event.stream_id][1].extend(event.data)
                     connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 elif isinstance(event, h2.events.StreamEnded):
                     if counts.requests_per_connection and answered >= counts.requests_per_connection:
                         continue  # it came after the last that GOAWAY has named
-                    counts.on_request(sizes.pop(event.stream_id))
+                    fields, body = requests.pop(event.stream_id)
+                    seen = seen_in_streams(fields, bytes(body))
+                    status, answer = counts.on_request(seen)
                     answered += 1
-                    head = [(":status", "200"), ("content-length", str(len(ANSWER)))]
-                    connection.send_headers(event.stream_id, head)
-                    connection.send_data(event.stream_id, ANSWER, end_stream=True)
+                    connection.send_headers(event.stream_id, [(":status", str(status)), *answer.items()])
+                    content = b"" if seen.method == "HEAD" else ANSWER
+                    connection.send_data(event.stream_id, content, end_stream=True)
                     if answered == counts.requests_per_connection:
                         # The library would take its own GOAWAY for the end of all answers.
                         writer.write(connection.data_to_send())
@@ -195,7 +234,7 @@ class Http3Connection(QuicConnectionProtocol):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.http: H3Connection | None = None
-        self.sizes: dict[int, int] = {}
+        self.requests: dict[int, tuple[list, bytearray]] = {}
 
     def quic_event_received(self, event) -> None:
         if isinstance(event, ProtocolNegotiated):
@@ -205,12 +244,15 @@ class Http3Connection(QuicConnectionProtocol):
             return
         for part in self.http.handle_event(event):
             if isinstance(part, HeadersReceived):
-                self.sizes[part.stream_id] = 0
+                self.requests[part.stream_id] = (part.headers, bytearray())
             elif isinstance(part, DataReceived):
-                self.sizes[part.stream_id] += len(part.data)
+                self.requests[part.stream_id][1].extend(part.data)
             if isinstance(part, HeadersReceived | DataReceived) and part.stream_ended:
-                self.counts.on_request(self.sizes.pop(part.stream_id))
-                head = [(b":status", b"200"), (b"content-length", str(len(ANSWER)).encode())]
+                fields, body = self.requests.pop(part.stream_id)
+                seen = seen_in_streams(fields, bytes(body))
+                status, answer = self.counts.on_request(seen)
+                head = [(b":status", str(status).encode())]
+                head += [(name.encode(), value.encode()) for name, value in answer.items()]
                 self.http.send_headers(part.stream_id, head)
-                self.http.send_data(part.stream_id, ANSWER, end_stream=True)
+                self.http.send_data(part.stream_id, b"" if seen.method == "HEAD" else ANSWER, end_stream=True)
                 self.transmit()

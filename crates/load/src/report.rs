@@ -265,7 +265,7 @@ impl Report {
         for outcome in outcomes {
             tally.merge(&outcome.tally);
         }
-        let measured = tally.measured(interrupted);
+        let measured = tally.measured(plan.requests, interrupted);
         let per_second = |count: u64| if measured.is_zero() { 0.0 } else { count as f64 / measured.as_secs_f64() };
         let errors = errors(&tally.failures);
         let [informational, successful, redirection, client_error, server_error] = tally.classes;
@@ -281,7 +281,7 @@ impl Report {
                 status: StatusClasses { informational, successful, redirection, client_error, server_error },
                 errors,
                 given_up: tally.given_up,
-                not_started: tally.not_started,
+                not_started: tally.missed(plan.requests),
                 resent: tally.resent,
                 held_up: tally.held_up,
                 completed_in_time: tally.completed_in_time,

@@ -190,6 +190,8 @@ impl Tally {
         let answered = matches!(outcome, Outcome::Answered { .. });
         if answered && self.is_in_time(now) {
             self.completed_in_time += 1;
+            // Responses to the warm-up's requests count towards the rate, so the time that it divides by covers them too.
+            self.last_end = self.last_end.max(Some(now));
         }
         if !ticket.measured {
             return;
@@ -247,16 +249,19 @@ impl Tally {
         }
     }
 
-    /// How long was measured: up to the planned end, or to the end of the last request, or to the interruption.
-    pub(crate) fn measured(&self, interrupted: Option<Instant>) -> Duration {
+    /// How long was measured: to the planned end, the end of the last of `requests`, or the interruption, whichever came first.
+    pub(crate) fn measured(&self, requests: Option<u64>, interrupted: Option<Instant>) -> Duration {
         let Some(phases) = self.phases else { return Duration::ZERO };
-        let end = match (phases.ends, interrupted) {
-            (Some(ends), Some(interrupted)) => Some(ends.min(interrupted)),
-            (Some(ends), None) => Some(ends),
-            (None, Some(interrupted)) => Some(interrupted),
-            (None, None) => self.last_end,
-        };
+        // After the last of a number of requests nothing is sent until the planned end, so that time is not part of the rate.
+        let is_spent = requests.is_some_and(|requests| self.begun >= requests);
+        let last_end = self.last_end.filter(|_| is_spent || phases.ends.is_none());
+        let end = [phases.ends, interrupted, last_end].into_iter().flatten().min();
         end.map_or(Duration::ZERO, |end| end.saturating_duration_since(phases.measured_from))
+    }
+
+    /// Requests that were due and not sent. The threads count what their pace had due, which may be more than the number of `requests`.
+    pub(crate) fn missed(&self, requests: Option<u64>) -> u64 {
+        requests.map_or(self.not_started, |requests| self.not_started.min(requests.saturating_sub(self.begun)))
     }
 }
 
@@ -313,8 +318,43 @@ mod tests {
         }
         assert_eq!((tally.warm_up, tally.begun, tally.classes[1]), (2, 2, 2));
         assert_eq!((tally.completed_in_time, tally.received_in_time, tally.received), (2, 20, 20));
-        assert_eq!(tally.measured(None), Duration::from_secs(1));
-        assert_eq!(tally.measured(Some(milliseconds(1_250))), Duration::from_millis(250));
+        assert_eq!(tally.measured(None, None), Duration::from_secs(1));
+        assert_eq!(tally.measured(None, Some(milliseconds(1_250))), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn number_of_requests_reached_before_the_planned_end_ends_the_measured_time() {
+        let begins = Instant::now();
+        let mut tally = tally(begins);
+        let milliseconds = |count| begins + Duration::from_millis(count);
+        for (at, end) in [(1_000, 1_100), (1_100, 1_250)] {
+            let ticket = Ticket { at: milliseconds(at), measured: true };
+            tally.on_begun(&ticket, ticket.at, false, false);
+            tally.on_ended(&ticket, milliseconds(end), &answered(milliseconds(end)));
+        }
+        assert_eq!(tally.measured(Some(2), None), Duration::from_millis(250));
+        assert_eq!(tally.measured(Some(3), None), Duration::from_secs(1), "the planned end came before the third");
+        assert_eq!(tally.measured(Some(2), Some(milliseconds(1_200))), Duration::from_millis(200));
+    }
+
+    #[test]
+    fn response_of_the_warm_up_that_counts_lies_in_the_measured_time() {
+        let begins = Instant::now();
+        let mut tally = tally(begins);
+        let milliseconds = |count| begins + Duration::from_millis(count);
+        for (at, measured, end) in [(900, false, 1_500), (1_000, true, 1_100)] {
+            let ticket = Ticket { at: milliseconds(at), measured };
+            tally.on_begun(&ticket, ticket.at, false, false);
+            tally.on_ended(&ticket, milliseconds(end), &answered(milliseconds(end)));
+        }
+        assert_eq!((tally.completed_in_time, tally.measured(Some(1), None)), (2, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn requests_beyond_their_number_are_not_missed() {
+        let mut tally = tally(Instant::now());
+        (tally.begun, tally.not_started) = (8, 92);
+        assert_eq!((tally.missed(Some(10)), tally.missed(None)), (2, 92));
     }
 
     #[test]
