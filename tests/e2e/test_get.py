@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import random_bytes
+from harness.counting_server import ANSWER, CountingServer, Seen
 from harness.response import sha256
 from harness.server import Server, pronghorn, quic_go_server
 
@@ -117,6 +118,106 @@ def test_redirects_are_followed_only_when_asked(get, peer, version):
 
 def test_endless_redirects_are_an_error(get, peer, version):
     get("--http", version, "-L", f"{peer.origin}/redirect/1000", code=PROTOCOL)
+
+
+CONTENT = b"some content"
+
+CONTENT_FIELDS = {
+    "content-encoding": "identity",
+    "content-language": "en",
+    "content-length": str(len(CONTENT)),
+    "content-type": "text/plain",
+    "digest": "x",
+}
+
+
+@pytest.fixture
+def redirected(get, identity, version, tmp_path):
+    """What a server by others sees of a request that it answers with a redirect, and of the one that follows."""
+    (tmp_path / "data").write_bytes(CONTENT)
+
+    def redirected(status: int, method: str, *, data: bool) -> tuple[Seen, Seen]:
+        fields = {"x-mine": "kept"} | (CONTENT_FIELDS if data else {})
+        given = [part for name, value in fields.items() for part in ("-H", f"{name}: {value}")]
+        given += ["--data", tmp_path / "data"] if data else []
+        with CountingServer(version, identity, redirects={"/from": (status, "/to")}) as server:
+            done = get("--http", version, "-L", "-X", method, *given, f"{server.origin}/from")
+            assert done.stdout == (b"" if method == "HEAD" else ANSWER)
+            first, second = server.counts.seen
+        return first, second
+
+    return redirected
+
+
+# RFC 9110 section 15.4: POST alone becomes GET on 301 and 302, and all but HEAD on 303.
+@pytest.mark.parametrize(
+    ("status", "method", "becomes"),
+    [
+        (301, "POST", "GET"),
+        (302, "POST", "GET"),
+        (303, "POST", "GET"),
+        (307, "POST", "POST"),
+        (308, "POST", "POST"),
+        (301, "PUT", "PUT"),
+        (302, "DELETE", "DELETE"),
+        (302, "PATCH", "PATCH"),
+        (303, "PUT", "GET"),
+        (308, "PUT", "PUT"),
+    ],
+)
+def test_redirect_keeps_method_and_content_or_drops_both(redirected, status, method, becomes):
+    first, second = redirected(status, method, data=True)
+    assert (first.method, first.path, first.body) == (method, "/from", CONTENT)
+    assert CONTENT_FIELDS.items() <= first.fields.items()
+    assert (second.method, second.path) == (becomes, "/to")
+    assert second.fields["x-mine"] == "kept"
+    if becomes == "GET":
+        assert second.body == b""
+        assert not CONTENT_FIELDS.keys() & second.fields.keys()
+    else:
+        assert second.body == CONTENT
+        assert CONTENT_FIELDS.items() <= second.fields.items()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
+def test_redirect_of_a_method_without_content(redirected, status, method):
+    _, second = redirected(status, method, data=False)
+    assert second.method == ("GET" if (status, method) == (303, "OPTIONS") else method)
+
+
+def test_redirect_to_another_origin_leaves_secrets_and_host_behind(get, identity, version):
+    meant_for_one = ["authorization", "cookie", "host", "proxy-authorization"]
+    given = [part for name in meant_for_one for part in ("-H", f"{name}: mine.test")]
+    with CountingServer(version, identity) as other:
+        away = {"/from": (307, f"{other.origin}/to"), "/here": (307, "/from")}
+        with CountingServer(version, identity, redirects=away) as server:
+            get("--http", version, "-L", *given, "-H", "x-mine: kept", f"{server.origin}/here")
+            first, second = server.counts.seen
+        (third,) = other.counts.seen
+    for seen in (first, second):
+        assert all(seen.fields.get(name, "mine.test") == "mine.test" for name in meant_for_one)
+        assert seen.fields["authorization"] == "mine.test"
+    assert third.fields.get("host", f"127.0.0.1:{other.port}") == f"127.0.0.1:{other.port}"
+    assert not {"authorization", "cookie", "proxy-authorization"} & third.fields.keys()
+    assert third.fields["x-mine"] == "kept"
+
+
+def test_content_is_announced_with_its_length(get, identity, version, tmp_path):
+    (tmp_path / "data").write_bytes(CONTENT)
+    (tmp_path / "empty").write_bytes(b"")
+    with CountingServer(version, identity) as server:
+        for method in ("POST", "PUT", "GET", "DELETE"):
+            get("--http", version, "-X", method, "--data", tmp_path / "data", f"{server.origin}/")
+        for method in ("POST", "PUT", "GET"):
+            get("--http", version, "-X", method, "--data", tmp_path / "empty", f"{server.origin}/")
+        lengths = [(seen.method, seen.fields.get("content-length")) for seen in server.counts.seen]
+    assert lengths == [
+        *[(method, str(len(CONTENT))) for method in ("POST", "PUT", "GET", "DELETE")],
+        ("POST", "0"),
+        ("PUT", "0"),
+        ("GET", None),
+    ]
 
 
 def test_verbose_shows_protocol_fields_and_timings(get, peer, version):

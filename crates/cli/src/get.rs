@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use http::header::{AUTHORIZATION, COOKIE, LOCATION, USER_AGENT};
+use http::header::USER_AGENT;
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
     Body, Config, Congestion, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target,
@@ -24,6 +24,7 @@ use crate::client_tls;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::qlog;
+use crate::redirects;
 use crate::server::seconds;
 
 const MAX_REDIRECTS: usize = 10;
@@ -57,7 +58,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
 
-    /// Follow redirects
+    /// Follow redirects. A POST becomes a GET without content after 301 and 302, every method but HEAD after 303; 307 and 308 repeat the request
     #[arg(short = 'L', long)]
     location: bool,
 
@@ -226,20 +227,21 @@ impl Fetch {
         let mut method = self.arguments.method.clone().unwrap_or(if with_content { Method::POST } else { Method::GET });
         let mut uri = self.arguments.url.clone();
         let first = Origin::of(&uri)?;
+        let mut given: HeaderMap = self.arguments.header.iter().cloned().collect();
         for _ in 0..=MAX_REDIRECTS {
             let began = Instant::now();
-            let (response, timings) = self.exchange(&method, &uri, &first, began).await?;
-            let target = redirect_target(&response, &uri);
-            match target {
+            let (response, timings) = self.exchange(&method, &uri, &given, began).await?;
+            match redirects::target(&response, &uri) {
                 Some(target) if self.arguments.location => {
-                    // RFC 9110, section 15.4: the redirects that keep the method.
-                    if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
-                        && method != Method::HEAD
-                    {
+                    if redirects::becomes_get(response.status(), &method) {
                         method = Method::GET;
                         self.content = Bytes::new();
+                        redirects::remove_content_fields(&mut given);
                     }
                     uri = target?;
+                    if Origin::of(&uri)? != first {
+                        redirects::remove_fields_of_the_origin(&mut given);
+                    }
                 }
                 _ => return self.deliver(response.into_body(), deliver, &timings, began).await,
             }
@@ -251,7 +253,7 @@ impl Fetch {
         &mut self,
         method: &Method,
         uri: &Uri,
-        first: &Origin,
+        given: &HeaderMap,
         began: Instant,
     ) -> Result<(Response<Incoming>, Timings), Failure> {
         let origin = Origin::of(uri)?;
@@ -270,7 +272,7 @@ impl Fetch {
         let mut request = Request::new(Body::from(self.content.clone()));
         *request.method_mut() = method.clone();
         *request.uri_mut() = uri.clone();
-        *request.headers_mut() = self.headers(&origin == first);
+        *request.headers_mut() = headers(given);
         if self.arguments.verbose {
             let target = uri.path_and_query().map_or("/", |target| target.as_str());
             tell!("> {method} {target} {}", connection.protocol());
@@ -312,21 +314,6 @@ impl Fetch {
         Err(failure.unwrap_or_else(|| Failure::new(Kind::UnknownHost, format_args!("{} has no address", origin.host()))))
     }
 
-    fn headers(&self, same_origin: bool) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pronghorn/", env!("CARGO_PKG_VERSION"))));
-        headers.insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
-        let mut given = HeaderMap::new();
-        for (name, value) in &self.arguments.header {
-            // Secrets for the first host are none of the business of where it redirects to.
-            if same_origin || ![AUTHORIZATION, COOKIE].contains(name) {
-                given.append(name.clone(), value.clone());
-            }
-        }
-        headers.extend(given);
-        headers
-    }
-
     async fn deliver(&self, mut body: Incoming, deliver: bool, timings: &Timings, began: Instant) -> Result<(), Failure> {
         let mut output = if deliver { Output::open(self.arguments.output.as_deref())? } else { Output::Nowhere };
         let mut bytes = 0;
@@ -361,6 +348,15 @@ impl Fetch {
     }
 }
 
+/// The fields to send: those that were given take the place of the usual ones.
+fn headers(given: &HeaderMap) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pronghorn/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
+    headers.extend(given.clone());
+    headers
+}
+
 pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
     let resolved = match connect_to {
         Some(address) => address.to_socket_addrs(),
@@ -375,34 +371,6 @@ pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<S
         }
         Err(error) => Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}"))),
     }
-}
-
-fn redirect_target(response: &Response<Incoming>, base: &Uri) -> Option<Result<Uri, Failure>> {
-    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
-    let target = location.to_str().ok().and_then(|location| join(base, location));
-    Some(target.ok_or_else(|| Failure::new(Kind::Protocol, format_args!("cannot follow the redirect to {location:?}"))))
-}
-
-/// RFC 3986, section 5.2, for what servers send: absolute URLs, absolute paths, and names beside the base.
-fn join(base: &Uri, location: &str) -> Option<Uri> {
-    let location = location.split('#').next()?;
-    if let Ok(uri) = location.parse::<Uri>()
-        && uri.scheme().is_some()
-    {
-        return Some(uri);
-    }
-    if let Some(rest) = location.strip_prefix("//") {
-        return format!("{}://{rest}", base.scheme_str()?).parse().ok();
-    }
-    let path = if location.starts_with('/') {
-        location.to_owned()
-    } else if location.starts_with('?') || location.is_empty() {
-        format!("{}{location}", base.path())
-    } else {
-        format!("{}/{location}", base.path().rsplit_once('/').map_or("", |(folder, _)| folder))
-    };
-    format!("{}://{}{path}", base.scheme_str()?, base.authority()?).parse().ok()
 }
 
 pub(crate) fn exchange_failure(error: &Error) -> Failure {
@@ -498,23 +466,4 @@ impl<'a> Output<'a> {
 
 fn output_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Kind::Output, format_args!("cannot write {}: {error}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn location_is_joined_to_its_base() {
-        let base: Uri = "https://a.test:8443/x/y?q".parse().unwrap();
-        for (location, expected) in [
-            ("https://b.test/z", "https://b.test/z"),
-            ("//b.test/z", "https://b.test/z"),
-            ("/z", "https://a.test:8443/z"),
-            ("z#part", "https://a.test:8443/x/z"),
-            ("?w", "https://a.test:8443/x/y?w"),
-        ] {
-            assert_eq!(join(&base, location).map(|uri| uri.to_string()).as_deref(), Some(expected), "{location}");
-        }
-    }
 }

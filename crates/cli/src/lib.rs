@@ -29,6 +29,7 @@ mod load;
 mod load_table;
 mod metrics;
 mod qlog;
+mod redirects;
 mod replay;
 mod run;
 mod running;

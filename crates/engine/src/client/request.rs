@@ -2,20 +2,21 @@
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, HeaderValue, Request, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
 use super::Error;
-use crate::Body;
 use crate::context::remove_connection_fields;
+use crate::{Body, Upgrade};
 
 /// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
 /// not take a part of it for the next one.
 pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
     // One look at each name, instead of a search for each of these in the map.
-    let (mut has_coding, mut has_length) = (false, false);
+    let (mut has_coding, mut has_length, mut has_trailer) = (false, false, false);
     for name in request.headers().keys() {
         has_coding |= *name == TRANSFER_ENCODING;
+        has_trailer |= *name == TRAILER;
         has_length |= *name == CONTENT_LENGTH;
     }
     if has_coding {
@@ -26,6 +27,9 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
         return Err(Error::Exchange("there are two fields host".to_owned()));
     }
     if !has_length {
+        if !has_trailer && request.extensions().get::<Upgrade>().is_none() {
+            announce_length(request);
+        }
         return Ok(());
     }
     let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
@@ -38,6 +42,22 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
         _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
     }
     Ok(())
+}
+
+/// Adds `content-length` where the size of the content is known, over all three protocols: only the library for HTTP/1.1 does it by itself.
+//= RFC 9110 section 8.6
+//# A user agent SHOULD send Content-Length in a request when the method defines a meaning for enclosed content and it is not
+//# sending Transfer-Encoding.
+fn announce_length(request: &mut Request<Body>) {
+    let Some(size) = request.body().size_hint().exact() else { return };
+    let expects_content = || [Method::POST, Method::PUT, Method::PATCH].contains(request.method());
+    if (size == 0 && !expects_content()) || *request.method() == Method::CONNECT {
+        return;
+    }
+    if request.body().full_size().is_none() {
+        request.body_mut().expect_bytes(size);
+    }
+    request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
 }
 
 /// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
