@@ -16,12 +16,13 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Congestion, ConnectTimings, Connection, Connector, Error, Group, Incoming, Protocol, Responder, Resumption, Target,
-    TlsSummary, Worker, embed_in_tokio,
+    Body, Config, Congestion, ConnectTimings, Connection, Connector, Group, Incoming, Protocol, Responder, Resumption, Target, TlsSummary,
+    Worker, embed_in_tokio,
 };
 
 use crate::client_tls;
 use crate::failure::{Failure, Kind};
+use crate::handshakes::{self, exchange_failure};
 use crate::key_log;
 use crate::qlog;
 use crate::redirects;
@@ -301,14 +302,14 @@ impl Fetch {
                 secure: origin.secure,
                 resumption: if self.arguments.early_data { Resumption::EarlyData } else { Resumption::Session },
             };
-            match self.connector.connect(&target).await {
+            match handshakes::connect(&self.connector, &target).await {
                 Ok(connection) => {
                     if self.arguments.verbose {
                         tell!("* connected to {remote} with {}", connection.protocol());
                     }
                     return Ok(connection);
                 }
-                Err(error) => failure = Some(exchange_failure(&error)),
+                Err(error) => failure = Some(error),
             }
         }
         Err(failure.unwrap_or_else(|| Failure::new(Kind::UnknownHost, format_args!("{} has no address", origin.host()))))
@@ -370,25 +371,6 @@ pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<S
             Err(Failure::new(Kind::Usage, format_args!("{name}: {error}")).with_hint("--connect-to takes HOST:PORT"))
         }
         Err(error) => Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}"))),
-    }
-}
-
-pub(crate) fn exchange_failure(error: &Error) -> Failure {
-    match error {
-        Error::Connect { .. } => Failure::new(Kind::Unavailable, error).with_hint("check that the server runs and the port is right"),
-        Error::Handshake { reason, .. } if reason.contains("certificate") => {
-            Failure::new(Kind::Protocol, error).with_hint("name the authority with --cacert, or take any certificate with --no-verify")
-        }
-        Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
-        Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
-        Error::Handshake { .. }
-        | Error::Refused(_)
-        | Error::Reset(_)
-        | Error::Closed(_)
-        | Error::Lost(_)
-        | Error::HeadTooLarge(_)
-        | Error::Exchange(_)
-        | Error::NoUpgrade(_) => Failure::new(Kind::Protocol, error),
     }
 }
 

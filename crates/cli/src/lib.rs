@@ -22,6 +22,7 @@ mod control;
 mod descriptors;
 mod failure;
 mod get;
+mod handshakes;
 mod key_log;
 mod limits;
 mod link;

@@ -12,7 +12,8 @@ use pronghorn_load::{ConnectionUse, Error, Interrupt, Plan, Report, Upload};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
-use crate::get::{Origin, exchange_failure, header, protocol, read_content, resolve};
+use crate::get::{Origin, header, protocol, read_content, resolve};
+use crate::handshakes::exchange_failure;
 use crate::server::seconds;
 use crate::{client_tls, key_log, load_table};
 
