@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from harness.clients.raw_h1 import RawH1
 from harness.server import pronghorn
@@ -251,3 +257,13 @@ def test_congestion_control_that_the_user_may_not_choose(folder):
     done = serve_without_rights(folder, *arguments)
     assert done.returncode == NO_PERMISSION, done.stderr
     assert re.fullmatch(rf"error: [^\n]*{forbidden[0]}[^\n]*tcp_allowed_congestion_control[^\n]*\n", done.stderr)
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS 8", "OpenSSL"])
+def test_key_with_a_passphrase_is_known_as_one(refuse, root, identity, tmp_path, form):
+    key = load_pem_private_key(identity.key.read_bytes(), None)
+    encrypted = tmp_path / "encrypted.pem"
+    encrypted.write_bytes(key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"secret")))
+    refuse(
+        root, *local(identity, key=encrypted), code=DATA_MALFORMED, mentions="encrypted.pem: the key has a passphrase"
+    )

@@ -241,7 +241,7 @@ def test_reload_orders_for_new_names_and_keeps_what_is_there(serve, gateway, peb
     assert (shown(pebble), pebble.orders) == (before, 2)
     write(gateway, pebble, ["new.pronghorn.test"])
     server.popen.send_signal(1)
-    server.wait_for_lines("serving 1 sites", 2)
+    server.wait_for_lines("serving 1 site ", 2)
     assert fetch(pebble, "HTTP/2", "new.pronghorn.test").status == 200
     assert pebble.orders == 2
 

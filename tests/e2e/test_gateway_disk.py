@@ -90,7 +90,7 @@ def test_restart_on_a_disk_that_takes_nothing_serves_what_is_kept(start, gateway
         kept = {file: file.read_bytes() for file in disk.inside.glob("acme/*/**/*.*") if file.suffix != ".lock"}
         assert len(kept) == 2
         again = start(disk.command(gateway.command()), listeners=2)
-        again.wait_for_lines("serving 1 sites")
+        again.wait_for_lines("serving 1 site ")
         again.wait_for_lines("warning: there is no admin API until the next start: .*admin.sock: ")
         again.wait_for_lines("warning: certificates cannot be renewed: .*/certificates: ")
         assert len(full_lines(again)) == 2

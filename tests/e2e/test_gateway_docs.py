@@ -64,3 +64,23 @@ def place(path: Path, identity) -> bool:
         return False
     shutil.copy(identity.key if "key" in path.stem else identity.cert, path)
     return True
+
+
+@pytest.mark.parametrize("page", ["from-nginx.md", "from-caddy.md"])
+def test_directives_of_another_server_stand_in_one_row(page):
+    table = (REPOSITORY / "docs" / "gateway" / page).read_text().partition("## Directives")[2]
+    cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    assert len(cells) > 20
+    assert sorted(cells) == sorted(set(cells))
+    if page == "from-nginx.md":
+        # The words in backquotes that are whole directives. Those of Caddy have subdirectives.
+        named = [word for cell in cells for word in set(re.findall(r"`([a-z_0-9]+)`", cell))]
+        assert sorted(named) == sorted(set(named))
+
+
+def test_folder_that_the_readme_serves_is_there():
+    readme = (REPOSITORY / "README.md").read_text()
+    folders = re.findall(r"pronghorn serve ([\w./-]+)", readme)
+    assert folders
+    for folder in folders:
+        assert (REPOSITORY / folder / "index.html").is_file()

@@ -88,7 +88,11 @@ impl Loaded {
     /// When a file cannot be read, holds something else, or the two do not belong together.
     pub fn from_files(cert: &Path, key: &Path) -> Result<Self, CertificateError> {
         let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
-        Self::new(chain, PrivateKeyDer::from_pem_file(key), cert, key)
+        let private = match std::fs::read(key) {
+            Ok(text) => private_key(&text),
+            Err(error) => Err(KeyError::Pem(pem::Error::Io(error))),
+        };
+        Self::new(chain, private, cert, key)
     }
 
     /// Takes a chain and its key as PEM text.
@@ -98,13 +102,13 @@ impl Loaded {
     /// When one holds something else, or the two do not belong together.
     pub fn from_pem(cert: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let chain = CertificateDer::pem_slice_iter(cert).collect();
-        Self::new(chain, PrivateKeyDer::from_pem_slice(key), Path::new("the certificate chain"), Path::new("the key"))
+        Self::new(chain, private_key(key), Path::new("the certificate chain"), Path::new("the key"))
     }
 
     /// `cert`, `key`: where they come from.
     fn new(
         chain: Result<Vec<CertificateDer<'static>>, pem::Error>,
-        private: Result<PrivateKeyDer<'static>, pem::Error>,
+        private: Result<PrivateKeyDer<'static>, KeyError>,
         cert: &Path,
         key: &Path,
     ) -> Result<Self, CertificateError> {
@@ -112,7 +116,10 @@ impl Loaded {
         let Some(leaf) = chain.first().cloned() else {
             return Err(CertificateError::Malformed { path: cert.to_owned(), reason: "holds no certificate in PEM form".to_owned() });
         };
-        let private = private.map_err(|error| pem_error(key, "private key", error))?;
+        let private = private.map_err(|error| match error {
+            KeyError::Pem(error) => pem_error(key, "private key", error),
+            KeyError::Encrypted => CertificateError::Malformed { path: key.to_owned(), reason: ENCRYPTED.to_owned() },
+        })?;
         let spki_sha256 = EndEntityCert::try_from(&leaf).map(|leaf| spki_sha256(&leaf)).map_err(|error| CertificateError::Malformed {
             path: cert.to_owned(),
             reason: format!("holds no usable certificate ({error})"),
@@ -129,6 +136,26 @@ impl Loaded {
         let identity = Identity::new(chain, private).map_err(unusable)?;
         Ok(Self { identity, key: Arc::new(certified), spki_sha256, cert: cert.to_owned() })
     }
+}
+
+const ENCRYPTED: &str =
+    "the key has a passphrase; write a copy without one (openssl pkey -in KEY -out PLAIN_KEY) that only the server's user can read";
+
+/// Why there is no private key in a text.
+enum KeyError {
+    Pem(pem::Error),
+    Encrypted,
+}
+
+/// The first private key of a PEM text.
+fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, KeyError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| if is_encrypted(text) { KeyError::Encrypted } else { KeyError::Pem(error) })
+}
+
+/// Whether a PEM text holds a key that is encrypted with a passphrase, as PKCS #8 (RFC 7468, section 11) or OpenSSL's older form (RFC 1421) has it.
+fn is_encrypted(text: &[u8]) -> bool {
+    let marks: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
+    marks.iter().any(|mark| text.windows(mark.len()).any(|window| window == *mark))
 }
 
 fn pem_error(path: &Path, what: &str, error: pem::Error) -> CertificateError {

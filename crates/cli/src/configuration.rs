@@ -10,6 +10,7 @@ use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{self, Config, Problem};
 use pronghorn_gateway::layers::Registry;
 
+use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::serving;
 
@@ -67,10 +68,11 @@ pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Fail
     open(file, &config, layers, None)?;
     let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
     print(&format!(
-        "{}: {} sites, {routes} routes, {} upstreams: all is well\n",
+        "{}: {}, {}, {}: all is well\n",
         file.display(),
-        config.sites.len(),
-        config.upstreams.len()
+        counted(config.sites.len(), "site"),
+        counted(routes, "route"),
+        counted(config.upstreams.len(), "upstream")
     ))
 }
 

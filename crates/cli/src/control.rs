@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::configuration;
+use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 
 /// A reload opens folders, certificates and logs, which a slow disk may hold up.
@@ -43,8 +44,8 @@ pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
         values.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
     };
     let mut lines = vec![format!(
-        "serving {} sites of {}",
-        answer.get("sites").unwrap_or(&Value::Null),
+        "serving {} of {}",
+        counted(answer.get("sites").unwrap_or(&Value::Null), "site"),
         answer.get("file").and_then(Value::as_str).unwrap_or_default()
     )];
     for (name, words) in [("hosts_added", "added: "), ("hosts_removed", "removed: "), ("warnings", "warning: ")] {

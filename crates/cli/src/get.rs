@@ -21,6 +21,7 @@ use pronghorn_engine::{
 };
 
 use crate::client_tls;
+use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::handshakes::{self, exchange_failure};
 use crate::key_log;
@@ -319,8 +320,9 @@ impl Fetch {
         let mut output = if deliver { Output::open(self.arguments.output.as_deref())? } else { Output::Nowhere };
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| Failure::new(Kind::Protocol, format_args!("the response broke off after {bytes} bytes: {error}")))?;
+            let frame = frame.map_err(|error| {
+                Failure::new(Kind::Protocol, format_args!("the response broke off after {}: {error}", counted(bytes, "byte")))
+            })?;
             if let Some(data) = frame.data_ref() {
                 bytes += data.len();
                 output.write(data)?;
@@ -398,7 +400,7 @@ fn print_timings(timings: &Timings, connect: ConnectTimings, bytes: usize, total
     }
     parts.push(format!("first byte {}", milliseconds(timings.head)));
     parts.push(format!("total {}", milliseconds(total)));
-    tell!("* {bytes} bytes; {}", parts.join(", "));
+    tell!("* {}; {}", counted(bytes, "byte"), parts.join(", "));
 }
 
 /// Where the content goes. A file appears only when it is whole.

@@ -19,6 +19,7 @@ mod answers;
 mod client_tls;
 mod configuration;
 mod control;
+mod counted;
 mod descriptors;
 mod failure;
 mod get;

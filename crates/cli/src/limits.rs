@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use pronghorn_engine::{LimitError, Limits, Unit};
 
+use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 
 /// One `--limit NAME=VALUE`, checked.
@@ -60,7 +61,7 @@ fn table(limits: &Limits, workers: usize) -> String {
         line(limit.name, &limit.unit.write(limit.value(limits)), &limit.scope.to_string(), &memory, limit.counter)
     });
     let total = rounded(limits.worst_case_bytes(workers));
-    let end = format!("\nIf peers use all of it at once, a server with {workers} workers holds {total} for them.\n");
+    let end = format!("\nIf peers use all of it at once, a server with {} holds {total} for them.\n", counted(workers, "worker"));
     std::iter::once(line("limit", "value", "for each", "memory", "counter")).chain(rows).chain([end]).collect()
 }
 

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use pronghorn_load::{Latency, Report};
 
+use crate::counted::counted;
+
 /// The report as lines of text.
 pub(crate) fn table(report: &Report) -> String {
     let mut text = String::new();
@@ -18,7 +20,7 @@ fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     let what = if plan.websocket { "WebSocket" } else { &plan.method };
     writeln!(text, "{what} {}{}", plan.urls[0], more(plan.urls.len()))?;
     let counts = [(plan.connections, "connection"), (plan.streams, "stream"), (report.threads.len(), "thread")];
-    let [connections, streams, threads] = counts.map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" }));
+    let [connections, streams, threads] = counts.map(|(count, what)| counted(count, what));
     write!(text, "{spoken}, {connections} of {streams}, {threads}")?;
     let unit = if plan.websocket { "messages" } else { "requests" };
     if plan.connection_use == "one_request" {

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::admin::Admin;
 use crate::answers;
 use crate::configuration;
+use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::qlog;
@@ -109,7 +110,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         if let Some(address) = admin_address {
             tell!("admin API at {address}");
         }
-        tell!("serving {} sites of {}", running.config.sites.len(), file.display());
+        tell!("serving {} of {}", counted(running.config.sites.len(), "site"), file.display());
     };
     let beside = {
         let (running, watched, telling) = (running.clone(), running.clone(), running.gateway.clone());

@@ -14,6 +14,7 @@ use pronghorn_gateway::config::{Config, Problem, Server};
 use serde_json::{Value, json};
 
 use crate::answers;
+use crate::counted::counted;
 use crate::serving;
 
 /// What runs.
@@ -53,7 +54,7 @@ impl Running {
         self.reloads.set(self.reloads.get() + 1);
         let now = hosts();
         let restart = self.needs_restart(&config);
-        tell!("serving {} sites of {}", config.sites.len(), self.file.display());
+        tell!("serving {} of {}", counted(config.sites.len(), "site"), self.file.display());
         for warning in &config.warnings {
             tell!("warning: {warning}");
         }

@@ -263,7 +263,7 @@ impl Date {
         self.stale_at.set(now + Duration::from_secs(1 << 32));
     }
 
-    fn value(&self, now: Instant) -> Rc<HeaderValue> {
+    pub(crate) fn value(&self, now: Instant) -> Rc<HeaderValue> {
         if now >= self.stale_at.get() {
             self.refresh(now);
         }

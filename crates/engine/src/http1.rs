@@ -209,7 +209,7 @@ fn count_large_head(activity: &Activity, context: &Context) {
 ///
 /// RFC 9112, section 9.6: closed at once, what arrives then would make the system reset the connection, and the reset may
 /// overtake the last response.
-async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, context: &Context) {
+pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, context: &Context) {
     let mut patience = context.handle.sleep(LINGER);
     let mut is_shut_down = false;
     poll_fn(|cx| {

@@ -1,5 +1,6 @@
 //! Connections over TCP: accepting, TLS, the choice of protocol, and their time-outs.
 
+mod clear_text;
 mod head_clock;
 mod info;
 mod polled;
@@ -230,8 +231,7 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = Notice::new(&context);
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(Ok(io)) => Poll::Ready(Ok(io)),
-        Poll::Ready(Err(_)) => Poll::Ready(Err(Outcome::TlsFailed)),
+        Poll::Ready(accepted) => Poll::Ready(Ok(accepted)),
         Poll::Pending if shutdown.poll_after(cx, HANDSHAKE_NOTICE, &context.handle).is_ready() => Poll::Ready(Err(Outcome::Done)),
         Poll::Pending => timeout.as_mut().poll(cx).map(|()| {
             context.stats.handshakes_timed_out.add(1);
@@ -241,7 +241,12 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     .await;
     drop(handshake);
     let io = match io {
-        Ok(io) => io,
+        Ok(Ok(io)) => io,
+        Ok(Err(None)) => return Outcome::TlsFailed,
+        Ok(Err(Some((mut io, request)))) => {
+            Box::pin(clear_text::refuse(io.io(), request, &context)).await;
+            return Outcome::TlsFailed;
+        }
         Err(outcome) => return outcome,
     };
     if io.alpn_protocol() == Some(ACME_TLS) {

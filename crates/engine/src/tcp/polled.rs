@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::clear_text::FirstBytes;
 use crate::tls::{HeldRecords, RecordedOffer};
 
 /// `T` as the library reads from it: an error where a task would wait.
@@ -29,6 +30,7 @@ pub(super) struct Overheard<'a, R> {
     pub(super) io: &'a mut R,
     pub(super) offer: &'a mut RecordedOffer,
     pub(super) held: &'a mut HeldRecords,
+    pub(super) first: &'a mut FirstBytes,
 }
 
 impl<R: Read> Read for Overheard<'_, R> {
@@ -47,6 +49,7 @@ impl<R: Read> Read for Overheard<'_, R> {
                 continue;
             }
             self.offer.read(&buffer[..count]);
+            self.first.read(&buffer[..count]);
             self.held.read(&buffer[..count]);
         }
     }

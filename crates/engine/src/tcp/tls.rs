@@ -17,6 +17,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Ends;
+use super::clear_text::{ClearText, FirstBytes};
 use super::polled::{Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
 use crate::tls::{Agreed, ClientCertificate, HeldRecords, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
@@ -101,6 +102,7 @@ enum Side {
         tls: Box<ServerConnection>,
         offer: RecordedOffer,
         held: HeldRecords,
+        first: FirstBytes,
         takes_early_data: bool,
         decided: bool,
         early_is_read: bool,
@@ -132,10 +134,11 @@ pub(crate) struct TlsStream<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the handshake as the server, or as much of it as is needed to answer early data.
-    pub(crate) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> io::Result<Self> {
+    /// A client that does without TLS is given back with what it said.
+    pub(super) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> Result<Self, Option<(Self, ClearText)>> {
         let takes_early_data = config.max_early_data_size > 0;
         forget_asked();
-        let mut tls = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
+        let mut tls = Box::new(ServerConnection::new(config).map_err(|_| None)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
             io,
@@ -143,6 +146,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
                 tls,
                 offer: RecordedOffer::default(),
                 held: HeldRecords::default(),
+                first: FirstBytes::default(),
                 takes_early_data,
                 decided: false,
                 early_is_read: false,
@@ -150,8 +154,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
                 began: Instant::now(),
             },
         );
-        poll_fn(|cx| stream.poll_handshake(cx)).await?;
-        Ok(stream)
+        match poll_fn(|cx| stream.poll_handshake(cx)).await {
+            Ok(()) => Ok(stream),
+            Err(_) => Err(stream.clear_text().map(|request| (stream, request))),
+        }
+    }
+
+    /// What is below, for who does without TLS.
+    pub(super) fn io(&mut self) -> &mut T {
+        &mut self.io
+    }
+
+    /// What a client began with that was no TLS.
+    fn clear_text(&self) -> Option<ClearText> {
+        match &self.side {
+            Side::Server { first, .. } => first.clear_text(),
+            Side::Client { .. } => None,
+        }
     }
 
     /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
@@ -231,8 +250,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         };
         if let Err(error) = self.side.process_new_packets() {
             self.progress.fail(&error.to_string());
-            // The peer is told by an alert, if it takes it at once.
-            let _ = self.poll_flush_tls(cx);
+            // The peer is told by an alert, if it takes it at once, and if it knows what an alert is.
+            if self.clear_text().is_none() {
+                let _ = self.poll_flush_tls(cx);
+            }
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         if read == 0 {
@@ -482,8 +503,8 @@ impl Side {
 
     fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
         match self {
-            Self::Server { tls, offer, held, .. } if tls.is_handshaking() || !held.is_empty() => {
-                tls.read_tls(&mut Overheard { io, offer, held })
+            Self::Server { tls, offer, held, first, .. } if tls.is_handshaking() || !held.is_empty() => {
+                tls.read_tls(&mut Overheard { io, offer, held, first })
             }
             Self::Server { tls, .. } => tls.read_tls(io),
             Self::Client { tls, .. } => tls.read_tls(io),
