@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import stat
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -22,6 +23,7 @@ from harness.admin import UnixConnection, ask, metrics
 from harness.clients import curl
 from harness.pebble import CLEAR_PORT, TLS_PORT, certificates_of, is_whole
 from harness.process import Process
+from harness.server import pronghorn
 from harness.waiting import eventually
 
 NAME = "one.pronghorn.test"
@@ -212,6 +214,59 @@ def test_challenge_that_is_rejected_is_told_and_the_other_one_is_tried(serve, ga
     assert pebble.orders == 2
     refused = (gateway.folder / "state").glob
     eventually("what was refused is forgotten", lambda: not list(refused("acme/*/certificates/*.refused")))
+
+
+def retry(gateway, name: str) -> subprocess.CompletedProcess[str]:
+    command = [pronghorn(), "acme", "retry", name, "-c", gateway.file]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_refused_order_is_made_again_when_the_operator_says_so(serve, gateway, pebble, tmp_path):
+    with proxied(pebble) as proxy:
+        pebble.start()
+        # For hours nothing would be ordered, restarts or not.
+        problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
+        refusal = Answer(429, [PROBLEM, ("retry-after", "18000")], json.dumps(problem).encode())
+        proxy.answer = lambda _, path: refusal if path == "/order-plz" else None
+        server = serve(NAME, "two.pronghorn.test")
+        server.wait_for_lines("error: there is no certificate for .*the next try is in 5h", 2)
+        proxy.answer = lambda *_: None
+        done = retry(gateway, NAME)
+        assert done.returncode == 0, done.stderr
+        assert f"the certificate of {NAME} is ordered again" in done.stdout
+        server.wait_for_lines(f"{NAME} has a certificate, valid until", seconds=90)
+        # The other one waits as it did.
+        assert pebble.orders == 1
+        assert status_of(gateway, "two.pronghorn.test")["order"]["failures"] == 1
+        eventually("nothing failed since", lambda: status_of(gateway)["order"]["failures"] == 0)
+        for name, says in ((NAME, "no order has failed since"), ("none.test", 'it has no site with tls = "acme"')):
+            refused = retry(gateway, name)
+            assert (refused.returncode, refused.stdout) == (69, "")
+            assert says in refused.stderr
+
+
+def test_retry_that_fails_waits_as_after_a_first_failure(serve, gateway, pebble):
+    with proxied(pebble) as proxy:
+        pebble.start()
+        problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
+        refusal = Answer(429, [PROBLEM], json.dumps(problem).encode())
+        proxy.answer = lambda _, path: refusal if path == "/order-plz" else None
+        server = serve(NAME)
+        for count in (1, 2, 3):
+            server.wait_for_lines(r"too many orders \(rateLimited\); the next try is in [56]m", count)
+            assert len(proxy.asked("/order-plz")) == count
+            eventually("it is known", lambda: status_of(gateway)["order"]["failures"] == 1)
+            assert retry(gateway, NAME).returncode == 0
+
+
+def test_reload_that_changes_how_certificates_are_ordered_tries_at_once(serve, gateway, pebble):
+    # Nobody is where the authority looks first, and there is no other challenge.
+    pebble.start(tls_port=1)
+    server = serve(NAME, challenges=("tls-alpn-01",))
+    server.wait_for_lines(f"error: there is no certificate for {NAME}: tls-alpn-01: .*; the next try is in [56]m")
+    write(gateway, pebble, [NAME], ("http-01",))
+    server.popen.send_signal(1)
+    server.wait_for_lines("has a certificate, valid until", seconds=90)
 
 
 def test_nonce_that_is_refused_again_and_again_leads_to_patience(serve, gateway, pebble):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import socket
 import stat
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
 from harness.admin import UnixConnection, ask
 from harness.clients import FETCHERS, curl
-from harness.gateway import SITE
+from harness.gateway import SITE, Gateway
 from harness.server import pronghorn
 from harness.waiting import eventually
 
@@ -220,3 +222,42 @@ def test_idle_connections_are_bounded_and_do_not_lock_out(start, gateway):
         silent.close()
     assert eventually("it answers again", lambda: ask(UnixConnection(path), "GET", "/status")[0] == 200)
     assert server.popen.poll() is None
+
+
+def test_server_without_a_word_about_it_is_asked_by_its_configuration(start, gateway, tmp_path):
+    """Two of them, since many may be served by one user."""
+    write(gateway, server="")
+    server = start(gateway.command())
+    other = Gateway(tmp_path, gateway.identity)
+    other.file = tmp_path / "other.toml"
+    write(other, server="")
+    second = start(other.command())
+    for served, pid in ((gateway, server.pid), (other, second.pid)):
+        assert json.loads(command("status", "-c", served.file).stdout)["pid"] == pid
+    (tmp_path / "link.toml").symlink_to(gateway.file)
+    assert json.loads(command("status", "-c", tmp_path / "link.toml").stdout)["pid"] == server.pid
+    assert command("reload", "-c", gateway.file).returncode == 0
+    (path,) = re.findall(r"admin API at unix:(\S+)", "\n".join(server.lines))
+    assert Path(path).parent == Path(os.environ["XDG_STATE_HOME"]) / "pronghorn"
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+    server.terminate()
+    assert server.wait() == 0, server.lines
+    assert not Path(path).exists()
+    assert json.loads(command("status", "-c", other.file).stdout)["pid"] == second.pid
+
+
+def test_server_serves_without_an_admin_api_where_nobody_asked_for_one(start, gateway, tmp_path):
+    """As a service without a folder that it may write."""
+    write(gateway, server="")
+    (tmp_path / "file").write_text("")
+    server = start(gateway.command(), env={"XDG_STATE_HOME": str(tmp_path / "file")})
+    server.wait_for_lines("warning: there is no admin API until the next start: ")
+
+
+def test_admin_api_that_is_off_stays_off(start, gateway):
+    write(gateway, more='[admin]\nlisten = "off"\n', server="")
+    server = start(gateway.command())
+    assert not any("admin API" in line for line in server.lines)
+    done = command("status", "-c", gateway.file)
+    assert done.returncode == 69
+    assert "the configuration has no admin API" in done.stderr

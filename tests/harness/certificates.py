@@ -28,15 +28,18 @@ class Identity:
     """Base64 of the SHA-256 of the leaf's public key: what Chromium is told to accept."""
 
 
-def make_identity(folder: Path, *, more_names: int = 0, addresses: tuple[str, ...] = ()) -> Identity:
+def make_identity(
+    folder: Path, *, more_names: int = 0, addresses: tuple[str, ...] = (), names: tuple[str, ...] = ()
+) -> Identity:
     """An authority and a P-256 leaf for localhost, 127.0.0.1 and ::1, valid for ten days.
 
-    Each more name makes the leaf 26 bytes larger; `addresses` are more that it is for.
+    Each more name makes the leaf 26 bytes larger; `addresses` and `names` are more that it is for.
     """
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = sign("Pronghorn tests", ca_key, "Pronghorn tests", ca_key, is_ca=True)
     key = ec.generate_private_key(ec.SECP256R1())
-    leaf = sign("localhost", key, "Pronghorn tests", ca_key, is_ca=False, more_names=more_names, addresses=addresses)
+    more = {"more_names": more_names, "addresses": addresses, "names": names}
+    leaf = sign("localhost", key, "Pronghorn tests", ca_key, is_ca=False, **more)
 
     folder.mkdir(parents=True, exist_ok=True)
     identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", spki_hash(key.public_key()))
@@ -50,8 +53,7 @@ def identity_for(folder: Path, hosts: list[str]) -> tuple[Path, Path]:
     """A self-signed certificate for these hosts alone, and its key."""
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName(host) for host in hosts]
-    certificate = sign(hosts[0], key, hosts[0], key, is_ca=False, names=names)
+    certificate = sign(hosts[0], key, hosts[0], key, is_ca=False, only=tuple(hosts))
     (folder / "cert.pem").write_bytes(pem(certificate))
     (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return folder / "cert.pem", folder / "key.pem"
@@ -66,15 +68,19 @@ def sign(
     is_ca: bool,
     more_names: int = 0,
     addresses: tuple[str, ...] = (),
-    names: list[x509.GeneralName] | None = None,
+    names: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    days: tuple[float, float] = (-1 / 24, 10),
 ) -> x509.Certificate:
+    """`only`: these names and no others. `days`: from and until when it is valid, from now."""
     now = datetime.datetime.now(datetime.UTC)
-    names = names or [
+    all_names = [x509.DNSName(name) for name in only] or [
         x509.DNSName("localhost"),
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("::1")),
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
         *(x509.DNSName(f"host-{number:06}.example.test") for number in range(more_names)),
+        *(x509.DNSName(name) for name in names if name not in ("*", "localhost", "127.0.0.1")),
     ]
     builder = (
         x509.CertificateBuilder()
@@ -82,8 +88,8 @@ def sign(
         .issuer_name(common_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=10))
+        .not_valid_before(now + datetime.timedelta(days=days[0]))
+        .not_valid_after(now + datetime.timedelta(days=days[1]))
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -92,7 +98,7 @@ def sign(
         )
     )
     if not is_ca:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(all_names), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 

@@ -29,12 +29,17 @@ def end_by_input(popen: subprocess.Popen) -> None:
     popen.stdout.close()
 
 
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?!\S+:\d+ HTTP/)")
+"""In front of what a server says while it serves. Lines of access logs go on with an address."""
+
+
 class Process:
-    """A command that runs until the test ends it; its stderr is kept as lines while it runs."""
+    """A command that runs until the test ends it; its stderr is kept as lines while it runs, without their time."""
 
     def __init__(self, command: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None):
         self.command = [str(part) for part in command]
         self.lines: list[str] = []
+        self.lines_as_they_came: list[str] = []
         self._arrived = threading.Condition()
         self._ended = False
         self.popen = subprocess.Popen(
@@ -54,7 +59,9 @@ class Process:
     def _read_stderr(self) -> None:
         for line in self.popen.stderr:
             with self._arrived:
-                self.lines.append(line.decode(errors="replace").rstrip("\n"))
+                text = line.decode(errors="replace").rstrip("\n")
+                self.lines_as_they_came.append(text)
+                self.lines.append(TIME.sub("", text, count=1) if TIME.match(text) else text)
                 self._arrived.notify_all()
         with self._arrived:
             self._ended = True

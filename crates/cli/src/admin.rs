@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use pronghorn_gateway::config::{AdminListen, Token};
+use pronghorn_gateway::config::{self, AdminListen, Config, Token};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,6 +24,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::answers::{Answer, error};
 use crate::failure::{Failure, Kind};
+use crate::serving;
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS: usize = 16;
@@ -33,6 +34,28 @@ const CONNECTION_TIME: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 16 << 10;
 /// Bytes of a request's content.
 const CONTENT_BYTES: usize = 1 << 10;
+
+/// Who has chosen where the admin API is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The configuration, by `[admin]` or `state_dir`.
+    Configured,
+    /// Nobody.
+    Usual,
+}
+
+/// Where the admin API of the server with this configuration is, for the server and for those who ask it. Without a word about it, in the folder
+/// of the user's for state, under a name of the configuration's own, since others may be served beside it.
+pub(crate) fn address(config: &Config, file: &Path) -> (AdminListen, Choice) {
+    let configured = config.admin_address();
+    if config.admin.listen.is_some() || config.state_dir().is_some() {
+        return (configured, Choice::Configured);
+    }
+    match serving::state_folder() {
+        Some(folder) => (AdminListen::Unix(folder.join(config::admin_socket(file))), Choice::Usual),
+        None => (configured, Choice::Configured),
+    }
+}
 
 /// A socket that listens, and what opens it.
 pub(crate) struct Admin {
@@ -65,14 +88,14 @@ fn identity(file: &Metadata) -> (u64, u64) {
 }
 
 impl Admin {
-    /// Listens at `address`; `None` for nowhere.
-    pub(crate) fn bind(address: &AdminListen, token: Option<&Token>) -> Result<Option<Self>, Failure> {
+    /// Listens at `address`; `None` for nowhere. Where nobody has chosen the address, a server without an admin API is better than none.
+    pub(crate) fn bind((address, choice): &(AdminListen, Choice), token: Option<&Token>) -> Result<Option<Self>, Failure> {
         let socket = match address {
             AdminListen::Off => return Ok(None),
             AdminListen::Unix(path) => match bind_unix(path) {
                 Ok((listener, file)) => Socket::Unix(listener, file),
                 // It is nobody's mistake, and no reason not to serve.
-                Err(error) if is_full(&error) => {
+                Err(error) if is_full(&error) || *choice == Choice::Usual => {
                     tell!("warning: there is no admin API until the next start: {}: {error}", path.display());
                     return Ok(None);
                 }

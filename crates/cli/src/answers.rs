@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
 use pronghorn_gateway::config::Problem;
-use pronghorn_gateway::{CertificateState, ServerCondition, ServerState, SiteState, Switch};
+use pronghorn_gateway::{CertificateState, NoRetry, ServerCondition, ServerState, SiteState, Switch};
 use serde_json::{Value, json};
 
 use crate::metrics;
@@ -18,7 +18,7 @@ use crate::running::Running;
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// What is there to be asked for.
-const ENDPOINTS: &str = "GET /status, POST /reload, POST /log/reopen, GET /metrics, GET /sites, GET, PUT and DELETE /sites/{host}/http3, GET, PUT \
+const ENDPOINTS: &str = "GET /status, POST /reload, POST /log/reopen, GET /metrics, POST /certificates/{host}/retry, GET /sites, GET, PUT and DELETE /sites/{host}/http3, GET, PUT \
                          and DELETE /sites/{host}/alt-svc-clear";
 
 /// Answers one request whose sender may ask.
@@ -43,10 +43,25 @@ pub(crate) fn answer(running: &Running, parts: &Parts, content: &[u8]) -> Answer
             Ok(is_file) => ok(&json!({ "reopened": is_file })),
             Err(problem) => error(StatusCode::INTERNAL_SERVER_ERROR, format!("the access log cannot be opened anew: {problem}")),
         }),
+        _ if path.starts_with("/certificates/") => match path["/certificates/".len()..].strip_suffix("/retry") {
+            Some(host) => only(method, "POST").unwrap_or_else(|| retried(running, &percent_decode_str(host).decode_utf8_lossy())),
+            None => not_found(),
+        },
         _ => match path.strip_prefix("/sites/").and_then(|rest| rest.split_once('/')) {
             Some((host, switch)) => switched(running, method, &percent_decode_str(host).decode_utf8_lossy(), switch, content),
             None => not_found(),
         },
+    }
+}
+
+fn retried(running: &Running, host: &str) -> Answer {
+    match running.gateway.retry_order(host) {
+        Ok(()) => {
+            tell_now!("admin: the certificate of {host} is ordered again");
+            ok(&json!({ "host": host, "ordered": true }))
+        }
+        Err(problem @ NoRetry::Unknown) => error(StatusCode::NOT_FOUND, format!("{host}: {problem}")),
+        Err(problem) => error(StatusCode::CONFLICT, format!("{host}: {problem}")),
     }
 }
 
@@ -74,7 +89,7 @@ fn switched(running: &Running, method: &Method, host: &str, switch: &str, conten
     };
     match running.gateway.switch(host, make(wanted)) {
         Ok(state) => {
-            tell!("admin: {} {switch} of {host} {}", method, String::from_utf8_lossy(content.trim_ascii()));
+            tell_now!("admin: {} {switch} of {host} {}", method, String::from_utf8_lossy(content.trim_ascii()));
             ok(&site(&state))
         }
         Err(problem @ pronghorn_gateway::SwitchError::Unknown(_)) => error(StatusCode::NOT_FOUND, problem.to_string()),

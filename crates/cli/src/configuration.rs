@@ -41,14 +41,22 @@ pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Puts a configuration to use. `https_port`: where TLS is listened on.
+/// Puts a configuration to use, and tells of certificates that clients will refuse. `https_port`: where TLS is listened on.
 pub(crate) fn open(file: &Path, config: &Config, layers: &Registry, https_port: Option<u16>) -> Result<Gateway, Failure> {
+    let gateway = make(config, layers, https_port).map_err(|problems| failure(file, &problems))?;
+    for warning in gateway.warnings() {
+        tell!("warning: {warning}");
+    }
+    Ok(gateway)
+}
+
+fn make(config: &Config, layers: &Registry, https_port: Option<u16>) -> Result<Gateway, Vec<Problem>> {
     let development = || {
         serving::development_certificate().unwrap_or_else(|| {
             Err(pronghorn_gateway::CertificateError::Generation("there is no home folder to keep it in; set HOME".to_owned()))
         })
     };
-    Gateway::new(config, layers, https_port, development).map_err(|problems| failure(file, &problems))
+    Gateway::new(config, layers, https_port, development)
 }
 
 /// Tells of each problem, and fails with how many there are.
@@ -64,8 +72,22 @@ pub(crate) fn failure(file: &Path, problems: &[Problem]) -> Failure {
 
 pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Failure> {
     let file = &arguments.file;
-    let config = load(file)?;
-    open(file, &config, layers, None)?;
+    let (config, mut problems) = Config::read(file);
+    // What is named has to be there too. All of it is told at once, also beside what is wrong in the file itself.
+    let opened = config.as_ref().map(|config| make(config, layers, None));
+    let mut warnings: Vec<_> = config.as_ref().map(|config| config.warnings.clone()).unwrap_or_default();
+    match opened {
+        Some(Ok(gateway)) => warnings.extend(gateway.warnings()),
+        Some(Err(more)) => problems.extend(more),
+        None => {}
+    }
+    for warning in warnings {
+        tell!("warning: {warning}");
+    }
+    let config = match config {
+        Some(config) if problems.is_empty() => config,
+        _ => return Err(failure(file, &config::in_order(problems))),
+    };
     let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
     print(&format!(
         "{}: {}, {}, {}: all is well\n",

@@ -5,19 +5,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, Subcommand};
 use http::header::{AUTHORIZATION, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pronghorn_gateway::config::AdminListen;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::admin;
 use crate::configuration;
 use crate::counted::counted;
 use crate::failure::{Failure, Kind};
+use crate::running::UNCHANGED;
 
 /// A reload opens folders, certificates and logs, which a slow disk may hold up.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -37,6 +40,28 @@ pub(crate) struct ControlArgs {
     token: Option<String>,
 }
 
+#[derive(Subcommand)]
+pub(crate) enum AcmeCommand {
+    /// Have a running server order the certificate of a host again at once, after a failure that it would wait for
+    Retry(RetryArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct RetryArgs {
+    /// The host
+    host: String,
+
+    #[command(flatten)]
+    server: ControlArgs,
+}
+
+pub(crate) fn acme(command: &AcmeCommand) -> Result<(), Failure> {
+    let AcmeCommand::Retry(RetryArgs { host, server }) = command;
+    let path = format!("/certificates/{}/retry", utf8_percent_encode(host, NON_ALPHANUMERIC));
+    ask(server, Method::POST, &path)?;
+    print(&format!("the certificate of {host} is ordered again; `pronghorn status` and the server's standard error say what comes of it\n"))
+}
+
 pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
     let answer = ask(arguments, Method::POST, "/reload")?;
     let list = |name: &str| {
@@ -48,7 +73,10 @@ pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
         counted(answer.get("sites").unwrap_or(&Value::Null), "site"),
         answer.get("file").and_then(Value::as_str).unwrap_or_default()
     )];
-    for (name, words) in [("hosts_added", "added: "), ("hosts_removed", "removed: "), ("warnings", "warning: ")] {
+    if list("changes").is_empty() {
+        lines.push(UNCHANGED.to_owned());
+    }
+    for (name, words) in [("hosts_added", "added: "), ("hosts_removed", "removed: "), ("changes", ""), ("warnings", "warning: ")] {
         lines.extend(list(name).iter().map(|one| format!("{words}{one}")));
     }
     lines.extend(list("needs_restart").iter().map(|key| format!("warning: {key} has changed, which takes a restart")));
@@ -68,7 +96,7 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
         (address.clone(), arguments.token.clone())
     } else {
         let config = configuration::load(&arguments.config)?;
-        (config.admin_address(), config.admin.token.as_ref().map(|token| token.reveal().to_owned()))
+        (admin::address(&config, &arguments.config).0, config.admin.token.as_ref().map(|token| token.reveal().to_owned()))
     };
     let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     if let Some(token) = token {
@@ -93,6 +121,7 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
     Err(match status {
         StatusCode::UNPROCESSABLE_ENTITY => Failure::new(Kind::Malformed, error),
         StatusCode::UNAUTHORIZED => Failure::new(Kind::Permission, error).with_hint("it is `token` in [admin]"),
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT => Failure::new(Kind::Unavailable, error),
         _ => Failure::new(Kind::Protocol, format_args!("{address} answers {status}: {error}")),
     })
 }

@@ -14,6 +14,13 @@ macro_rules! tell {
     }};
 }
 
+/// The same with the time in front, for what a server says while it serves.
+macro_rules! tell_now {
+    ($($message:tt)*) => {
+        tell!("{} {}", humantime::format_rfc3339_millis(std::time::SystemTime::now()), format_args!($($message)*))
+    };
+}
+
 mod admin;
 mod answers;
 mod client_tls;
@@ -63,6 +70,9 @@ enum Command {
     Reload(control::ControlArgs),
     /// Show what a running server serves, and its counters
     Status(control::ControlArgs),
+    /// Certificates that a running server orders
+    #[command(subcommand)]
+    Acme(control::AcmeCommand),
     /// Say all that is wrong with a configuration file
     Check(configuration::CheckArgs),
     /// Write configuration files in one style
@@ -91,6 +101,7 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Run(arguments) => run::run(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Reload(arguments) => control::reload(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => control::status(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Acme(command) => control::acme(&command).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS),
         Command::Fmt(arguments) => configuration::format(&arguments),
         Command::Schema => configuration::schema(layers).map(|()| ExitCode::SUCCESS),

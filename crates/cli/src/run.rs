@@ -16,7 +16,7 @@ use pronghorn_gateway::{ServerCondition, ServerState};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::answers;
 use crate::configuration;
 use crate::counted::counted;
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         None => Group::new(workers),
     };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
-    let admin = Admin::bind(&config.admin_address(), config.admin.token.as_ref())?;
+    let admin = Admin::bind(&admin::address(&config, file), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
     let (tell_change, changes) = mpsc::channel(CHANGES);
     // A worker does not wait for whoever reads standard error; what is then not told can be asked for.
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         reloads: Cell::new(0),
         failed_reloads: Cell::new(0),
     });
-    running.gateway.order_certificates(|line| tell!("{line}")).map_err(|error| {
+    running.gateway.order_certificates(|line| tell_now!("{line}")).map_err(|error| {
         Failure::new(Kind::Output, format_args!("certificates cannot be ordered: {error}"))
             .with_hint(format!("name a folder that this user may write with {}", WORDS.state_dir))
     })?;
@@ -141,9 +141,9 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
 async fn tell_changes(mut changes: mpsc::Receiver<ServerState>) {
     while let Some(ServerState { upstream, server, condition }) = changes.recv().await {
         match condition {
-            ServerCondition::Up => tell!("upstream {upstream}: {server} is asked again"),
-            ServerCondition::LeftAlone => tell!("warning: upstream {upstream}: {server} is left alone: requests to it failed"),
-            ServerCondition::Down => tell!("warning: upstream {upstream}: {server} is down: its checks failed"),
+            ServerCondition::Up => tell_now!("upstream {upstream}: {server} is asked again"),
+            ServerCondition::LeftAlone => tell_now!("warning: upstream {upstream}: {server} is left alone: requests to it failed"),
+            ServerCondition::Down => tell_now!("warning: upstream {upstream}: {server} is down: its checks failed"),
         }
     }
 }
@@ -155,7 +155,7 @@ async fn tell_troubles(gateway: &Gateway, mut troubles: mpsc::Receiver<String>) 
         let line = if has_more { timeout(LEFT_OUT_AFTER, troubles.recv()).await } else { Ok(troubles.recv().await) };
         match line {
             Ok(Some(line)) => {
-                tell!("warning: {line}");
+                tell_now!("warning: {line}");
                 has_more = true;
             }
             Ok(None) => return,

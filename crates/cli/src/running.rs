@@ -34,41 +34,60 @@ pub(crate) struct Running {
     pub(crate) failed_reloads: Cell<u64>,
 }
 
+/// Of a reload that finds what was there before.
+pub(crate) const UNCHANGED: &str = "the files say what they said before; certificates and what else they name is read again";
+
 impl Running {
     /// Serves by what the file says now, if it is right, and says what that has changed; a wrong one changes nothing.
     pub(crate) fn reload(&self) -> Result<Value, Vec<Problem>> {
         let hosts = || self.gateway.sites().into_iter().flat_map(|site| site.hosts).collect::<BTreeSet<_>>();
         let before = hosts();
         let replaced = Config::load(&self.file).and_then(|config| self.gateway.reload(&config).map(|()| config));
+        let changes = replaced.as_ref().map(|config| self.with_present(|before| config.changes_since(before))).unwrap_or_default();
         let config = match replaced {
             Ok(config) => config,
             Err(problems) => {
                 self.failed_reloads.set(self.failed_reloads.get() + 1);
                 for problem in &problems {
-                    tell!("{problem}");
+                    tell_now!("{problem}");
                 }
-                tell!("error: {} is wrong; nothing has changed", self.file.display());
+                tell_now!("error: {} is wrong; nothing has changed", self.file.display());
                 return Err(problems);
             }
         };
         self.reloads.set(self.reloads.get() + 1);
         let now = hosts();
         let restart = self.needs_restart(&config);
-        tell!("serving {} of {}", counted(config.sites.len(), "site"), self.file.display());
-        for warning in &config.warnings {
-            tell!("warning: {warning}");
+        let (added, removed): (Vec<_>, Vec<_>) = (now.difference(&before).collect(), before.difference(&now).collect());
+        tell_now!("serving {} of {}", counted(config.sites.len(), "site"), self.file.display());
+        for host in &added {
+            tell_now!("added: {host}");
+        }
+        for host in &removed {
+            tell_now!("removed: {host}");
+        }
+        for change in &changes {
+            tell_now!("{change}");
+        }
+        if changes.is_empty() {
+            tell_now!("{UNCHANGED}");
+        }
+        let warnings: Vec<_> = config.warnings.iter().cloned().chain(self.gateway.warnings()).map(|warning| warning.to_string()).collect();
+        for warning in &warnings {
+            tell_now!("warning: {warning}");
         }
         for key in &restart {
-            tell!("warning: {key} has changed, which takes a restart");
+            tell_now!("warning: {key} has changed, which takes a restart");
         }
         let switched: Vec<_> = self.gateway.sites().iter().filter(|site| site.is_switched()).map(answers::site).collect();
         let answer = json!({
             "file": self.file.display().to_string(),
             "sites": config.sites.len(),
-            "hosts_added": now.difference(&before).collect::<Vec<_>>(),
-            "hosts_removed": before.difference(&now).collect::<Vec<_>>(),
+            "hosts_added": added,
+            "hosts_removed": removed,
+            "changes": changes,
             "needs_restart": restart,
-            "warnings": config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "warnings": warnings,
             "switched_by_hand": switched,
         });
         *self.reloaded.borrow_mut() = Some(config);
@@ -83,12 +102,17 @@ impl Running {
     /// Reads certificates again, by the configuration that is there.
     pub(crate) fn reread_certificates(&self) {
         match self.with_present(|config| self.gateway.reload(config)) {
-            Ok(()) => tell!("certificates are read anew: a file has changed"),
+            Ok(()) => {
+                tell_now!("certificates are read anew: a file has changed");
+                for warning in self.gateway.warnings() {
+                    tell_now!("warning: {warning}");
+                }
+            }
             Err(problems) => {
                 for problem in problems {
-                    tell!("{problem}");
+                    tell_now!("{problem}");
                 }
-                tell!("error: the certificates that have changed cannot be used; those from before stay");
+                tell_now!("error: the certificates that have changed cannot be used; those from before stay");
             }
         }
     }
@@ -97,9 +121,9 @@ impl Running {
     pub(crate) fn reopen_log(&self) -> io::Result<bool> {
         let result = self.gateway.reopen_log();
         match &result {
-            Ok(true) => tell!("the access log is opened anew"),
+            Ok(true) => tell_now!("the access log is opened anew"),
             Ok(false) => {}
-            Err(error) => tell!("error: the access log cannot be opened anew: {error}; lines go on to the file that is open"),
+            Err(error) => tell_now!("error: the access log cannot be opened anew: {error}; lines go on to the file that is open"),
         }
         result
     }

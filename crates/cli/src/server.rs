@@ -5,12 +5,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use http::HeaderValue;
 use pronghorn_engine::{Config, Congestion, EarlyData, Group, Handler, Limits, Listener, Workers};
-use pronghorn_gateway::{AccessLog, Loaded};
+use pronghorn_gateway::{AccessLog, Loaded, certificate_faults};
 
 use crate::failure::{Failure, Kind};
 use crate::key_log;
@@ -212,6 +212,11 @@ fn introduce(arguments: &ServerArgs, what: &str, addresses: &[(SocketAddr, bool)
     let Some(loaded) = loaded else { return };
     let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
     tell!("certificate {cert}, SPKI SHA-256 {spki}");
+    if arguments.cert.is_some() {
+        for fault in certificate_faults(&loaded.key, &loaded.cert, &[], SystemTime::now()) {
+            tell!("warning: {}; {}", fault.message, fault.hint);
+        }
+    }
     let port = addresses.iter().find(|(_, secure)| *secure).map(|(address, _)| address.port());
     if let (None, Some(port)) = (&arguments.cert, port) {
         tell!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");

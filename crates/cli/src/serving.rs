@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,8 +102,7 @@ pub(crate) fn secret(folder: Option<&Path>, words: &Words) -> Result<Secret, Fai
     if let Some(folder) = folder {
         return kept_secret(folder).map_err(|error| secret_failure(&error, words));
     }
-    let base = directories::BaseDirs::new();
-    let folder = base.as_ref().map(|base| base.state_dir().unwrap_or_else(|| base.data_dir()).join("pronghorn"));
+    let folder = state_folder();
     match folder.as_deref().map(kept_secret) {
         Some(Ok(secret)) => return Ok(secret),
         // Nobody asked for state, and a server that may write nowhere has to serve too.
@@ -112,6 +111,12 @@ pub(crate) fn secret(folder: Option<&Path>, words: &Words) -> Result<Secret, Fai
         None => tell!("no state is kept: there is no home folder"),
     }
     Ok(Secret::random())
+}
+
+/// Where state is kept that no folder was named for: `pronghorn` in the user's folder for state (XDG Base Directory Specification).
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let base = directories::BaseDirs::new()?;
+    Some(base.state_dir().unwrap_or_else(|| base.data_dir()).join("pronghorn"))
 }
 
 fn secret_failure(error: &SecretError, words: &Words) -> Failure {

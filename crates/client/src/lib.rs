@@ -31,4 +31,4 @@ pub use lease::Content;
 pub use options::{Http3, Options, Resolve};
 pub use origin::UnixSocket;
 pub use pool::Pool;
-pub use tls::{Roots, RootsError};
+pub use tls::{Roots, RootsError, is_system_root};

@@ -1,7 +1,8 @@
 //! Whom a client trusts.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -68,6 +69,21 @@ impl Roots {
         let config = ClientConfig::builder_with_provider(pronghorn_engine::provider()).with_safe_default_protocol_versions()?;
         Ok(config.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// Whether the system trusts a root with this name, which is a `Name` in DER (RFC 5280 section 4.1.2.4). The system is asked once.
+pub fn is_system_root(name: &[u8]) -> bool {
+    static NAMES: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots.roots.iter().map(|root| root.subject.to_vec()).collect()
+    });
+    // The names of trust anchors are without the tag and the length of their SEQUENCE.
+    let header = match name.get(1) {
+        Some(length) if *length >= 0x80 => 2 + usize::from(length & 0x7f),
+        _ => 2,
+    };
+    name.get(header..).is_some_and(|name| NAMES.contains(name))
 }
 
 impl fmt::Debug for Roots {

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use challenges::Challenges;
-pub use slot::OrderState;
 pub(crate) use slot::Slot;
+pub use slot::{NoRetry, OrderState};
 use store::Store;
 pub(crate) use store::lifetime;
 

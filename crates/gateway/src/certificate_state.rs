@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::acme::{OrderState, lifetime};
+use crate::acme::{NoRetry, OrderState, lifetime};
 use crate::gateway::Gateway;
 use crate::site_certificates::Certificate;
 
@@ -18,6 +18,20 @@ pub struct CertificateState {
 }
 
 impl Gateway {
+    /// Orders the certificate of a host again at once, after a failure that made for a wait.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing to order again.
+    pub fn retry_order(&self, host: &str) -> Result<(), NoRetry> {
+        let plan = self.plan();
+        let slots = plan.listed.iter().flat_map(|site| &site.certificates).filter_map(|certificate| match certificate {
+            Certificate::Ordered(slot) => Some(slot),
+            Certificate::Read(_) => None,
+        });
+        slots.into_iter().find(|slot| slot.host().eq_ignore_ascii_case(host)).ok_or(NoRetry::Unknown)?.retry()
+    }
+
     /// The certificates of all sites, in the order of the configuration: of each site one, or one for each host where they are ordered.
     pub fn certificates(&self) -> Vec<CertificateState> {
         let mut states: Vec<CertificateState> = Vec::new();

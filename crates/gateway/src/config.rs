@@ -5,6 +5,7 @@
 mod acme;
 mod admin;
 mod buffering;
+mod changes;
 mod check;
 mod content_type;
 mod decode;
@@ -38,13 +39,13 @@ use serde::Deserialize;
 
 pub(crate) use acme::has_clear;
 pub use acme::{Acme, AcmeChallenge, ExternalAccount};
-pub use admin::{Admin, AdminListen, Token};
+pub use admin::{Admin, AdminListen, Token, admin_socket};
 pub use buffering::{Buffering, BufferingTable, ServerBuffering};
 pub use content_type::{ContentType, NameEnd};
 pub use format::format;
 pub use health::{CheckPath, FailureKind, UpstreamCheck, UpstreamCheckTable, UpstreamHealth};
 pub use layer::Layer;
-pub use load::Config;
+pub use load::{Config, in_order};
 pub use log::{Log, LogFormat, QlogRule};
 pub use matches::{Match, MatchTable};
 pub use patterns::{HostPattern, PathPattern};

@@ -112,6 +112,11 @@ impl Gateway {
         Ok(())
     }
 
+    /// What is probably not meant in what is served: certificates that clients will refuse. As of the start, or the last reload.
+    pub fn warnings(&self) -> Vec<Problem> {
+        self.plan().warnings.clone()
+    }
+
     /// The certificates of all sites, as they are at each handshake.
     ///
     /// # Errors

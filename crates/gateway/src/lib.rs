@@ -10,6 +10,7 @@ mod acme;
 mod application;
 mod buffering;
 mod canonical;
+mod certificate_faults;
 mod certificate_state;
 mod chunk;
 mod client_address;
@@ -60,7 +61,8 @@ mod wanted;
 mod whole_server;
 
 pub use access_log::{AccessLog, LogCounts, Logged};
-pub use acme::OrderState;
+pub use acme::{NoRetry, OrderState};
+pub use certificate_faults::{CertificateFault, certificate_faults};
 pub use certificate_state::CertificateState;
 pub use gateway::{Gateway, GatewayHandler};
 pub use pronghorn_certificates::{CertificateError, Loaded};

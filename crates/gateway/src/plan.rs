@@ -6,6 +6,7 @@ mod at_once;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -19,6 +20,7 @@ use crate::StaticFiles;
 use crate::access_log::{AccessLog, LogCounts};
 use crate::acme;
 use crate::application::ApplicationPlan;
+use crate::certificate_faults::{CertificateFault, certificate_faults};
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
     self, AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern,
@@ -60,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) ordered: Option<acme::Wanted>,
     /// Layers with a memory, to be kept over a reload, by [`memory_keys`].
     remembering: FxHashMap<String, Arc<dyn Layer>>,
+    /// What clients will not take of certificates.
+    pub(crate) warnings: Vec<Problem>,
 }
 
 /// A site.
@@ -136,6 +140,7 @@ impl Plan {
             system_roots: None,
             remembering: FxHashMap::default(),
             ordered: None,
+            warnings: Vec::new(),
         };
         making.buffering_folder();
         let log_counts = surroundings.before.map_or_else(Arc::default, |before| before.log_counts.clone());
@@ -175,6 +180,7 @@ impl Plan {
             ordered: making.ordered,
             remembering: making.remembering,
             certificates: Arc::new(FreedAside::new(names)),
+            warnings: making.warnings,
         };
         Ok(plan)
     }
@@ -193,6 +199,7 @@ struct Making<'a> {
     system_roots: Option<Arc<rustls::ClientConfig>>,
     remembering: FxHashMap<String, Arc<dyn Layer>>,
     ordered: Option<acme::Wanted>,
+    warnings: Vec<Problem>,
 }
 
 /// What is wrong is among the problems already.
@@ -293,7 +300,16 @@ impl Making<'_> {
             }
         };
         match loaded {
-            Ok(loaded) => Some(loaded.key),
+            Ok(loaded) => {
+                // One for development is for this machine, whatever the sites are called.
+                if matches!(tls, Tls::Files(_)) {
+                    let faults = certificate_faults(&loaded.key, &loaded.cert, &site.hosts, SystemTime::now());
+                    let warning =
+                        |fault: CertificateFault| self.config.problem(&site.place.key("tls"), fault.message).with_hint(fault.hint);
+                    self.warnings.extend(faults.into_iter().map(warning));
+                }
+                Some(loaded.key)
+            }
             Err(error) => {
                 let hint = match &error {
                     CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -67,7 +67,9 @@ mod tests {
 
     fn of(pieces: &[&[u8]]) -> Option<ClearText> {
         let mut first = FirstBytes::default();
-        pieces.iter().for_each(|piece| first.read(piece));
+        for piece in pieces {
+            first.read(piece);
+        }
         first.clear_text()
     }
 

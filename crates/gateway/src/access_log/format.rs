@@ -106,7 +106,9 @@ impl Noted {
         let status = status.as_ref().map_or("-", StatusCode::as_str);
         let milliseconds = took.as_secs_f64() * 1e3;
         let aborted = if end.complete { "" } else { " aborted" };
-        format!("{time} {remote} {protocol} {method} {target} {status} {bytes} {milliseconds:.3}ms{aborted}\n")
+        // Behind the columns that lines have had since before it, for who reads them by their number.
+        let host = self.uri.host().filter(|host| !host.is_empty()).unwrap_or("-");
+        format!("{time} {remote} {protocol} {method} {target} {status} {bytes} {milliseconds:.3}ms {host}{aborted}\n")
     }
 
     fn json(&self, Ended { status, end, took }: &Ended) -> String {

@@ -71,6 +71,8 @@ async fn serve(mut wished: UnboundedReceiver<Wanted>, challenges: Arc<Challenges
     let mut patience: (String, Rc<Patience>) = Default::default();
     while let Some(Wanted { settings, store, slots }) = wished.recv().await {
         let stays = |task: &Task| task.settings == settings && slots.iter().any(|slot| Arc::ptr_eq(slot, &task.slot));
+        // What was refused by other settings says nothing of these.
+        let changed: Vec<_> = tasks.values().filter(|task| task.settings != settings).map(|task| task.slot.host().to_owned()).collect();
         tasks.retain(|_, task| stays(task));
         if patience.0 != settings.acme.directory {
             patience = (settings.acme.directory.clone(), Rc::default());
@@ -84,6 +86,9 @@ async fn serve(mut wished: UnboundedReceiver<Wanted>, challenges: Arc<Challenges
             tell: tell.clone(),
         });
         for slot in slots {
+            if changed.iter().any(|host| host == slot.host()) {
+                slot.retry.notify_one();
+            }
             tasks.entry(slot.host().to_owned()).or_insert_with(|| Task {
                 running: spawn_local(look_after(slot.clone(), shared.clone())),
                 slot,
@@ -101,10 +106,12 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
     let mut ask_window = SystemTime::UNIX_EPOCH;
     // What is shown, but not on the disk.
     let mut unkept = None;
+    // Somebody has said that what was wrong is right now: the authority may be asked once, even if it wanted to be left alone.
+    let mut is_told = false;
     loop {
         unkept = unkept.filter(|pem: &String| !shared.is_kept_now(&slot, pem));
         let now = SystemTime::now();
-        let patience = shared.patience.until(now);
+        let patience = shared.patience.until(now).filter(|_| !is_told);
         if slot.lifetime().is_some() && ask_window <= now && patience.is_none() {
             let (window, again) = shared.window(&slot).await;
             schedule.set_window(window);
@@ -115,12 +122,19 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
         if let Ok(wait) = due.duration_since(now)
             && !wait.is_zero()
         {
-            tokio::time::sleep(wait.min(if unkept.is_some() { KEEP_AGAIN } else { PIECE })).await;
+            let wait = wait.min(if unkept.is_some() { KEEP_AGAIN } else { PIECE });
+            if tokio::time::timeout(wait, slot.retry.notified()).await.is_ok() {
+                schedule.forgive();
+                shared.patience.forgive();
+                // Where that is not possible it counts for this process all the same.
+                drop(shared.store.keep_refusals(host, schedule.refusals()));
+                is_told = true;
+            }
             continue;
         }
         let Ok(place) = shared.at_once.acquire().await else { return };
         let now = SystemTime::now();
-        if shared.patience.until(now).is_some() {
+        if !is_told && shared.patience.until(now).is_some() {
             continue;
         }
         // It is kept until what came of the order is written: whoever has it next looks at that first.
@@ -151,6 +165,7 @@ async fn look_after(slot: Arc<Slot>, shared: Rc<Shared>) {
             }
             Err(failure) => shared.on_failure(&slot, &mut schedule, failure),
         }
+        is_told = false;
     }
 }
 

@@ -92,6 +92,13 @@ impl Patience {
     pub(super) fn on_answer(&self) {
         self.unanswered.set(0);
     }
+
+    /// Ends the back-off for an authority that gives no answer: an operator says that it does now.
+    pub(super) fn forgive(&self) {
+        if self.unanswered.replace(0) > 0 {
+            self.until.set(None);
+        }
+    }
 }
 
 fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
@@ -171,6 +178,11 @@ impl Schedule {
 
     pub(super) fn on_success(&mut self) {
         *self = Self { jitter: self.jitter, challenges: self.challenges, ..Self::new(0.0, 0, Refusals::default()) };
+    }
+
+    /// Lets the next order be made at once, because what was wrong is said to be right now. What comes of it is counted from the start.
+    pub(super) fn forgive(&mut self) {
+        (self.refusals, self.passing, self.not_before) = (Refusals::default(), 0, None);
     }
 
     /// Takes in what another process was refused meanwhile: patience is for all of them. Whether there is to be some.

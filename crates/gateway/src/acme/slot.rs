@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::sign::CertifiedKey;
+use tokio::sync::Notify;
 
 use super::schedule::Lifetime;
 use super::store::Kept;
@@ -22,16 +23,32 @@ pub struct OrderState {
     pub error: Option<String>,
 }
 
+/// Why nothing is ordered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRetry {
+    /// No certificate is ordered for such a host.
+    #[error("no certificate is ordered for this host: it has no site with tls = \"acme\"")]
+    Unknown,
+    /// It is being done.
+    #[error("its certificate is ordered now")]
+    Running,
+    /// There is one, and it is renewed in time.
+    #[error("it has a certificate, and no order has failed since")]
+    NothingFailed,
+}
+
 /// The certificate of one name.
 pub(crate) struct Slot {
     host: String,
     kept: RwLock<Option<Kept>>,
     state: Mutex<OrderState>,
+    /// Somebody wants the next order at once.
+    pub(super) retry: Notify,
 }
 
 impl Slot {
     pub(super) fn new(host: &str, kept: Option<Kept>) -> Self {
-        Self { host: host.to_owned(), kept: RwLock::new(kept), state: Mutex::default() }
+        Self { host: host.to_owned(), kept: RwLock::new(kept), state: Mutex::default(), retry: Notify::new() }
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -53,6 +70,19 @@ impl Slot {
 
     pub(crate) fn state(&self) -> OrderState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the next order made at once, whatever failed before. Nothing comes of it where none has failed, or one runs.
+    pub(crate) fn retry(&self) -> Result<(), NoRetry> {
+        let state = self.state();
+        if state.is_running {
+            return Err(NoRetry::Running);
+        }
+        if state.failures == 0 && self.lifetime().is_some() {
+            return Err(NoRetry::NothingFailed);
+        }
+        self.retry.notify_one();
+        Ok(())
     }
 
     pub(super) fn set_state(&self, change: impl FnOnce(&mut OrderState)) {

@@ -103,11 +103,11 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) {
         problems.push(problem.with_hint("write it as the authority shows it"));
     }
     let Some(first) = sites.first() else { return };
-    if !terms_agreed {
+    if !terms_agreed && config.is_whole {
         let problem = config.problem(&first.place.key("tls"), "certificates are ordered only by who agrees to the authority's terms");
         problems.push(problem.with_hint("set `terms_agreed = true` in [acme] when you have read them"));
     }
-    if config.server.state_dir.is_none() {
+    if config.server.state_dir.is_none() && config.is_whole {
         let problem = config.problem(&first.place.key("tls"), "there is no folder to keep certificates in");
         problems.push(problem.with_hint("set `state_dir` in [server], such as \"/var/lib/pronghorn\""));
     }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use aws_lc_rs::digest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,7 +23,7 @@ const TOKEN_CHARACTERS: usize = 16;
 #[serde(default)]
 pub struct Admin {
     /// Where the admin API is: `unix:PATH`, a loopback address, or `off`. If it is left out, the socket `admin.sock` in `state_dir` of
-    /// `[server]`, and nowhere without that folder.
+    /// `[server]`, and without that folder a socket in `$XDG_STATE_HOME/pronghorn` (`~/.local/state/pronghorn`) that is named after the configuration file.
     pub listen: Option<AdminListen>,
     /// What requests have to bring as `Authorization: Bearer TOKEN`; required with a loopback address.
     #[schemars(with = "Option<String>")]
@@ -111,6 +113,14 @@ impl Config {
     }
 }
 
+/// The name of the admin API's socket in a folder that servers of several configurations share: the same for each way to name `file`.
+pub fn admin_socket(file: &Path) -> String {
+    let whole = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let hash = digest::digest(&digest::SHA256, whole.as_os_str().as_bytes());
+    let number = hash.as_ref().first_chunk().map(|first| u64::from_be_bytes(*first)).unwrap_or_default();
+    format!("admin-{number:016x}.sock")
+}
+
 pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) {
     let Admin { listen, token } = &config.admin;
     let place = |key: &str| Place { file: 0, path: vec!["admin".into(), key.into()] };
@@ -120,7 +130,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) {
             problems
                 .push(problem.with_hint("use unix:PATH or an address such as 127.0.0.1:2019, and a tunnel such as ssh -L from elsewhere"));
         }
-        if token.is_none() {
+        if token.is_none() && config.is_whole {
             let problem = config.problem(&place("listen"), "each user of this machine can reach this address");
             problems.push(problem.with_hint("add token = \"${file:admin-token}\", or use unix:PATH"));
         }

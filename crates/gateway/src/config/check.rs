@@ -56,7 +56,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
 fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
     let listen = &config.server.listen;
     let place = Place { file: 0, path: vec!["server".into(), "listen".into()] };
-    if listen.is_empty() {
+    if listen.is_empty() && !config.may_have(&place) {
         problems.push(
             config.problem(&place, "there is no address to listen on").with_hint("add one, such as \"[::]:443\", or leave `listen` out"),
         );
@@ -66,19 +66,21 @@ fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
             problems.push(config.problem(&place.of([index.into()]), format_args!("{} is there twice", one.address)));
         }
     }
-    if config.sites.is_empty() {
+    if config.sites.is_empty() && !config.may_have(&Place { file: 0, path: vec!["sites".into()] }) {
         let place = Place { file: 0, path: Vec::new() };
         problems.push(config.problem(&place, "there is no site").with_hint("add one: [[sites]] with hosts and routes"));
     }
-    let has_secure = listen.iter().any(|one| one.secure);
-    let has_clear = listen.iter().any(|one| !one.secure);
+    // Of addresses that could not be read, nobody knows what they speak.
+    let is_unknown = config.may_have(&place);
+    let has_secure = is_unknown || listen.iter().any(|one| one.secure);
+    let has_clear = is_unknown || listen.iter().any(|one| !one.secure);
     for site in &config.sites {
         match &site.tls {
             Some(_) if !has_secure => {
                 let problem = config.problem(&site.place.key("tls"), "no address speaks TLS");
                 problems.push(problem.with_hint("add one such as \"[::]:443\" to `listen` in [server]"));
             }
-            None if !has_clear => {
+            None if !has_clear && !config.may_have(&site.place.key("tls")) => {
                 let problem = config.problem(&site.place, "the site has no certificate, and no address speaks clear text");
                 problems.push(
                     problem.with_hint("give it one with `tls`, or add an address such as \"http://[::]:80\" to `listen` in [server]"),
@@ -90,15 +92,15 @@ fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
 }
 
 fn check_site(config: &Config, site: &Site, problems: &mut Vec<Problem>) {
-    if site.hosts.is_empty() {
+    if site.hosts.is_empty() && !config.may_have(&site.place.key("hosts")) {
         problems.push(
             config.problem(&site.place.key("hosts"), "a site needs a host").with_hint("name one, or \"*\" for all that no other site has"),
         );
     }
-    if site.tls.is_none() && site.http3 == Some(true) {
+    if site.tls.is_none() && site.http3 == Some(true) && !config.may_have(&site.place.key("tls")) {
         problems.push(config.problem(&site.place.key("http3"), "HTTP/3 needs a certificate").with_hint("give the site one with `tls`"));
     }
-    if site.routes.is_empty() {
+    if site.routes.is_empty() && !config.may_have(&site.place.key("routes")) {
         problems.push(
             config
                 .problem(&site.place, "the site has no routes")
@@ -109,6 +111,8 @@ fn check_site(config: &Config, site: &Site, problems: &mut Vec<Problem>) {
         check_route(config, route, problems);
     }
 }
+
+const ACTIONS: [&str; 5] = ["files", "proxy", "php", "redirect", "respond"];
 
 fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
     let actions: Vec<_> = [
@@ -123,6 +127,8 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
     .collect();
     match actions[..] {
         [_] => {}
+        // It may have been meant to do what could not be read.
+        [] if ACTIONS.iter().any(|name| config.may_have(&route.place.key(name))) => {}
         [] => {
             let problem = config.problem(&route.place, "the route does nothing");
             problems.push(problem.with_hint("add one of files, proxy, php, redirect and respond"));
@@ -147,11 +153,11 @@ fn check_route(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
             config.problem(&route.place.of(["redirect".into(), "status".into()]), format_args!("{} is no redirect", redirect.0.status));
         problems.push(problem.with_hint("301 and 308 are for good, 302, 303 and 307 for now"));
     }
-    if route.matches.0.is_empty() {
+    if route.matches.0.is_empty() && !config.may_have(&route.place.key("match")) {
         let problem = config.problem(&route.place.key("match"), "no request is meant: the list is empty");
         problems.push(problem.with_hint("name a path such as \"/api/*\", or leave `match` out for all requests"));
     }
-    if route.strip_prefix && !route.matches.paths().any(|path| !path.prefix().is_empty()) {
+    if route.strip_prefix && config.is_whole && !route.matches.paths().any(|path| !path.prefix().is_empty()) {
         let problem = config.problem(&route.place.key("strip_prefix"), "there is no prefix to take away");
         problems.push(problem.with_hint("match a path such as \"/app/*\""));
     }
@@ -180,7 +186,7 @@ fn check_index(config: &Config, route: &Route, problems: &mut Vec<Problem>) {
 
 /// `example`: an address that could stand there.
 pub(super) fn check_name(config: &Config, name: &str, place: &Place, example: &str, problems: &mut Vec<Problem>) {
-    if config.upstreams.contains_key(name) {
+    if config.upstreams.contains_key(name) || config.has_upstream(name) {
         return;
     }
     let hint = match nearest(name, config.upstreams.keys().map(String::as_str)) {
@@ -194,7 +200,7 @@ pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place
     super::health::check(config, upstream, place, problems);
     super::buffering::check(config, upstream, place, problems);
     super::sticky::check(config, upstream.sticky.as_ref(), place, problems);
-    if upstream.servers.is_empty() {
+    if upstream.servers.is_empty() && !config.may_have(&place.key("servers")) {
         problems.push(
             config.problem(&place.key("servers"), "an upstream needs a server").with_hint("add one, such as \"http://127.0.0.1:3000\""),
         );
@@ -202,7 +208,7 @@ pub(super) fn check_upstream(config: &Config, upstream: &Upstream, place: &Place
     if upstream.connections == 0 {
         problems.push(config.problem(&place.key("connections"), "without connections nothing can be asked").with_hint("allow at least 1"));
     }
-    if (upstream.policy == Policy::Header) != upstream.policy_header.is_some() {
+    if config.is_whole && (upstream.policy == Policy::Header) != upstream.policy_header.is_some() {
         let problem = config.problem(&place.key("policy"), "the policy \"header\" and `policy_header` go together");
         problems.push(problem.with_hint("name the field, as in policy = \"header\", policy_header = \"x-user\""));
     }

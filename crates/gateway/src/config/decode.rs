@@ -15,7 +15,8 @@ use super::source::{Step, first_line};
 
 /// Reads `tree` as a `T`. Each error is added to `problems`, made by `problem` from where it is and what is wrong.
 ///
-/// Reading stops at the first error. So what it is about is taken out and the rest is read again, until nothing is wrong with it.
+/// Reading stops at the first error. So what it is about is taken out and the rest is read again, until nothing is wrong with it. What is left is
+/// worth looking at, for what else is wrong with it, unless something of a list of tables is missing: what stands behind it has another number.
 pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
     tree: &Spanned<DeValue<'_>>,
     problem: impl Fn(Range<usize>, &dyn Display) -> Problem,
@@ -23,8 +24,9 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
 ) -> Option<T> {
     // Making it takes longer than to read what few keys most tables have.
     let schema = LazyCell::new(|| SchemaGenerator::default().into_root_schema_for::<T>().to_value());
+    let whole = tree;
     let mut tree = tree.clone();
-    let mut is_whole = true;
+    let mut is_in_order = true;
     let mut unknown: Vec<(Range<usize>, Problem)> = Vec::new();
     loop {
         let mut ignored = Vec::new();
@@ -47,17 +49,30 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
         let error = match result {
             Ok(value) => {
                 problems.extend(unknown.into_iter().map(|(_, problem)| problem));
-                return is_whole.then_some(value);
+                return is_in_order.then_some(value);
             }
             Err(error) => error,
         };
-        is_whole = false;
         let span = error.span().unwrap_or(0..0);
-        problems.push(with_hint(problem(span.clone(), &first_line(error.message()))));
-        if !remove(&mut tree, &span) {
+        // A field that was taken out is told of already, and not missing.
+        let missing = error.message().strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        if missing.is_none_or(|name| !has_key(whole, &span, name)) {
+            problems.push(with_hint(problem(span.clone(), &first_line(error.message()))));
+        }
+        if !remove(&mut tree, &span, &mut is_in_order) {
             problems.extend(unknown.into_iter().map(|(_, problem)| problem));
             return None;
         }
+    }
+}
+
+/// Whether the table with this span has a key.
+fn has_key(value: &Spanned<DeValue<'_>>, span: &Range<usize>, key: &str) -> bool {
+    match value.get_ref() {
+        DeValue::Table(table) if value.span() == *span && table.iter().any(|(name, _)| name.get_ref() == key) => true,
+        DeValue::Table(table) => table.iter().any(|(_, inner)| has_key(inner, span, key)),
+        DeValue::Array(list) => list.iter().any(|inner| has_key(inner, span, key)),
+        _ => false,
     }
 }
 
@@ -96,14 +111,14 @@ fn key_span(tree: &Spanned<DeValue<'_>>, parent: &[Step], key: &str) -> Option<R
     table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, _)| name.span())
 }
 
-/// Takes the smallest value out that has `span` in it. `false` if that is the whole.
-fn remove(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+/// Takes the smallest value out that has `span` in it. `false` if that is the whole. What is left `is_in_order` unless it was a table of a list.
+fn remove(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>, is_in_order: &mut bool) -> bool {
     // The span of a table is that of its header, so that what is in it need not lie in it.
     let holds = |value: &Spanned<DeValue<'_>>| value.span().start <= span.start && span.end <= value.span().end;
     match value.get_mut() {
         DeValue::Table(table) => {
             for (_, inner) in table.iter_mut() {
-                if remove(inner, span) {
+                if remove(inner, span, is_in_order) {
                     return true;
                 }
             }
@@ -112,11 +127,12 @@ fn remove(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
         }
         DeValue::Array(list) => {
             for inner in list.iter_mut() {
-                if remove(inner, span) {
+                if remove(inner, span, is_in_order) {
                     return true;
                 }
             }
             let Some(index) = list.iter().position(holds) else { return false };
+            *is_in_order &= list[index].get_ref().as_table().is_none();
             *list = list.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, inner)| inner.clone()).collect();
             true
         }

@@ -38,6 +38,8 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// What is not wrong, but probably not meant.
     pub warnings: Vec<Problem>,
+    /// Nothing is missing because it could not be read. Otherwise what seems to be left out may be there.
+    pub(crate) is_whole: bool,
     sources: Sources,
 }
 
@@ -76,22 +78,42 @@ impl Config {
         Self::load_with(file, &|name| std::env::var(name).ok())
     }
 
+    /// The same, with what can be used of a configuration that is wrong: for whoever looks for more that is wrong with it.
+    pub fn read(file: &Path) -> (Option<Self>, Vec<Problem>) {
+        Self::read_with(file, &|name| std::env::var(name).ok())
+    }
+
     pub(crate) fn load_with(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
+        match Self::read_with(file, environment) {
+            (Some(config), problems) if problems.is_empty() => Ok(config),
+            (_, problems) => Err(problems),
+        }
+    }
+
+    fn read_with(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> (Option<Self>, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut sources = Sources::default();
-        let Some((source, main)) = Source::read::<File>(file, environment, &mut problems) else { return Err(problems) };
+        let Some((source, main)) = Source::read::<File>(file, environment, &mut problems) else { return (None, problems) };
         sources.0.push(source);
         let Some(File { include, server, limits, log, admin, acme, mut upstreams, mut sites }) = main else {
-            return Err(in_order(problems));
+            return (None, in_order(problems));
         };
         settle(0, &mut upstreams, &mut sites);
+        // Whether there is something of each file: what others refer to may be in it.
+        let mut is_known = true;
         for (index, pattern) in include.iter().enumerate() {
             let place = Place { file: 0, path: vec!["include".into(), index.into()] };
             for path in included(file, pattern, &sources, &place, &mut problems) {
-                let Some((source, part)) = Source::read::<Included>(&path, environment, &mut problems) else { continue };
+                let Some((source, part)) = Source::read::<Included>(&path, environment, &mut problems) else {
+                    is_known = false;
+                    continue;
+                };
                 let number = sources.0.len();
                 sources.0.push(source);
-                let Some(mut part) = part else { continue };
+                let Some(mut part) = part else {
+                    is_known = false;
+                    continue;
+                };
                 settle(number, &mut part.upstreams, &mut part.sites);
                 sites.append(&mut part.sites);
                 for (name, upstream) in part.upstreams {
@@ -105,12 +127,28 @@ impl Config {
         }
         let limits = read_limits(&limits, &sources, &mut problems);
         tell_of_scripts(&mut upstreams, &mut sites);
-        let mut config = Self { server, limits, log, admin, acme, upstreams, sites, warnings: Vec::new(), sources };
-        // References to what could not be read would be called wrong.
+        let mut config =
+            Self { server, limits, log, admin, acme, upstreams, sites, warnings: Vec::new(), is_whole: problems.is_empty(), sources };
+        let warnings = if is_known { check::check(&config, &mut problems) } else { Vec::new() };
         if problems.is_empty() {
-            config.warnings = check::check(&config, &mut problems);
+            config.warnings = warnings;
         }
-        if problems.is_empty() { Ok(config) } else { Err(in_order(problems)) }
+        (is_known.then_some(config), in_order(problems))
+    }
+
+    /// Whether what seems to be left out at a place may be there, and could not be read.
+    pub(crate) fn may_have(&self, place: &Place) -> bool {
+        !self.is_whole && self.sources.0.get(place.file).is_some_and(|source| source.has(&place.path))
+    }
+
+    /// Whether a file has an upstream of this name, even if it could not be read.
+    pub(crate) fn has_upstream(&self, name: &str) -> bool {
+        self.sources.0.iter().any(|source| source.has(&["upstreams".into(), name.into()]))
+    }
+
+    /// The texts of all files, the main one first.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.sources.0.iter().map(Source::text)
     }
 
     /// A problem with what stands at a place of these files.
@@ -210,7 +248,8 @@ fn read_limits(table: &LimitTable, sources: &Sources, problems: &mut Vec<Problem
     limits
 }
 
-fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
+/// By files and lines, each once.
+pub fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
     let mut files: Vec<PathBuf> = Vec::new();
     for problem in &problems {
         if !files.contains(&problem.file) {
@@ -218,5 +257,6 @@ fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
         }
     }
     problems.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.position));
+    problems.dedup();
     problems
 }

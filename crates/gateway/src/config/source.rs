@@ -113,7 +113,7 @@ impl Node {
 }
 
 impl Source {
-    /// Reads a file as a `T`. All that is wrong with it is added to `problems`; then there is no `T`.
+    /// Reads a file as a `T`. All that is wrong with it is added to `problems`; the `T` is then what is right of it, if that can be told.
     pub(crate) fn read<T: DeserializeOwned + JsonSchema>(
         file: &Path,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -160,7 +160,6 @@ impl Source {
         });
         let root = Node::of(&tree);
         let decoded = if is_readable { decode(&tree, |span, message| Problem::at(file, &text, &span, message), problems) } else { None };
-        let decoded = decoded.filter(|_| problems.len() == before);
         (Self { file: file.to_owned(), text, root }, decoded)
     }
 
@@ -174,6 +173,15 @@ impl Source {
         options.remove("name");
         let options = Spanned::new(node.span.clone(), DeValue::Table(options));
         decode(&options, |span, message| Problem::at(&self.file, &self.text, &span, message), problems)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the file has something at `path`, right or wrong.
+    pub(crate) fn has(&self, path: &[Step]) -> bool {
+        path.iter().try_fold(&self.root, |node, step| node.child(step)).is_some()
     }
 
     pub(crate) fn problem(&self, path: &[Step], message: impl fmt::Display) -> Problem {

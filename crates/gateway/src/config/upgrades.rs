@@ -84,7 +84,7 @@ pub(super) fn check(config: &Config, route: &Route, problems: &mut Vec<Problem>)
         Some(Proxy::Own(upstream)) => upstream.speaks_fastcgi(),
         None => route.php.is_some(),
     };
-    if route.upgrades.is_some() && (route.proxy.is_none() || is_fastcgi) {
+    if route.upgrades.is_some() && (route.proxy.is_none() || is_fastcgi) && config.is_whole {
         let problem = config.problem(&route.place.key("upgrades"), "nothing that answers here goes on in another protocol");
         problems.push(problem.with_hint("leave `upgrades` out, or have the route ask a server over HTTP with `proxy`"));
     }

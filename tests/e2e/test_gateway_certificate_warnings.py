@@ -1,0 +1,146 @@
+"""Certificates that clients will refuse are told of: by `check`, at the start, at a reload, and when files change."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from harness.certificates import pem, sign
+from harness.server import pronghorn
+
+MALFORMED = 65
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@dataclass(frozen=True)
+class Authorities:
+    """A root, and one below it."""
+
+    root: ec.EllipticCurvePrivateKey
+    middle: ec.EllipticCurvePrivateKey
+    root_certificate: x509.Certificate
+    middle_certificate: x509.Certificate
+
+
+@pytest.fixture(scope="module")
+def authorities() -> Authorities:
+    root, middle = new_key(), new_key()
+    return Authorities(
+        root,
+        middle,
+        sign("The root", root, "The root", root, is_ca=True),
+        sign("The middle", middle, "The root", root, is_ca=True),
+    )
+
+
+@pytest.fixture
+def write(gateway, authorities):
+    """Writes a site for localhost and its certificate, and names the files: `cert.pem` with `chain`, and `key.pem`."""
+
+    def write(*, chain="lm", hosts=("localhost",), own_key=True, **leaf) -> Path:
+        key = new_key()
+        kinds = {
+            "l": lambda: sign("leaf", key, "The middle", authorities.middle, is_ca=False, **leaf),
+            "m": lambda: authorities.middle_certificate,
+            "r": lambda: authorities.root_certificate,
+            "s": lambda: sign("own", key, "own", key, is_ca=False),
+        }
+        (gateway.folder / "cert.pem").write_bytes(b"".join(pem(kinds[kind]()) for kind in chain))
+        written = key if own_key else new_key()
+        (gateway.folder / "key.pem").write_bytes(
+            written.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+        names = ", ".join(f'"{host}"' for host in hosts)
+        tls = 'tls = { cert = "cert.pem", key = "key.pem" }'
+        return gateway.write(f'[[sites]]\nhosts = [{names}]\n{tls}\n[[sites.routes]]\nrespond = "x"\n')
+
+    return write
+
+
+def check(file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([pronghorn(), "check", file], capture_output=True, text=True, timeout=60)
+
+
+FAULTS = {
+    "expired": ({"days": (-20, -10)}, ["the certificate has expired on ", "renewed"]),
+    "not yet valid": ({"days": (10, 20)}, ["the certificate is not valid before ", "clock"]),
+    "another name": ({"hosts": ("localhost", "a.test")}, ["the certificate is not for a.test but for localhost, "]),
+    "another address": ({"hosts": ("192.0.2.1",)}, ["the certificate is not for 192.0.2.1 but for "]),
+    "no wildcard": ({"hosts": ("*.a.test",), "names": ("x.a.test",)}, ["the certificate is not for *.a.test but for "]),
+    "wildcard for one label": ({"hosts": ("x.y.a.test",), "names": ("*.a.test",)}, ["is not for x.y.a.test but for "]),
+    "no intermediate": ({"chain": "l"}, ["no certificate of the issuer, CN=The middle", "fullchain"]),
+    "another issuer": ({"chain": "lr"}, ["certificate 2 of the chain is not that of the issuer", "CN=The middle"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_clients_refuse_is_told_by_check(write, fault):
+    how, says = FAULTS[fault]
+    file = write(**how)
+    done = check(file)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"warning: {file}:7:1: ")
+    assert "cert.pem: " in line
+    for words in says:
+        assert words in line
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"chain": "lmr"},
+        {"chain": "s"},
+        {"hosts": ("LOCALHOST", "127.0.0.1", "*")},
+        {"hosts": ("*.a.test", "x.a.test", "A.test"), "names": ("*.a.test", "a.TEST")},
+    ],
+    ids=str,
+)
+def test_what_clients_take_is_not_told_of(write, how):
+    done = check(write(**how))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_key_that_does_not_fit_is_an_error(write):
+    done = check(write(own_key=False))
+    assert done.returncode == MALFORMED
+    assert "the key does not belong to the certificate" in done.stderr
+
+
+def test_start_reload_and_changed_files_tell_of_it_too(start, gateway, write):
+    write(days=(-20, -10))
+    server = start(gateway.command())
+    server.wait_for_lines("warning: .*cert.pem: the certificate has expired on ")
+    write(hosts=("localhost", "a.test"))
+    done = subprocess.run([pronghorn(), "reload", "-c", gateway.file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "the certificate is not for a.test but for " in done.stdout
+    server.wait_for_lines("warning: .*the certificate is not for a.test but for ")
+    # A pair that fits and is for the wrong names, in place of the right one, without a reload.
+    text = gateway.file.read_text()
+    write(hosts=("localhost", "a.test"), chain="l")
+    assert gateway.file.read_text() == text
+    server.wait_for_lines("warning: .*no certificate of the issuer")
+
+
+def test_folder_that_is_served_alone_tells_of_its_certificate(start, authorities, tmp_path):
+    key = new_key()
+    leaf = sign("leaf", key, "The middle", authorities.middle, is_ca=False, days=(-20, -10))
+    (tmp_path / "cert.pem").write_bytes(pem(leaf))
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    command = [pronghorn(), "serve", tmp_path, "--listen", "127.0.0.1:0"]
+    server = start([*command, "--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem"])
+    expired = leaf.not_valid_after_utc.astimezone(datetime.UTC).strftime("%d %b %Y")
+    server.wait_for_lines(f"warning: .*cert.pem: the certificate has expired on .*{expired}")
+    server.wait_for_lines("warning: .*cert.pem: the file has no certificate of the issuer")

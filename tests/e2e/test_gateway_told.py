@@ -1,0 +1,170 @@
+"""What a gateway says of itself: all errors of a configuration at once, what a reload changed, and when it was."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from harness.clients import curl
+from harness.gateway import SITE
+from harness.server import pronghorn
+
+MALFORMED = 65
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+def command(*arguments) -> subprocess.CompletedProcess[str]:
+    whole = [str(part) for part in [pronghorn(), *arguments]]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=60)
+
+
+WRONG = """
+[[sites]]
+hosts = ["localhost"]
+{tls}
+
+[[sites.routes]]
+match = "/a**b"
+files = "nowhere"
+proxy = "nosuch"
+layers = ["nolayer", { name = "rate-limit", nokey = 1 }]
+cache_control = "\\u0001"
+nokey = 1
+
+[[sites.routes]]
+match = "/b"
+strip_prefix = true
+redirect = "here"
+errors = { 404 = "none.html" }
+
+[[sites.routes]]
+respond = { status = 99 }
+upgrades = ["websocket"]
+"""
+
+ERRORS = {
+    "match": "is no path pattern",
+    "files": "nowhere: No such file or directory",
+    "files and proxy": "the route has files and proxy",
+    "proxy": 'there is no upstream "nosuch"',
+    "layer": 'there is no layer "nolayer"',
+    "a layer's missing key": "missing field `requests`",
+    "a layer's key": 'unknown key "nokey"; known here are requests',
+    "value": "is no value of a field",
+    "key": 'unknown key "nokey"; known here are match',
+    "page": "none.html: No such file or directory",
+    "status": "99 is no status of a final response",
+}
+
+
+def test_all_errors_are_told_at_once_and_in_their_order(gateway):
+    gateway.write(WRONG)
+    done = command("check", gateway.file)
+    assert done.returncode == MALFORMED
+    *lines, last = done.stderr.splitlines()
+    for what, says in ERRORS.items():
+        assert len([line for line in lines if says in line]) == 1, (what, done.stderr)
+    assert last == f"error: {gateway.file} has {len(lines)} errors"
+    places = [tuple(map(int, re.match(rf"{gateway.file}:(\d+):(\d+): ", line).groups())) for line in lines]
+    assert places == sorted(places)
+    assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize(
+    ("route", "count"),
+    [
+        ("redirect = { status = 301 }", 1),
+        ('respond = { status = "x" }', 1),
+        ('match = "a"\nstrip_prefix = true\nproxy = "http://127.0.0.1:1"', 1),
+        ('match = []\nproxy = "http://127.0.0.1:1"', 1),
+        ('match = ["x", "y"]\nproxy = "http://127.0.0.1:1"', 2),
+        ('proxy = "app"\n[upstreams.app]\nservers = ["not an address"]', 1),
+        ('proxy = "app"\n[upstreams.app]\nservers = 1', 1),
+        ('proxy = 1\nupgrades = { protocols = ["x"] }', 1),
+    ],
+)
+def test_what_could_not_be_read_is_not_called_missing(gateway, route, count):
+    gateway.write(SITE + "[[sites.routes]]\n" + route + "\n")
+    done = command("check", gateway.file)
+    assert done.returncode == MALFORMED
+    *lines, _ = done.stderr.splitlines()
+    assert len(lines) == count, done.stderr
+
+
+ROUTES = """
+[[sites.routes]]
+match = "/a"
+respond = "a"
+
+[[sites.routes]]
+respond = "b"
+"""
+
+
+def test_reload_tells_what_has_changed(start, gateway):
+    other = '[[sites]]\nhosts = ["b.test"]\nrespond_to = 0\n{tls}' + ROUTES
+    other = other.replace("respond_to = 0\n", "")
+    app = '[upstreams.app]\nservers = ["http://127.0.0.1:1"]\n'
+    proxied = '[[sites.routes]]\nproxy = "app"\n'
+    state = {"server": 'state_dir = "state"', "listen": ("127.0.0.1:0", "http://127.0.0.1:0")}
+    gateway.write(app + SITE + ROUTES + proxied + other, **state)
+    server = start(gateway.command(), listeners=2)
+
+    def reload() -> list[str]:
+        done = command("reload", "-c", gateway.file)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if not line.startswith("warning: ")]
+
+    first, *rest = reload()
+    assert first == f"serving 2 sites of {gateway.file}"
+    assert rest == ["the files say what they said before; certificates and what else they name is read again"]
+
+    changed = SITE + ROUTES.replace('"b"', '"c"') + proxied + other.replace("hosts", "http3 = false\nhosts")
+    gateway.write(app.replace(":1", ":2") + changed + '[log]\naccess = "off"\n', **state)
+    assert reload()[1:] == [
+        "changed: site b.test: http3",
+        "changed: site localhost, 127.0.0.1: routes 2",
+        "changed: upstream app: servers",
+        "changed: [log]: access",
+    ]
+    server.wait_for_lines("^changed: site localhost, 127.0.0.1: routes 2$")
+
+    gateway.write(app + app.replace("app", "more") + SITE + ROUTES + proxied, **state)
+    assert reload()[1:] == [
+        "removed: b.test",
+        "changed: site localhost, 127.0.0.1: routes 2",
+        "gone: site b.test",
+        "changed: upstream app: servers",
+        "new: upstream more",
+        "changed: [log]: access",
+    ]
+
+
+def test_lines_of_a_server_that_serves_have_the_time(start, gateway):
+    gateway.write(SITE + ROUTES, server='state_dir = "state"')
+    server = start(gateway.command())
+    gateway.file.write_text("[server\n")
+    server.popen.send_signal(1)
+    server.wait_for_lines("^error: .* is wrong; nothing has changed$")
+    gateway.write(SITE + '[[sites.routes]]\nproxy = "http://127.0.0.1:1"\n', server='state_dir = "state"')
+    server.popen.send_signal(1)
+    server.wait_for_lines("^serving 1 site of ", 2)
+    with curl.session(gateway.identity.ca) as session:
+        assert curl.ask(session, "HTTP/2", f"https://localhost:{server.port}/").status == 502
+    server.wait_for_lines("^warning: upstream http://127.0.0.1:1: .*Connection refused")
+    for says in ("error: .* nothing has changed", "serving 1 site of .*", "warning: upstream .* refused.*"):
+        assert [line for line in server.lines_as_they_came if re.fullmatch(f"{TIME} {says}", line)]
+
+
+def test_access_line_has_the_host(start, gateway, protocol_fetcher):
+    gateway.write(SITE + ROUTES + '[log]\naccess = "access.log"\n')
+    server = start(gateway.command())
+    assert protocol_fetcher.fetch(f"https://localhost:{server.port}/a?b").body == b"a"
+    server.terminate()
+    assert server.wait() == 0, server.lines
+    (line,) = (gateway.folder / "access.log").read_text().splitlines()
+    said = rf"{TIME} 127\.0\.0\.1:\d+ HTTP/[123.]+ GET /a\?b 200 1 [\d.]+ms localhost"
+    assert re.fullmatch(said, line)
