@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_is_no_client_hello_is_not_held() {
-        let endless = [&[HANDSHAKE, 3, 1, 0xff, 0xff, 1][..], &[7; 20_000]].concat();
+        let endless = [&[HANDSHAKE, 3, 1, 0xff, 0xff, 1][..], &vec![7; 20_000]].concat();
         for bytes in [&b"GET / HTTP/1.1\r\n"[..], &endless, &[21, 3, 1, 0, 2, 2, 40]] {
             let mut held = HeldRecords::default();
             held.read(bytes);
