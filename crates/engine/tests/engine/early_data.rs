@@ -21,7 +21,9 @@ fn config(early_data: EarlyData) -> Config {
 fn describe(_: usize) -> impl Handler {
     |request: EngineRequest, responder: Responder| {
         let text = format!("{} early={}", request.method, request.peer.early_data);
-        responder.send(Response::new(StatusCode::OK).with_body(text));
+        // A success would grant what is asked for.
+        let status = if request.upgrade.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
+        responder.send(Response::new(status).with_body(text));
     }
 }
 
@@ -190,7 +192,7 @@ fn request_for_another_protocol_waits_for_the_handshake() {
         request.extensions_mut().insert(Upgrade::new("echo"));
         let (answer, _) = ask_again(&mut bench, protocol, Resumption::EarlyData, request);
         let method = if protocol == Protocol::Http1 { "GET" } else { "CONNECT" };
-        assert_eq!(answer, (StatusCode::OK, format!("{method} early=false").into()), "{protocol}");
+        assert_eq!(answer, (StatusCode::FORBIDDEN, format!("{method} early=false").into()), "{protocol}");
     }
 }
 
