@@ -101,7 +101,8 @@ enum Side {
     Server {
         tls: Box<ServerConnection>,
         offer: RecordedOffer,
-        held: HeldRecords,
+        /// Until the handshake is done.
+        held: Option<Box<HeldRecords>>,
         first: FirstBytes,
         takes_early_data: bool,
         decided: bool,
@@ -145,7 +146,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             Side::Server {
                 tls,
                 offer: RecordedOffer::default(),
-                held: HeldRecords::default(),
+                held: Some(Box::default()),
                 first: FirstBytes::default(),
                 takes_early_data,
                 decided: false,
@@ -503,10 +504,13 @@ impl Side {
 
     fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
         match self {
-            Self::Server { tls, offer, held, first, .. } if tls.is_handshaking() || !held.is_empty() => {
+            Self::Server { tls, offer, held: Some(held), first, .. } if tls.is_handshaking() || !held.is_empty() => {
                 tls.read_tls(&mut Overheard { io, offer, held, first })
             }
-            Self::Server { tls, .. } => tls.read_tls(io),
+            Self::Server { tls, held, .. } => {
+                *held = None;
+                tls.read_tls(io)
+            }
             Self::Client { tls, .. } => tls.read_tls(io),
         }
     }
