@@ -1,5 +1,6 @@
 //! What is in a folder, as a page.
 
+use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 
@@ -34,8 +35,9 @@ pub(crate) struct Page {
 ///
 /// When the folder cannot be read; [`Errno::AGAIN`] when there is no room.
 pub(crate) fn page(root: &Root, path: &[u8], folder: &OwnedFd, shows_hidden: bool, room: &mut Room) -> Result<Page, Errno> {
-    let mut names: Vec<(bool, String)> = Vec::new();
-    let (mut is_cut, mut has_links) = (false, false);
+    // Of more names than a page has, those that come first in its order, whatever order the file system has.
+    let mut names: BinaryHeap<(bool, String)> = BinaryHeap::new();
+    let (mut left_out, mut has_links) = (0, false);
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         // A name that is no text has no address that could be written down.
@@ -57,16 +59,18 @@ pub(crate) fn page(root: &Root, path: &[u8], folder: &OwnedFd, shows_hidden: boo
             }
             _ => continue,
         };
-        if names.len() == MAX_NAMES {
-            is_cut = true;
-            break;
-        }
         take(room, name.len() as u64 + NAME_BYTES)?;
         names.push((!is_folder, name.to_owned()));
+        if names.len() > MAX_NAMES
+            && let Some((_, last)) = names.pop()
+        {
+            room.shrink(last.len() as u64 + NAME_BYTES);
+            left_out += 1;
+        }
     }
-    names.sort();
+    let names = names.into_sorted_vec();
     let listed = room.bytes();
-    let mut text = write(&names, is_cut, |bytes| take(room, bytes))?;
+    let mut text = write(&names, left_out, |bytes| take(room, bytes))?;
     drop(names);
     text.shrink_to_fit();
     room.shrink(listed);
@@ -77,8 +81,8 @@ fn take(room: &mut Room, bytes: u64) -> Result<(), Errno> {
     if room.grow(bytes) { Ok(()) } else { Err(Errno::AGAIN) }
 }
 
-/// Folders come first. `take` is asked for the room of each piece.
-fn write(names: &[(bool, String)], is_cut: bool, mut take: impl FnMut(u64) -> Result<(), Errno>) -> Result<String, Errno> {
+/// Folders come first. `left_out`: how many names come behind these. `take` is asked for the room of each piece.
+fn write(names: &[(bool, String)], left_out: usize, mut take: impl FnMut(u64) -> Result<(), Errno>) -> Result<String, Errno> {
     let mut page = String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n");
     page.push_str("<title>Files</title>\n<ul>\n<li><a href=\"../\">../</a>\n");
     take(page.len() as u64)?;
@@ -91,8 +95,8 @@ fn write(names: &[(bool, String)], is_cut: bool, mut take: impl FnMut(u64) -> Re
     }
     let before = page.len();
     page.push_str("</ul>\n");
-    if is_cut {
-        let _ = writeln!(page, "<p>There are more than {MAX_NAMES}.");
+    if left_out > 0 {
+        let _ = writeln!(page, "<p>These are the first {} of {} names.", names.len(), names.len() + left_out);
     }
     take((page.len() - before) as u64)?;
     Ok(page)
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn names_cannot_become_markup() {
         let page = [(false, "a b".to_owned()), (true, "<script>\"&.txt".to_owned()), (true, "javascript:x".to_owned())];
-        let page = write(&page, false, |_| Ok(())).expect("a page");
+        let page = write(&page, 0, |_| Ok(())).expect("a page");
         assert!(page.contains("<a href=\"./a%20b/\">a b/</a>"), "{page}");
         assert!(page.contains("<a href=\"./%3Cscript%3E%22%26.txt\">&lt;script&gt;&quot;&amp;.txt</a>"), "{page}");
         assert!(page.contains("<a href=\"./javascript%3Ax\">"), "{page}");
@@ -144,5 +148,24 @@ mod tests {
         assert!(!page(false).contains("hidden") && !page(false).contains(">out"), "{}", page(false));
         assert!(!page(false).contains("secret"), "{}", page(false));
         assert!(page(true).contains(">.hidden<") && page(true).contains(">secret<"));
+    }
+
+    #[test]
+    fn names_beyond_the_most_are_the_last_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for number in 0..MAX_NAMES + 7 {
+            std::fs::write(folder.path().join(format!("{number:05}")), "").expect("a file");
+        }
+        // Made last, and first on the page.
+        std::fs::create_dir(folder.path().join("zz")).expect("a folder");
+        let root = Root::new(folder.path()).expect("a folder");
+        let opened = root.open_folder(b".").expect("a folder");
+        let mut room = Arc::new(Bound::new(1 << 24)).begin();
+        let page = page(&root, b".", &opened.file, false, &mut room).expect("a page").text;
+        assert_eq!(room.bytes(), page.len() as u64);
+        let shown: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("<li><a href=\"./")?.split('"').next()).collect();
+        let files = (0..MAX_NAMES - 1).map(|number| format!("{number:05}"));
+        assert!(shown.iter().map(|name| (*name).to_owned()).eq(std::iter::once("zz/".to_owned()).chain(files)));
+        assert!(page.ends_with("</ul>\n<p>These are the first 10000 of 10008 names.\n"), "{}", &page[page.len() - 100..]);
     }
 }

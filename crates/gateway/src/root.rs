@@ -1,7 +1,7 @@
 //! The folder that is served, as the kernel sees it.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct Root {
     resolve: ResolveFlags,
     shows_hidden: bool,
     types: Arc<ContentTypes>,
+    /// Where it was found, if a link on the way may lead elsewhere later.
+    way: Option<Arc<Path>>,
 }
 
 /// Whether to wait for the disk.
@@ -142,12 +144,50 @@ pub(crate) fn is_definite(error: Errno) -> bool {
 
 impl Root {
     pub(crate) fn new(folder: &Path) -> io::Result<Self> {
+        let way = std::path::absolute(folder)?;
+        let has_links = std::fs::canonicalize(folder).is_ok_and(|real| real != way);
         let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         // Opened for search only: without the right to search, every request would fail.
         rustix::fs::statat(&folder, ".", AtFlags::empty())?;
         let is_local = rustix::fs::fstatfs(&folder).is_ok_and(|system| LOCAL.contains(&(system.f_type as u32)));
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        Ok(Self { folder: Arc::new(folder), is_local, resolve, shows_hidden: false, types: Arc::default() })
+        Ok(Self {
+            folder: Arc::new(folder),
+            is_local,
+            resolve,
+            shows_hidden: false,
+            types: Arc::default(),
+            way: has_links.then(|| way.into()),
+        })
+    }
+
+    /// The same folder, whatever becomes of links on the way to it.
+    pub(crate) fn staying(&self) -> Self {
+        Self { way: None, ..self.clone() }
+    }
+
+    /// Whether links on the way to the folder may lead to another one later.
+    pub(crate) fn may_move(&self) -> bool {
+        self.way.is_some()
+    }
+
+    /// The folder that the links on the way lead to now, if that is another one.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, as in the middle of a deployment; or, without waiting for the disk, when that is not known.
+    pub(crate) fn moved(&self, effort: Effort) -> Result<Option<Self>, Errno> {
+        let Some(way) = &self.way else { return Ok(None) };
+        let resolve = if effort == Effort::Memory { ResolveFlags::CACHED } else { ResolveFlags::empty() };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let found = rustix::fs::openat2(rustix::fs::CWD, &**way, flags, Mode::empty(), resolve)?;
+        let (before, now) = (Identity::new(&stat(&*self.folder, effort)?), Identity::new(&stat(&found, effort)?));
+        if now.is_of_same_file(&before) {
+            return Ok(None);
+        }
+        // A folder on another file system may be one that has to be waited for.
+        let is_local = self.is_local && now.device == before.device;
+        Ok(Some(Self { folder: Arc::new(found), is_local, ..self.clone() }))
     }
 
     /// The same folder, whose links may lead out of it.
@@ -275,7 +315,7 @@ fn name_of(file: &OwnedFd) -> Result<PathBuf, Errno> {
     std::fs::read_link(entry).map_err(|_| Errno::LOOP)
 }
 
-fn stat(file: &OwnedFd, effort: Effort) -> Result<Statx, Errno> {
+fn stat(file: impl AsFd, effort: Effort) -> Result<Statx, Errno> {
     let patience = match effort {
         Effort::Memory => AtFlags::STATX_DONT_SYNC,
         Effort::Disk => AtFlags::empty(),

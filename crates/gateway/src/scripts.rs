@@ -39,10 +39,11 @@ pub(crate) enum Found {
 }
 
 impl Scripts {
+    /// The folder is the one that is open, whatever becomes of links on the way to it: scripts run where their path led then.
     pub(crate) fn new(files: StaticFiles, index: &[String], fallback: Option<String>, folder: &[u8]) -> Self {
         let served: Vec<_> = index.iter().filter(|name| !is_code(name.as_bytes())).cloned().collect();
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
-        Self { files: files.with_index(&served), index: index.into(), fallback, folder: folder.into() }
+        Self { files: files.with_index(&served).staying(), index: index.into(), fallback, folder: folder.into() }
     }
 
     /// What is served as it is.

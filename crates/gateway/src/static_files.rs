@@ -1,6 +1,6 @@
 //! Files of one folder.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -54,10 +54,14 @@ pub struct StaticFiles {
 /// shows in the next turn. (A program that changes a file through shared memory, `mmap`, changes its times when the kernel gets to
 /// it; such a change shows then.)
 ///
+/// Where a symbolic link stands on the way to the folder, as in a deployment that switches one atomically, it is looked at once a turn as well.
+///
 /// Files on network file systems, and on others than the folder itself is on, are always read on other threads, because there even
 /// the question whether something has changed can take long.
 pub struct FileHandler {
-    files: StaticFiles,
+    files: Rc<RefCell<Rc<StaticFiles>>>,
+    /// The worker's turn in which links on the way to the folder were last looked at.
+    looked_at: Cell<Option<u64>>,
     cache: Rc<RefCell<FileCache>>,
 }
 
@@ -140,14 +144,21 @@ impl StaticFiles {
 
     /// A handler for one worker.
     pub fn handler(&self) -> FileHandler {
-        FileHandler { files: self.clone(), cache: Rc::default() }
+        FileHandler { files: Rc::new(RefCell::new(Rc::new(self.clone()))), looked_at: Cell::new(None), cache: Rc::default() }
+    }
+
+    /// The same, of the folder that was opened, whatever becomes of links on the way to it.
+    #[must_use]
+    pub(crate) fn staying(mut self) -> Self {
+        self.root = Arc::new(self.root.staying());
+        self
     }
 }
 
 impl FileHandler {
     /// Answers a request.
     pub fn serve(&self, request: Request, responder: Responder) {
-        let logged = self.files.log.as_ref().map(|log| log.begin(&request));
+        let logged = self.files.borrow().log.as_ref().map(|log| log.begin(&request));
         let finish = move |response| match logged {
             Some(logged) => logged.finish(response),
             None => response,
@@ -161,12 +172,13 @@ impl FileHandler {
     /// Answers a request with what `finish` makes of the response.
     pub(crate) fn serve_as(&self, request: Request, responder: Responder, finish: impl FnOnce(Response) -> Response + 'static) {
         let Request { method, uri, mut headers, .. } = request;
-        let wanted = match self.files.wanted(&method, &uri, &headers) {
+        let turn = responder.handle().turn();
+        let (files, is_sure) = self.files(turn);
+        let wanted = match files.wanted(&method, &uri, &headers) {
             ControlFlow::Continue(wanted) => wanted,
             ControlFlow::Break(answer) => return responder.send(finish(answer)),
         };
-        let turn = responder.handle().turn();
-        if let Some(mut answer) = self.answer_from_memory(turn, &wanted, &method, &uri, &headers) {
+        if is_sure && let Some(mut answer) = self.answer_from_memory(&files, turn, &wanted, &method, &uri, &headers) {
             if answer.headers.is_empty() {
                 // The engine has a use for the memory when it has sent the answer.
                 headers.clear();
@@ -174,31 +186,50 @@ impl FileHandler {
             }
             return responder.send(finish(answer));
         }
-        let answer = self.answer_from_disk(wanted.into_owned(), method, uri, headers);
+        let answer = self.answer_from_disk(&files, wanted.into_owned(), method, uri, headers);
         responder.respond(async move { finish(answer.await) });
     }
 
     /// The answer to a request that came through layers.
     pub(crate) async fn answer(&self, turn: u64, method: Method, uri: Uri, headers: HeaderMap) -> Response {
-        let wanted = match self.files.wanted(&method, &uri, &headers) {
+        let (files, is_sure) = self.files(turn);
+        let wanted = match files.wanted(&method, &uri, &headers) {
             ControlFlow::Continue(wanted) => wanted,
             ControlFlow::Break(answer) => return answer,
         };
-        if let Some(answer) = self.answer_from_memory(turn, &wanted, &method, &uri, &headers) {
+        if is_sure && let Some(answer) = self.answer_from_memory(&files, turn, &wanted, &method, &uri, &headers) {
             return answer;
         }
         let wanted = wanted.into_owned();
-        self.answer_from_disk(wanted, method, uri, headers).await
+        self.answer_from_disk(&files, wanted, method, uri, headers).await
+    }
+
+    /// The files as they are in this turn: below another folder, when a link on the way to it leads there now. And whether that is sure, or has
+    /// to be looked at on the disk.
+    fn files(&self, turn: u64) -> (Rc<StaticFiles>, bool) {
+        let files = self.files.borrow().clone();
+        if !files.root.may_move() || self.looked_at.get() == Some(turn) {
+            return (files, true);
+        }
+        let moved = match files.root.moved(Effort::Memory) {
+            Ok(moved) => moved,
+            // In the middle of a deployment there may be none: the one before stands.
+            Err(error) => return (files, is_definite(error)),
+        };
+        self.looked_at.set(Some(turn));
+        let Some(root) = moved else { return (files, true) };
+        (move_to(root, &self.files, &self.cache), true)
     }
 
     fn answer_from_disk(
         &self,
+        files: &StaticFiles,
         wanted: Wanted<'static>,
         method: Method,
         uri: Uri,
         headers: HeaderMap,
     ) -> impl Future<Output = Response> + use<> {
-        let (files, cache) = (self.files.clone(), self.cache.clone());
+        let (files, cache, current) = (files.clone(), self.cache.clone(), self.files.clone());
         let codings: Vec<_> = files.codings(&headers).collect();
         async move {
             let listings = files.listings.clone().filter(|_| wanted.is_folder);
@@ -206,7 +237,18 @@ impl FileHandler {
                 Some(listings) => listings.turn().await,
                 None => None,
             };
-            match unblock(move || files.find(&wanted, &codings)).await {
+            let found = unblock(move || match files.root.moved(Effort::Disk) {
+                Ok(Some(root)) => {
+                    let files = StaticFiles { root: Arc::new(root), ..files };
+                    (files.find(&wanted, &codings), Some(files.root))
+                }
+                _ => (files.find(&wanted, &codings), None),
+            });
+            let (found, moved) = found.await;
+            if let Some(root) = moved {
+                move_to((*root).clone(), &current, &cache);
+            }
+            match found {
                 Ok(Found::File(opened, path, variant)) => keep_and_answer(&cache, None, &key(&path, variant), opened, &method, &headers),
                 Ok(Found::Folder(page)) => listing::answer(page),
                 Err(error) => answer_without_file(error, &uri),
@@ -215,28 +257,36 @@ impl FileHandler {
     }
 
     /// The answer, unless the disk is needed for it.
-    fn answer_from_memory(&self, turn: u64, wanted: &Wanted<'_>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+    fn answer_from_memory(
+        &self,
+        files: &StaticFiles,
+        turn: u64,
+        wanted: &Wanted<'_>,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Option<Response> {
         let mut number = 0;
         loop {
-            let path = wanted.candidate(&self.files, number)?;
-            if self.files.precompressed {
-                for coding in self.files.codings(headers) {
+            let path = wanted.candidate(files, number)?;
+            if files.precompressed {
+                for coding in files.codings(headers) {
                     let path = [&path, coding.suffix().as_bytes()].concat();
-                    match self.file_from_memory(turn, &path, Variant::Coded(coding), method, headers) {
+                    match self.file_from_memory(files, turn, &path, Variant::Coded(coding), method, headers) {
                         Ok(answer) => return Some(answer),
                         Err(error) if is_definite(error) => {}
                         Err(_) => return None,
                     }
                 }
             }
-            match self.file_from_memory(turn, &path, self.files.plain(), method, headers) {
+            match self.file_from_memory(files, turn, &path, files.plain(), method, headers) {
                 Ok(answer) => return Some(answer),
                 Err(error) if !is_definite(error) => return None,
                 Err(error) => {
                     number += 1;
                     // A page of what is in a folder has to be read from the disk.
-                    if !is_missing(error) || wanted.candidate(&self.files, number).is_none() {
-                        let needs_disk = self.files.listings.is_some() && wanted.is_folder && is_missing(error);
+                    if !is_missing(error) || wanted.candidate(files, number).is_none() {
+                        let needs_disk = files.listings.is_some() && wanted.is_folder && is_missing(error);
                         return (!needs_disk).then(|| answer_without_file(error, uri));
                     }
                 }
@@ -249,12 +299,20 @@ impl FileHandler {
     /// # Errors
     ///
     /// What keeps it from being served, if that [is definite](is_definite); otherwise the disk is needed for it.
-    fn file_from_memory(&self, turn: u64, path: &[u8], variant: Variant, method: &Method, headers: &HeaderMap) -> Result<Response, Errno> {
+    fn file_from_memory(
+        &self,
+        files: &StaticFiles,
+        turn: u64,
+        path: &[u8],
+        variant: Variant,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Response, Errno> {
         let key = key(path, variant);
-        if let Some(answer) = self.answer_from_cache(turn, path, &key, method, headers) {
+        if let Some(answer) = self.answer_from_cache(files, turn, path, &key, method, headers) {
             return Ok(answer);
         }
-        match self.files.root.look_up(path, variant, Effort::Memory) {
+        match files.root.look_up(path, variant, Effort::Memory) {
             Ok(opened) => Ok(keep_and_answer(&self.cache, Some(turn), &key, opened, method, headers)),
             Err(error) => {
                 if is_definite(error) {
@@ -266,14 +324,22 @@ impl FileHandler {
     }
 
     /// The answer if the file is in the cache as it is now. What has changed leaves the cache.
-    fn answer_from_cache(&self, turn: u64, path: &[u8], key: &[u8], method: &Method, headers: &HeaderMap) -> Option<Response> {
+    fn answer_from_cache(
+        &self,
+        files: &StaticFiles,
+        turn: u64,
+        path: &[u8],
+        key: &[u8],
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Option<Response> {
         let mut cache = self.cache.borrow_mut();
         let entry = cache.entry(key)?;
         if entry.checked != Some(turn) {
             if !entry.is_settled {
                 return None;
             }
-            match self.files.root.identify(path) {
+            match files.root.identify(path) {
                 Ok(identity) if identity == entry.identity => entry.checked = Some(turn),
                 // Whether it has changed is not known yet.
                 Err(error) if !is_definite(error) => return None,
@@ -297,6 +363,15 @@ impl Entry {
     fn answer(&self, method: &Method, headers: &HeaderMap) -> Response {
         respond(&self.state, method, headers, Source::Memory(&self.content))
     }
+}
+
+/// From now on files are below `root`.
+fn move_to(root: Root, files: &RefCell<Rc<StaticFiles>>, cache: &RefCell<FileCache>) -> Rc<StaticFiles> {
+    let moved = Rc::new(StaticFiles { root: Arc::new(root), ..(**files.borrow()).clone() });
+    // Entries of the other folder would be found to be changed one by one.
+    *cache.borrow_mut() = FileCache::default();
+    *files.borrow_mut() = moved.clone();
+    moved
 }
 
 /// `turn` is the worker's turn in which the file was looked up, if it is the current one.
@@ -432,17 +507,18 @@ mod tests {
         /// The status and the content's size, if the answer needs no disk.
         fn ask(&self, turn: u64, path: &str) -> Option<(u16, Option<u64>)> {
             let uri = path.parse().expect("a target");
-            let ControlFlow::Continue(file) = self.handler.files.wanted(&Method::GET, &uri, &HeaderMap::new()) else {
+            let ControlFlow::Continue(file) = self.handler.files.borrow().wanted(&Method::GET, &uri, &HeaderMap::new()) else {
                 panic!("{path} names no file")
             };
-            let answer = self.handler.answer_from_memory(turn, &file, &Method::GET, &uri, &HeaderMap::new())?;
+            let answer =
+                self.handler.answer_from_memory(&self.handler.files.borrow(), turn, &file, &Method::GET, &uri, &HeaderMap::new())?;
             Some((answer.status.as_u16(), answer.body.size_hint().exact()))
         }
 
         /// As the pool does it, and the worker after it.
         fn ask_the_disk(&self, path: &str) -> (u16, Option<u64>) {
             let name = &path.as_bytes()[1..];
-            let answer = match self.handler.files.root.look_up(name, Variant::Only, Effort::Disk) {
+            let answer = match self.handler.files.borrow().root.look_up(name, Variant::Only, Effort::Disk) {
                 Ok(opened) => keep_and_answer(&self.handler.cache, None, name, opened, &Method::GET, &HeaderMap::new()),
                 Err(error) => answer_without_file(error, &path.parse().expect("a target")),
             };
@@ -473,7 +549,7 @@ mod tests {
         let site = Site::new();
         site.write("page.txt", b"as it is");
         for (is_settled, length) in [(true, 3), (false, 8)] {
-            let identity = site.handler.files.root.identify(b"page.txt").unwrap_or_default();
+            let identity = site.handler.files.borrow().root.identify(b"page.txt").unwrap_or_default();
             let (state, content) = (FileState::of_length(3), "was".into());
             site.handler.cache.borrow_mut().insert(b"page.txt", Entry { identity, is_settled, state, content, checked: None });
             let Some(answer) = site.ask(1, "/page.txt") else {
@@ -518,11 +594,15 @@ mod tests {
         let handler = StaticFiles::new(Path::new("/proc")).expect("a folder").handler();
         let uri = "/version".parse().expect("a target");
         for turn in 0..2 {
-            assert!(handler.answer_from_memory(turn, &file("version"), &Method::GET, &uri, &HeaderMap::new()).is_none());
+            assert!(
+                handler
+                    .answer_from_memory(&handler.files.borrow(), turn, &file("version"), &Method::GET, &uri, &HeaderMap::new())
+                    .is_none()
+            );
         }
         let root = StaticFiles::new(Path::new("/")).expect("a folder").handler();
         assert!(
-            root.answer_from_memory(0, &file("proc/version"), &Method::GET, &uri, &HeaderMap::new()).is_none(),
+            root.answer_from_memory(&root.files.borrow(), 0, &file("proc/version"), &Method::GET, &uri, &HeaderMap::new()).is_none(),
             "it is mounted elsewhere"
         );
     }

@@ -331,3 +331,57 @@ fn log_counts_what_is_answered_from_memory() {
     let ends: Vec<_> = text.lines().map(|line| line.split(' ').skip(2).take(5).collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(ends, ["HTTP/1.1 GET /page.txt 200 5", "HTTP/1.1 GET /page.txt?again 200 5", "HTTP/1.1 GET /nothing 404 10"]);
 }
+
+#[test]
+fn link_to_the_folder_that_is_switched_is_followed_by_the_next_request() {
+    let folder = folder();
+    let link = folder.path().join("current");
+    for (release, content) in [("one", "first"), ("two", "other"), ("three", "third")] {
+        fs::create_dir(folder.path().join(release)).expect("a folder");
+        write(&folder, &format!("{release}/page.txt"), content);
+    }
+    write(&folder, "two/new.txt", "new");
+    // Twice, so that it is a link on the way to a link.
+    symlink("one", folder.path().join("release")).expect("a link");
+    symlink("release", &link).expect("a link");
+    settle(&folder.path().join("two/new.txt"));
+    let server = Server::start(StaticFiles::new(&link).expect("a folder").with_listing());
+    let mut client = server.connect();
+    let switch = |target: &str| {
+        symlink(target, folder.path().join("next")).expect("a link");
+        fs::rename(folder.path().join("next"), folder.path().join("release")).expect("rename");
+    };
+    for _ in 0..2 {
+        assert_eq!((client.get("/page.txt").body, client.get("/new.txt").status), (b"first".to_vec(), 404));
+    }
+    switch("two");
+    assert_eq!(client.get("/page.txt").body, b"other");
+    assert_eq!(client.get("/new.txt").body, b"new");
+    assert!(String::from_utf8(client.get("/").body).expect("text").contains("new.txt"));
+    switch("three");
+    assert_eq!((client.get("/new.txt").status, client.get("/page.txt").body), (404, b"third".to_vec()));
+    // In the middle of a deployment that is not atomic the folder before stands.
+    fs::remove_file(&link).expect("delete");
+    assert_eq!(client.get("/page.txt").body, b"third");
+    symlink("one", &link).expect("a link");
+    assert_eq!(client.get("/page.txt").body, b"first");
+}
+
+#[test]
+fn folder_that_a_link_leads_to_keeps_its_rules() {
+    let folder = folder();
+    fs::create_dir_all(folder.path().join("one")).expect("a folder");
+    fs::create_dir_all(folder.path().join("two/.git")).expect("a folder");
+    write(&folder, "two/.git/config", "hidden");
+    write(&folder, "secret", "outside");
+    symlink("../secret", folder.path().join("two/secret")).expect("a link");
+    symlink("one", folder.path().join("current")).expect("a link");
+    let server = Server::start(StaticFiles::new(&folder.path().join("current")).expect("a folder"));
+    let mut client = server.connect();
+    assert_eq!(client.get("/secret").status, 404);
+    symlink("two", folder.path().join("next")).expect("a link");
+    fs::rename(folder.path().join("next"), folder.path().join("current")).expect("rename");
+    for path in ["/secret", "/.git/config", "/../secret"] {
+        assert_ne!(client.get(path).status, 200, "{path}");
+    }
+}
