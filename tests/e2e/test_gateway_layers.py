@@ -317,12 +317,53 @@ def test_rate_is_each_clients_over_all_workers_and_reloads(start, gateway, proto
     assert ask("192.0.2.2").status == 200
     gateway.write(SITE + routes.replace('"here"', '"there"'), server='trusted_proxies = ["127.0.0.1"]', workers=2)
     server.popen.send_signal(signal.SIGHUP)
-    server.wait_for_lines("serving 1 site ", 2)
+    server.wait_for_lines("serving 1 sites", 2)
     eventually("the new configuration", lambda: ask("192.0.2.3").body == b"there")
     assert ask("192.0.2.1").status == 429
 
 
-def test_rate_stays_with_its_site_when_others_move(start, gateway):
+HOSTS_TURNED = ("localhost", "127.0.0.1")
+SITES_WITH_RATES = """
+[[sites]]
+hosts = ["{host}"]
+{tls}
+{rate_of_site}
+[[sites.routes]]
+match = "/{host}/*"
+respond = "{host}"
+{rate_of_route}
+[[sites.routes]]
+respond = "{host} else"
+"""
+
+
+@pytest.mark.parametrize("of", ["site", "route"])
+def test_rate_stays_with_its_host_and_route_when_others_are_put_before(start, gateway, protocol_fetcher, of):
+    layers = 'layers = [{ name = "rate-limit", requests = 2, per = "1h" }]'
+    rates = {"rate_of_site": layers if of == "site" else "", "rate_of_route": layers if of == "route" else ""}
+
+    def site(host: str) -> str:
+        return SITES_WITH_RATES.format(host=host, tls="{tls}", **rates)
+
+    gateway.write(site("127.0.0.1") + site("localhost"))
+    server = start(gateway.command())
+
+    def ask(host: str) -> int:
+        return protocol_fetcher.fetch(f"https://{host}:{server.port}/{host}/x").status
+
+    assert [ask("127.0.0.1") for _ in range(3)] == [200, 200, 429]
+    assert ask("localhost") == 200
+    # Another site, and another route of each, before those that were there; and the sites the other way round.
+    before = "[[sites.routes]]\nmatch = '/other/*'\nrespond = 'other'\n" + rates["rate_of_route"] + "\n"
+    others = [site(host).replace("[[sites.routes]]", before + "[[sites.routes]]", 1) for host in HOSTS_TURNED]
+    gateway.write(site("new.example") + "".join(others))
+    server.popen.send_signal(signal.SIGHUP)
+    server.wait_for_lines("serving 3 sites")
+    assert ask("127.0.0.1") == 429
+    assert [ask("localhost") for _ in range(2)] == [200, 429]
+
+
+def test_rate_stays_with_a_site_that_gains_hosts(start, gateway):
     def site(*hosts: str) -> str:
         layer = '{ name = "rate-limit", requests = 1, per = "1h" }'
         return f'[[sites]]\nhosts = {json.dumps(hosts)}\n[[sites.routes]]\nrespond = "x"\nlayers = [{layer}]\n'
