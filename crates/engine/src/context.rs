@@ -153,8 +153,12 @@ impl Context {
         let mut added = self.complete(method, alt_svc, response);
         added.date = None;
         added.content_length = added.content_length.filter(|_| !added.has_content);
-        let has_trailer = added.has_trailer;
+        let (has_trailer, has_content) = (added.has_trailer, added.has_content);
         added.insert_into(&mut response.headers);
+        if has_trailer && has_content {
+            // Content of an announced length has no place for trailers, as over HTTP/2 and HTTP/3. It is held to that length all the same.
+            response.headers.remove(CONTENT_LENGTH);
+        }
         has_trailer
     }
 

@@ -194,7 +194,7 @@ fn with_trailers(content: &'static str, name: &'static str, value: &'static str)
 
 #[test]
 fn trailers_go_both_ways() {
-    for protocol in PROTOCOLS {
+    for (protocol, has_length) in PROTOCOLS.into_iter().flat_map(|protocol| [(protocol, false), (protocol, true)]) {
         let seen = Rc::new(RefCell::new(None));
         let slot = seen.clone();
         let mut bench = serving(move |request: Request, responder: Responder| {
@@ -203,6 +203,7 @@ fn trailers_go_both_ways() {
                 let content = request.body.collect().await.unwrap();
                 *slot.borrow_mut() = content.trailers().cloned();
                 let response = Response::new(StatusCode::OK).with_header(TRAILER, HeaderValue::from_static("x-back"));
+                let response = if has_length { response.with_header(CONTENT_LENGTH, 6.into()) } else { response };
                 response.with_body(with_trailers("answer", "x-back", "2"))
             });
         });
