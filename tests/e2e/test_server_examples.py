@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 
 import pytest
 
@@ -166,3 +167,13 @@ def test_proxy_without_a_server_behind_it_says_so(example, fetch, identity):
     behind.terminate()
     behind.wait()
     assert fetch(origin).status == 502
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_server_ends_in_order_when_it_is_told_to(example, ca, number):
+    server = example("hello")
+    with session(ca) as curl:
+        assert ask(curl, "HTTP/2", server.origin).status == 200
+        # The connection stays open.
+        server.popen.send_signal(number)
+        assert server.wait() == 0, server.lines

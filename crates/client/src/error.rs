@@ -28,8 +28,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why a request got no response, or not all of it.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a request got no response, or not all of it. `Debug` shows its message, since that is what `main` prints of an error that it returns.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The URI is not one of a request over HTTP: it needs the scheme `http` or `https`, and a host.
@@ -61,6 +61,12 @@ pub enum Error {
     /// The client's thread has ended.
     #[error("the client has ended")]
     Ended,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -120,8 +120,15 @@ impl Limit {
     }
 }
 
+impl fmt::Debug for LimitError {
+    /// The message: it is what `main` prints of an error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// A limit that cannot be set so.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
     /// There is no limit of this name.

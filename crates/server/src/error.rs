@@ -1,13 +1,15 @@
 //! Why a server does not serve, and what helps.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use pronghorn_certificates::CertificateError;
 use pronghorn_engine::{BindError, CongestionError};
 
-/// Why a server cannot serve. The message says what to do about it.
-#[derive(Debug, thiserror::Error)]
+/// Why a server cannot serve. The message says what to do about it. `Debug` shows the same message, since that is what `main` prints of an error that it
+/// returns.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No address was given.
@@ -56,6 +58,33 @@ pub enum Error {
     /// A worker failed while it served.
     #[error("a worker failed: {0}")]
     Worker(#[source] io::Error),
+    /// Requests in clear text are to be redirected, and no address speaks TLS.
+    #[error("there is no address with TLS to redirect to; name one with Server::listen(\"[::]:443\")")]
+    NowhereToRedirect,
+    /// More than one of these.
+    #[error("{} things are wrong:\n- {list}", .0.len(), list = list(.0))]
+    Several(Vec<Error>),
+}
+
+impl Error {
+    /// All that `errors` say; nothing if there are none.
+    pub(crate) fn all(mut errors: Vec<Self>) -> Result<(), Self> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Self::Several(errors)),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn list(errors: &[Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n- ")
 }
 
 fn bind_hint(error: &BindError) -> &'static str {

@@ -13,13 +13,15 @@ use tower_service::Service;
 
 use crate::failure::{FailedPart, Failures, Watch};
 use crate::peer::{Peer, introduce};
-use crate::{Body, response, upgrade, webtransport};
+use crate::{Body, redirect, response, upgrade, webtransport};
 
 /// Asks a clone of the service for each request, as hyper does.
 pub(crate) struct Tower<S> {
     pub(crate) service: S,
     /// Sessions are offered.
     pub(crate) webtransport: bool,
+    /// The port where TLS is spoken, for requests in clear text that have to go there.
+    pub(crate) redirect_to: Option<u16>,
     /// See [`introduce`].
     pub(crate) room: http::Extensions,
     pub(crate) failures: Arc<Failures>,
@@ -34,6 +36,9 @@ where
     B::Error: Into<BodyError>,
 {
     fn handle(&self, request: Request, responder: Responder) {
+        if let Some(port) = self.redirect_to.filter(|_| !request.peer.secure) {
+            return responder.send(redirect::to_https(&request.uri, port));
+        }
         let service = self.service.clone();
         if self.webtransport && WebTransport::is_requested(&request) {
             return self.begin_session(service, request, responder);

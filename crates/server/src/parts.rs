@@ -40,20 +40,30 @@ pub(crate) fn load(certificate: Certificate) -> Result<(Identity, Option<String>
     Ok((loaded.identity, Some(loaded.spki_sha256)))
 }
 
-pub(crate) fn bind(listeners: Vec<Listen>, workers: usize, congestion: Option<Congestion>) -> Result<Vec<Listener>, Error> {
+/// Binds all addresses that can be bound, and adds to `errors` why others cannot.
+pub(crate) fn bind(listeners: Vec<Listen>, workers: usize, congestion: Option<Congestion>, errors: &mut Vec<Error>) -> Vec<Listener> {
+    if listeners.is_empty() {
+        errors.push(Error::NoAddress);
+    }
     let mut bound = Vec::new();
     for Listen { name, addresses, secure } in listeners {
-        let fail = |source| Error::Address { address: name.clone(), source };
-        let addresses = addresses.map_err(fail)?;
-        if addresses.is_empty() {
-            return Err(fail(io::Error::other("the name has no address")));
-        }
+        let addresses = addresses.and_then(|addresses| match &addresses[..] {
+            [] => Err(io::Error::other("the name has no address")),
+            _ => Ok(addresses),
+        });
+        let addresses = addresses.unwrap_or_else(|source| {
+            errors.push(Error::Address { address: name, source });
+            Vec::new()
+        });
         for address in addresses {
             let listener = if secure { Listener::secure } else { Listener::clear };
-            bound.push(listener(address, workers, congestion)?);
+            match listener(address, workers, congestion) {
+                Ok(listener) => bound.push(listener),
+                Err(error) => errors.push(error.into()),
+            }
         }
     }
-    if bound.is_empty() { Err(Error::NoAddress) } else { Ok(bound) }
+    bound
 }
 
 /// Reads a chain and its key from PEM files.

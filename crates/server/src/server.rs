@@ -51,6 +51,7 @@ pub struct Server {
     signal: Option<Signal>,
     qlog: Option<PathBuf>,
     on_failure: Option<Hook>,
+    redirects: bool,
 }
 
 impl Default for Server {
@@ -78,6 +79,7 @@ impl Server {
             signal: None,
             qlog: None,
             on_failure: None,
+            redirects: false,
         }
     }
 
@@ -104,6 +106,19 @@ impl Server {
     /// ```
     pub fn listen_clear(self, address: impl ToSocketAddrs + std::fmt::Debug) -> Self {
         self.add(&address, false)
+    }
+
+    /// Answers requests in clear text with a redirect (308) to the same target over HTTPS, on the port of the first address with TLS; the
+    /// service sees none of them.
+    ///
+    /// ```
+    /// # use pronghorn_server::Server;
+    /// let server = Server::new().listen("[::]:443").listen_clear("[::]:80").redirect_to_https();
+    /// # let _ = server;
+    /// ```
+    pub fn redirect_to_https(mut self) -> Self {
+        self.redirects = true;
+        self
     }
 
     fn add(mut self, address: &(impl ToSocketAddrs + std::fmt::Debug), secure: bool) -> Self {
@@ -432,29 +447,40 @@ impl Server {
         B: http_body::Body + 'static,
         B::Error: Into<BodyError>,
     {
-        let Self { listeners, certificate, workers, mut config, udp_buffer_bytes, secret, grace, signal, qlog, on_failure } = self;
+        let Self { listeners, certificate, workers, mut config, udp_buffer_bytes, secret, grace, signal, qlog, on_failure, redirects } =
+            self;
         let count = workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)).clamp(1, 256);
         let secure = listeners.iter().any(|listen| listen.secure);
-        let loaded = if secure { Some(load(certificate)?) } else { None };
-        let listeners = bind(listeners, count, config.congestion)?;
+        // All that is wrong is told at once.
+        let mut errors = Vec::new();
+        let loaded = secure.then(|| load(certificate).map_err(|error| errors.push(error)).ok()).flatten();
+        if redirects && !secure {
+            errors.push(Error::NowhereToRedirect);
+        }
+        let listeners = bind(listeners, count, config.congestion, &mut errors);
+        if let Some(folder) = qlog {
+            match Qlog::to_folder(&folder) {
+                Ok(qlog) => config.qlog = Some(qlog),
+                Err(source) => errors.push(Error::Qlog { folder, source }),
+            }
+        }
+        Error::all(errors)?;
         if let Some(bytes) = udp_buffer_bytes {
             listeners.iter().try_for_each(|listener| listener.set_udp_buffers(bytes).map(drop)).map_err(Error::Start)?;
         }
         let addresses: Vec<_> =
             listeners.iter().map(|listener| LocalAddress { address: listener.address(), secure: listener.is_secure() }).collect();
         let group = Group::with_secret(count, &secret.unwrap_or_else(Secret::random));
-        if let Some(folder) = qlog {
-            config.qlog = Some(Qlog::to_folder(&folder).map_err(|source| Error::Qlog { folder, source })?);
-        }
         let (identity, spki_sha256) = loaded.map_or((None, None), |(identity, spki)| (Some(identity), spki));
         // Cloned by one worker at a time, so that it need not be `Sync`.
         let service = Mutex::new(service);
         let webtransport = config.webtransport;
         let failures = Failures::new(on_failure);
         let watched = failures.clone();
+        let redirect_to = addresses.iter().find(|at| at.secure && redirects).map(|at| at.address.port());
         let handler = move |_| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Tower { service, webtransport, room: roomy(), failures: watched.clone() }
+            Tower { service, webtransport, redirect_to, room: roomy(), failures: watched.clone() }
         };
         let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
         Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256, failures }, grace, signal))

@@ -1,6 +1,6 @@
 //! What the examples have in common: where they listen, by their arguments, and the line that says so.
 
-use pronghorn_server::{Error, Running, Server};
+use pronghorn_server::{Error, Running, Server, shutdown_signal};
 
 pub(crate) type Result = std::result::Result<(), Error>;
 
@@ -31,13 +31,7 @@ pub(crate) fn server() -> Server {
         (Some(cert), Some(key)) => server.certificate_files(cert, key),
         _ => server.development_certificate(),
     };
-    server.with_graceful_shutdown(async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be heard");
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    })
+    server.with_graceful_shutdown(shutdown_signal())
 }
 
 pub(crate) fn introduce(running: &Running) {

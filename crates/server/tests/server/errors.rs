@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use http::{Request, Response};
-use pronghorn_server::{Body, Error, Server};
+use pronghorn_server::{Body, Error, Limits, Server};
 use tower::service_fn;
 
 fn failure(server: Server) -> (Error, String) {
@@ -61,4 +61,40 @@ fn certificate_that_cannot_be_used_is_named_with_what_helps() {
         assert!(failure(with_files()).1.contains("readable"));
     }
     assert!(failure(Server::new().listen("127.0.0.1:0").certificate_pem("no", "thing")).1.contains("PEM form"));
+}
+
+#[test]
+fn error_that_main_returns_is_printed_as_its_message() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    for server in [Server::new(), Server::new().listen_clear(taken.local_addr().unwrap()), Server::new().listen("nowhere")] {
+        let (error, text) = failure(server);
+        assert_eq!(format!("{error:?}"), text);
+    }
+    let error = pronghorn_server::client::Error::Busy("https://a.test".to_owned());
+    assert_eq!(format!("{error:?}"), error.to_string());
+    let error = Limits::default().with_connections(0).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string());
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let server = || Server::new().listen("nowhere").listen_clear(address).certificate_files("none.pem", "none.pem").qlog(&file);
+    let (error, text) = failure(server());
+    assert!(matches!(&error, Error::Several(errors) if errors.len() == 4), "{text}");
+    for says in ["4 things are wrong:\n- ", "none.pem", "listen on nowhere:", &address.to_string(), "qlog files"] {
+        assert!(text.contains(says), "{text}");
+    }
+    assert_eq!(format!("{error:?}"), text);
+}
+
+#[test]
+fn redirect_without_an_address_with_tls_is_refused() {
+    let (error, text) = failure(Server::new().listen_clear("127.0.0.1:0").redirect_to_https());
+    assert!(matches!(error, Error::NowhereToRedirect));
+    assert!(text.contains("Server::listen"), "{text}");
 }

@@ -95,3 +95,23 @@ fn qlog_is_complete_when_the_server_has_ended() {
     let content = std::fs::read_to_string(files[0].as_ref().unwrap().path()).unwrap();
     assert!(content.contains("connection_closed"), "{content}");
 }
+
+#[test]
+fn requests_in_clear_text_are_redirected_and_others_are_not() {
+    let site = Site::with(|server| server.listen_clear("127.0.0.1:0").redirect_to_https().start(app()).unwrap());
+    let clear = site.running.local_addresses()[1].address.port();
+    let secure = site.address.port();
+    run(async {
+        let client = Client::with_options(&site.any(), 1).unwrap();
+        for (method, body) in [("GET", ""), ("POST", "content"), ("HEAD", "")] {
+            let uri = format!("http://localhost:{clear}/a%2fb?c=d");
+            let request = Request::builder().method(method).uri(uri).body(Body::from(body)).unwrap();
+            let response = client.send(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::PERMANENT_REDIRECT);
+            assert_eq!(response.headers()["location"], format!("https://localhost:{secure}/a%2fb?c=d"));
+        }
+        for protocol in PROTOCOLS {
+            assert_eq!(text(site.client(protocol).send(site.get("/")).await.unwrap()).await, "hello");
+        }
+    });
+}
