@@ -40,6 +40,8 @@ pub struct Config {
     pub warnings: Vec<Problem>,
     /// Nothing is missing because it could not be read. Otherwise what seems to be left out may be there.
     pub(crate) is_whole: bool,
+    /// Files with keys that nobody knows: perhaps what seems to be left out, misspelt.
+    misspelt: Vec<PathBuf>,
     sources: Sources,
 }
 
@@ -103,7 +105,10 @@ impl Config {
         let mut is_known = true;
         for (index, pattern) in include.iter().enumerate() {
             let place = Place { file: 0, path: vec!["include".into(), index.into()] };
-            for path in included(file, pattern, &sources, &place, &mut problems) {
+            let before = problems.len();
+            let paths = included(file, pattern, &sources, &place, &mut problems);
+            is_known &= problems.len() == before;
+            for path in paths {
                 let Some((source, part)) = Source::read::<Included>(&path, environment, &mut problems) else {
                     is_known = false;
                     continue;
@@ -127,8 +132,21 @@ impl Config {
         }
         let limits = read_limits(&limits, &sources, &mut problems);
         tell_of_scripts(&mut upstreams, &mut sites);
-        let mut config =
-            Self { server, limits, log, admin, acme, upstreams, sites, warnings: Vec::new(), is_whole: problems.is_empty(), sources };
+        let unknown = problems.iter().filter(|problem| problem.message.starts_with("unknown key "));
+        let misspelt = unknown.map(|problem| problem.file.clone()).collect();
+        let mut config = Self {
+            server,
+            limits,
+            log,
+            admin,
+            acme,
+            upstreams,
+            sites,
+            warnings: Vec::new(),
+            is_whole: problems.is_empty(),
+            misspelt,
+            sources,
+        };
         let warnings = if is_known { check::check(&config, &mut problems) } else { Vec::new() };
         if problems.is_empty() {
             config.warnings = warnings;
@@ -138,7 +156,8 @@ impl Config {
 
     /// Whether what seems to be left out at a place may be there, and could not be read.
     pub(crate) fn may_have(&self, place: &Place) -> bool {
-        !self.is_whole && self.sources.0.get(place.file).is_some_and(|source| source.has(&place.path))
+        let may_have = |source: &Source| source.has(&place.path) || self.misspelt.contains(&source.file);
+        !self.is_whole && self.sources.0.get(place.file).is_some_and(may_have)
     }
 
     /// Whether a file has an upstream of this name, even if it could not be read.
