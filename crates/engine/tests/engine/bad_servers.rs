@@ -84,8 +84,17 @@ fn http1_response_without_content_needs_no_end() {
 }
 
 #[test]
+fn http1_head_that_is_too_large_is_called_so() {
+    let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(70_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n", "x: y\r\n".repeat(100));
+    for response in [long, many] {
+        let answer = told(Method::GET, &response);
+        assert!(matches!(answer, Err(Error::HeadTooLarge(_))), "{answer:?}");
+    }
+}
+
+#[test]
 fn http1_nonsense_is_an_error_and_nothing_to_send_again() {
-    let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(70_000));
     for response in [
         "nonsense\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
@@ -98,7 +107,6 @@ fn http1_nonsense_is_an_error_and_nothing_to_send_again() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-        &large,
     ] {
         let answer = told(Method::GET, response);
         assert!(matches!(answer, Err(Error::Exchange(_))), "{:?}: {answer:?}", &response[..response.len().min(80)]);
