@@ -29,28 +29,35 @@ impl<T: AsyncRead + Unpin> Read for PolledRead<'_, '_, T> {
 pub(super) struct Overheard<'a, R> {
     pub(super) io: &'a mut R,
     pub(super) offer: &'a mut RecordedOffer,
-    pub(super) held: &'a mut HeldRecords,
-    pub(super) first: &'a mut FirstBytes,
+    pub(super) beginning: &'a mut Beginning,
+}
+
+/// What is kept of a client's first bytes until the handshake is done.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    pub(super) held: HeldRecords,
+    pub(super) first: FirstBytes,
 }
 
 impl<R: Read> Read for Overheard<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Beginning { held, first } = &mut *self.beginning;
         loop {
-            let ready = self.held.take(buffer);
+            let ready = held.take(buffer);
             if ready > 0 || buffer.is_empty() {
                 return Ok(ready);
             }
             let count = self.io.read(buffer)?;
             if count == 0 {
-                if self.held.is_empty() {
+                if held.is_empty() {
                     return Ok(0);
                 }
-                self.held.give_up();
+                held.give_up();
                 continue;
             }
             self.offer.read(&buffer[..count]);
-            self.first.read(&buffer[..count]);
-            self.held.read(&buffer[..count]);
+            first.read(&buffer[..count]);
+            held.read(&buffer[..count]);
         }
     }
 }

@@ -17,10 +17,10 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Ends;
-use super::clear_text::{ClearText, FirstBytes};
-use super::polled::{Overheard, PolledRead, PolledWrite};
+use super::clear_text::ClearText;
+use super::polled::{Beginning, Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
-use crate::tls::{Agreed, ClientCertificate, HeldRecords, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
+use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
@@ -102,8 +102,7 @@ enum Side {
         tls: Box<ServerConnection>,
         offer: RecordedOffer,
         /// Until the handshake is done.
-        held: Option<Box<HeldRecords>>,
-        first: FirstBytes,
+        beginning: Option<Box<Beginning>>,
         takes_early_data: bool,
         decided: bool,
         early_is_read: bool,
@@ -146,8 +145,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             Side::Server {
                 tls,
                 offer: RecordedOffer::default(),
-                held: Some(Box::default()),
-                first: FirstBytes::default(),
+                beginning: Some(Box::default()),
                 takes_early_data,
                 decided: false,
                 early_is_read: false,
@@ -169,7 +167,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// What a client began with that was no TLS.
     fn clear_text(&self) -> Option<ClearText> {
         match &self.side {
-            Side::Server { first, .. } => first.clear_text(),
+            Side::Server { beginning, .. } => beginning.as_ref()?.first.clear_text(),
             Side::Client { .. } => None,
         }
     }
@@ -504,11 +502,11 @@ impl Side {
 
     fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
         match self {
-            Self::Server { tls, offer, held: Some(held), first, .. } if tls.is_handshaking() || !held.is_empty() => {
-                tls.read_tls(&mut Overheard { io, offer, held, first })
+            Self::Server { tls, offer, beginning: Some(beginning), .. } if tls.is_handshaking() || !beginning.held.is_empty() => {
+                tls.read_tls(&mut Overheard { io, offer, beginning })
             }
-            Self::Server { tls, held, .. } => {
-                *held = None;
+            Self::Server { tls, beginning, .. } => {
+                *beginning = None;
                 tls.read_tls(io)
             }
             Self::Client { tls, .. } => tls.read_tls(io),
