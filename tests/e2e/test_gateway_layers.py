@@ -317,7 +317,7 @@ def test_rate_is_each_clients_over_all_workers_and_reloads(start, gateway, proto
     assert ask("192.0.2.2").status == 200
     gateway.write(SITE + routes.replace('"here"', '"there"'), server='trusted_proxies = ["127.0.0.1"]', workers=2)
     server.popen.send_signal(signal.SIGHUP)
-    server.wait_for_lines("serving 1 sites", 2)
+    server.wait_for_lines("serving 1 site of", 2)
     eventually("the new configuration", lambda: ask("192.0.2.3").body == b"there")
     assert ask("192.0.2.1").status == 429
 

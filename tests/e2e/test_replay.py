@@ -178,7 +178,7 @@ def test_clear_text_gets_what_was_recorded_over_tls(start, recording):
 
 def test_requests_are_logged_as_by_serve(replay, protocol_fetcher):
     protocol_fetcher.fetch(f"{replay.origin}/gone")
-    line = replay.wait_for_lines(r"(\S+ GET /gone 410 8 [\d.]+ms)$", 1)[0][1]
+    line = replay.wait_for_lines(r"(\S+ GET /gone 410 8 [\d.]+ms 127\.0\.0\.1)$", 1)[0][1]
     assert line.startswith(protocol_fetcher.protocol)
     assert any(
         re.match(r"replaying https://127.0.0.1/, 11 responses of 127.0.0.1, \[::1\], with ", each)
