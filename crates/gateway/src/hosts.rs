@@ -34,6 +34,10 @@ impl<T> Hosts<T> {
         self.exact.get(host).or_else(|| self.below(host)).or(self.any.as_ref())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.below.is_empty() && self.any.is_none()
+    }
+
     /// All that `host` may mean, the nearest first.
     pub(crate) fn each(&self, host: &str) -> [Option<&T>; 3] {
         let host = &*canonical(host);

@@ -58,12 +58,10 @@ impl RouteIndex {
     /// The first condition for the host and a reading of the path for which `holds` returns true.
     pub(crate) fn find(&self, host: &str, path: &str, holds: impl FnMut(Condition) -> bool) -> Option<Condition> {
         let mut search = Search { best: None, holds };
-        for part in self.by_host.each(host).into_iter().flatten().chain([&self.any_host]) {
-            search.list(&part.any_path);
-            if let Some(rest) = path.strip_prefix('/') {
-                part.root.matching(Some(rest), &mut search);
-            }
+        if !self.by_host.is_empty() {
+            self.by_host.each(host).into_iter().flatten().for_each(|part| part.find(path, &mut search));
         }
+        self.any_host.find(path, &mut search);
         search.best
     }
 
@@ -99,6 +97,13 @@ impl<F: FnMut(Condition) -> bool> Search<F> {
 }
 
 impl ByPath {
+    fn find<F: FnMut(Condition) -> bool>(&self, path: &str, search: &mut Search<F>) {
+        search.list(&self.any_path);
+        if let Some(rest) = path.strip_prefix('/') {
+            self.root.matching(Some(rest), search);
+        }
+    }
+
     fn insert(&mut self, table: &MatchTable, condition: Condition) {
         for path in &table.path {
             self.root.insert(path, condition);
@@ -126,6 +131,9 @@ impl Node {
     fn matching<F: FnMut(Condition) -> bool>(&self, rest: Option<&str>, search: &mut Search<F>) {
         let Some(rest) = rest else { return search.list(&self.closed) };
         search.list(&self.open);
+        if self.texts.is_empty() && self.star.is_none() {
+            return;
+        }
         let (segment, rest) = match rest.split_once('/') {
             Some((segment, rest)) => (segment, Some(rest)),
             None => (rest, None),
