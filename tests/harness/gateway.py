@@ -105,13 +105,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def read_chunks(self) -> bytes:
-        content = b""
+        content = bytearray()
         while size := int(self.rfile.readline().split(b";")[0], 16):
             content += self.rfile.read(size)
             self.rfile.readline()
         while self.rfile.readline().strip():
             pass
-        return content
+        return bytes(content)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = answer
 

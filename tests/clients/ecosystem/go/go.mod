@@ -1,0 +1,3 @@
+module pronghorn.test/ecosystem
+
+go 1.26.0

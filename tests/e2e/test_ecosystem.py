@@ -1,0 +1,219 @@
+"""HTTP clients of other ecosystems, used as their users use them, against ours and against nginx.
+
+A scenario that fails with nginx too is the client's own fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from conftest import random_bytes
+from harness.ecosystem import (
+    Client,
+    Contestant,
+    Nginx,
+    Ours,
+    Request,
+    Run,
+    Site,
+    accepts,
+    count_content,
+    identity_for_nginx,
+)
+from harness.gateway import Upstream, upstream
+from harness.waiting import eventually
+
+LARGE = random_bytes(50 << 20, "large")
+UPLOADED = random_bytes(8 << 20, "uploaded")
+SMALL = b"a small file\n"
+
+QUICK = [
+    Client("httpx", ("1.1", "2"), "python"),
+    Client("niquests", ("1.1", "2"), "python"),
+    Client("aiohttp", ("1.1",), "python"),
+    Client("net-http", ("1.1", "2"), "go"),
+    Client("undici", ("1.1", "2"), "node"),
+    Client("got", ("1.1", "2"), "node"),
+]
+JAVA = [
+    Client("okhttp", ("1.1", "2"), "java"),
+    Client("jetty", ("1.1", "2"), "java"),
+    Client("apache", ("1.1", "2"), "java"),
+    Client("jdk", ("1.1", "2"), "java"),
+]
+
+SCENARIOS = ["small", "download", "upload", "stream", "refused", "cancel", "shutdown"]
+IDLE = "idle"
+"""Takes longer than a connection may be idle."""
+
+KNOWN: dict[tuple[str, str, str, str], str] = {}
+"""Client, protocol, scenario and server (`*` for either) of what is known to fail, and why."""
+
+
+def cells() -> Iterator:
+    for client in [*QUICK, *JAVA]:
+        for protocol, scenario, server in itertools.product(client.protocols, [*SCENARIOS, IDLE], (Ours, Nginx)):
+            marks = []
+            if client in JAVA or scenario == IDLE:
+                marks.append(pytest.mark.long)
+            for name in (server.name, "*"):
+                if reason := KNOWN.get((client.name, protocol, scenario, name)):
+                    marks.append(pytest.mark.xfail(reason=reason, strict=True))
+            name = f"{client.name}-{protocol}-{scenario}-{server.name}"
+            yield pytest.param(client, protocol, scenario, server, id=name, marks=marks)
+
+
+@pytest.fixture(scope="module")
+def application() -> Iterator[Upstream]:
+    with upstream() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("ecosystem")
+    root = folder / "site"
+    root.mkdir()
+    (root / "large.bin").write_bytes(LARGE)
+    (root / "small.txt").write_bytes(SMALL)
+    (folder / "uploaded.bin").write_bytes(UPLOADED)
+    return Site(root, identity_for_nginx(folder / "identity"))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory, made: Site, application: Upstream) -> Iterator[Servers]:
+    running = Servers(tmp_path_factory, made, application.address)
+    yield running
+    running.stop()
+
+
+class Servers:
+    """One of each kind for all scenarios but those that end it."""
+
+    def __init__(self, folders: pytest.TempPathFactory, made: Site, address: str):
+        self.folders, self.made, self.address = folders, made, address
+        self.shared: dict[str, Contestant] = {}
+        self.tags = itertools.count()
+
+    def start(self, kind: type[Contestant]) -> Contestant:
+        return kind(self.folders.mktemp(kind.name), self.made, self.address)
+
+    def get(self, kind: type[Contestant]) -> Contestant:
+        if kind.name not in self.shared:
+            self.shared[kind.name] = self.start(kind)
+        return self.shared[kind.name]
+
+    def stop(self) -> None:
+        for server in self.shared.values():
+            server.stop()
+
+
+@pytest.mark.parametrize(("client", "protocol", "scenario", "kind"), list(cells()))
+def test_client_of_others(client, protocol, scenario, kind, servers: Servers, application: Upstream, made: Site):
+    tag = f"run={next(servers.tags)}"
+    application.routes[f"/upload?{tag}"] = count_content
+    server = servers.start(kind) if scenario == "shutdown" else servers.get(kind)
+    run = Run(client, protocol, scenario, server.origin, made.identity.ca, made.root.parent / "uploaded.bin", tag)
+    try:
+        if scenario == "shutdown":
+            run.wait_until_reading()
+            server.begin_to_end()
+            address = server.origin.removeprefix("https://")
+            eventually("a server that accepts no more connections", lambda: not accepts(address))
+            run.go_on()
+        answers = run.report()["answers"]
+        requests = eventually(
+            "a line of the log for each request", lambda: enough(server.requests(tag), EXPECTED_REQUESTS[scenario])
+        )
+        if scenario == "shutdown":
+            assert server.process.wait() == 0, server.process.lines
+    finally:
+        run.stop()
+        if scenario == "shutdown":
+            server.stop()
+    spoken = {"1.1": "HTTP/1.1", "2": "HTTP/2"}[protocol]
+    # What the client says of itself, and what the server saw.
+    assert {answer["protocol"].removesuffix(".0") for answer in answers} == {spoken}
+    assert {request.protocol.removesuffix(".0") for request in requests} == {spoken}
+    CHECKS[scenario](answers, requests, protocol)
+
+
+EXPECTED_REQUESTS = {
+    "small": 2,
+    "download": 1,
+    "upload": 1,
+    "stream": 1,
+    "refused": 2,
+    "cancel": 9,
+    "idle": 2,
+    "shutdown": 1,
+}
+
+
+def enough(requests: list[Request], count: int) -> list[Request] | None:
+    return requests if len(requests) >= count else None
+
+
+def is_whole(answer: dict, content: bytes) -> bool:
+    return (answer["status"], answer["bytes"]) == (200, len(content)) and answer["sha256"] == digest(content)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def large_comes_whole(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+    assert len(answers) == 1
+    assert is_whole(answers[0], LARGE)
+
+
+def upload_arrives(answers: list[dict]) -> dict:
+    assert [answer["status"] for answer in answers] == [200]
+    seen = json.loads(answers[0]["text"])
+    assert (seen["bytes"], seen["sha256"]) == (len(UPLOADED), digest(UPLOADED))
+    return seen
+
+
+def upload_arrives_with_its_length(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+    assert upload_arrives(answers)["content-length"] == str(len(UPLOADED))
+
+
+def upload_arrives_without_length(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+    assert upload_arrives(answers)["transfer-encoding"] == "chunked"
+
+
+def refusal_arrives_and_the_next_request_is_served(answers: list[dict], _requests, _protocol: str) -> None:
+    assert [answer["status"] for answer in answers] == [403, 200]
+    assert is_whole(answers[1], SMALL)
+
+
+def bystanders_get_all(answers: list[dict], requests: list[Request], protocol: str) -> None:
+    first, *bystanders, last = answers
+    assert is_whole(first, SMALL)
+    assert len(bystanders) == 3
+    assert all(is_whole(answer, LARGE) for answer in bystanders)
+    assert is_whole(last, SMALL)
+    if protocol == "2":
+        assert len({request.port for request in requests}) == 1, requests
+
+
+def both_are_served(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+    assert len(answers) == 2
+    assert all(is_whole(answer, SMALL) for answer in answers)
+
+
+CHECKS = {
+    "small": both_are_served,
+    "download": large_comes_whole,
+    "upload": upload_arrives_with_its_length,
+    "stream": upload_arrives_without_length,
+    "refused": refusal_arrives_and_the_next_request_is_served,
+    "cancel": bystanders_get_all,
+    "idle": both_are_served,
+    "shutdown": large_comes_whole,
+}
