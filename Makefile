@@ -47,12 +47,13 @@ lint: setup ## Formatting and lints of every language
 	.venv/bin/ruff check --config tests/ruff.toml notebooks profiles
 	test -z "$$(gofmt -l tests/clients tests/applications bench/peers)" || { gofmt -d tests/clients tests/applications bench/peers; exit 1; }
 	cd tests/clients/quic-go && go vet ./...
+	cd tests/clients/ecosystem/go && go vet ./...
 	cd tests/applications/fastcgi && go vet ./...
 	cd bench/peers/quic-go && go vet ./...
 	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
 
 .PHONY: test-long
-test-long: build static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, ten million paths, the calibration of the emulated link; wants a quiet machine
+test-long: build setup-java static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, ten million paths, the calibration of the emulated link; wants a quiet machine
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN=$(TARGET_DIR)/optimized/pronghorn $(PYTEST) -n auto -m "not serial and not long" tests/e2e
 	$(MAKE) instructions-released
@@ -187,6 +188,10 @@ setup: ## Install what is missing (Debian, npm, Python packages; test clients)
 .PHONY: setup-lab
 setup-lab:
 	scripts/setup lab
+
+.PHONY: setup-java
+setup-java:
+	scripts/setup java
 
 .PHONY: setup-optimized
 setup-optimized:

@@ -40,32 +40,59 @@ QUICK = [
     Client("undici", ("1.1", "2"), "node"),
     Client("got", ("1.1", "2"), "node"),
 ]
-JAVA = [
+LONG = [
     Client("okhttp", ("1.1", "2"), "java"),
     Client("jetty", ("1.1", "2"), "java"),
     Client("apache", ("1.1", "2"), "java"),
     Client("jdk", ("1.1", "2"), "java"),
 ]
+"""They need a JDK and Maven."""
 
-SCENARIOS = ["small", "download", "upload", "stream", "refused", "cancel", "shutdown"]
-IDLE = "idle"
-"""Takes longer than a connection may be idle."""
+SCENARIOS = ["small", "download", "upload", "stream", "refused", "cancel", "shutdown", "idle"]
+"""Idle is longer than a connection may be silent."""
+ALWAYS = {"small", "stream", "refused", "cancel"}
+"""What `make test` runs with the clients of QUICK, over the protocol that they choose themselves."""
 
-KNOWN: dict[tuple[str, str, str, str], str] = {}
-"""Client, protocol, scenario and server (`*` for either) of what is known to fail, and why."""
+OPENS_MORE = {"niquests", "undici", "got", "apache"}
+"""Over HTTP/2 they open connections beside one that has capacity."""
+
+IGNORES_THE_RESET = "the answer to an upload is lost to the reset without error behind it (RFC 9113, section 8.1)"
+    "the answer to an upload is thrown away with the reset without error that follows (RFC 9113, section 8.1)"
+)
+ENDS_AT_GOAWAY = "running downloads end with GOAWAY, whatever stream it names as the last"
+OWN_FAULTS = {
+    # Without a reset, and without credit for what came, so that the window of the connection stays full.
+    ("httpx", "2", "cancel"): "a response that is closed early stays open towards the server",
+    ("httpx", "2", "refused"): IGNORES_THE_RESET,
+    ("httpx", "2", "shutdown"): ENDS_AT_GOAWAY,
+    ("undici", "2", "shutdown"): ENDS_AT_GOAWAY,
+    ("got", "2", "refused"): IGNORES_THE_RESET,
+    ("jetty", "2", "shutdown"): ENDS_AT_GOAWAY,
+    ("jdk", "2", "shutdown"): ENDS_AT_GOAWAY,
+    ("jdk", "2", "refused"): "it goes on sending after the reset, and waits for windows of a stream that is closed",
+    ("apache", "1.1", "cancel"): "the classic face cancels by an interrupt that its own thread gets",
+    ("apache", "1.1", "refused"): "the classic face waits for its output although the answer is there",
+    ("apache", "2", "refused"): "the classic face waits for its output although the answer is there",
+    ("apache", "2", "upload"): "the classic face leaves the length out",
+}
+"""Cells that are left out: they fail with both servers, and cannot tell anything of ours."""
+
+KNOWN: dict[tuple[str, str, str], str] = {}
+"""What fails with ours alone."""
 
 
 def cells() -> Iterator:
-    for client in [*QUICK, *JAVA]:
-        for protocol, scenario, server in itertools.product(client.protocols, [*SCENARIOS, IDLE], (Ours, Nginx)):
+    for client in [*QUICK, *LONG]:
+        for protocol, scenario, server in itertools.product(client.protocols, SCENARIOS, (Ours, Nginx)):
+            cell = (client.name, protocol, scenario)
+            if cell in OWN_FAULTS:
+                continue
             marks = []
-            if client in JAVA or scenario == IDLE:
+            if client in LONG or scenario not in ALWAYS or protocol != client.protocols[-1]:
                 marks.append(pytest.mark.long)
-            for name in (server.name, "*"):
-                if reason := KNOWN.get((client.name, protocol, scenario, name)):
-                    marks.append(pytest.mark.xfail(reason=reason, strict=True))
-            name = f"{client.name}-{protocol}-{scenario}-{server.name}"
-            yield pytest.param(client, protocol, scenario, server, id=name, marks=marks)
+            if server is Ours and cell in KNOWN:
+                marks.append(pytest.mark.xfail(reason=KNOWN[cell], strict=True))
+            yield pytest.param(client, protocol, scenario, server, id=f"{'-'.join(cell)}-{server.name}", marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +167,9 @@ def test_client_of_others(client, protocol, scenario, kind, servers: Servers, ap
     # What the client says of itself, and what the server saw.
     assert {answer["protocol"].removesuffix(".0") for answer in answers} == {spoken}
     assert {request.protocol.removesuffix(".0") for request in requests} == {spoken}
-    CHECKS[scenario](answers, requests, protocol)
+    CHECKS[scenario](answers, requests)
+    if scenario == "cancel" and protocol == "2" and client.name not in OPENS_MORE:
+        assert len({request.port for request in requests}) == 1, requests
 
 
 EXPECTED_REQUESTS = {
@@ -167,7 +196,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def large_comes_whole(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+def large_comes_whole(answers: list[dict], _requests: list[Request]) -> None:
     assert len(answers) == 1
     assert is_whole(answers[0], LARGE)
 
@@ -179,30 +208,28 @@ def upload_arrives(answers: list[dict]) -> dict:
     return seen
 
 
-def upload_arrives_with_its_length(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+def upload_arrives_with_its_length(answers: list[dict], _requests: list[Request]) -> None:
     assert upload_arrives(answers)["content-length"] == str(len(UPLOADED))
 
 
-def upload_arrives_without_length(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+def upload_arrives_without_length(answers: list[dict], _requests: list[Request]) -> None:
     assert upload_arrives(answers)["transfer-encoding"] == "chunked"
 
 
-def refusal_arrives_and_the_next_request_is_served(answers: list[dict], _requests, _protocol: str) -> None:
+def refusal_arrives_and_the_next_request_is_served(answers: list[dict], _requests) -> None:
     assert [answer["status"] for answer in answers] == [403, 200]
     assert is_whole(answers[1], SMALL)
 
 
-def bystanders_get_all(answers: list[dict], requests: list[Request], protocol: str) -> None:
+def bystanders_get_all(answers: list[dict], _requests: list[Request]) -> None:
     first, *bystanders, last = answers
     assert is_whole(first, SMALL)
     assert len(bystanders) == 3
     assert all(is_whole(answer, LARGE) for answer in bystanders)
     assert is_whole(last, SMALL)
-    if protocol == "2":
-        assert len({request.port for request in requests}) == 1, requests
 
 
-def both_are_served(answers: list[dict], _requests: list[Request], _protocol: str) -> None:
+def both_are_served(answers: list[dict], _requests: list[Request]) -> None:
     assert len(answers) == 2
     assert all(is_whole(answer, SMALL) for answer in answers)
 
