@@ -51,14 +51,12 @@ LONG = [
 SCENARIOS = ["small", "download", "upload", "stream", "refused", "cancel", "shutdown", "idle"]
 """Idle is longer than a connection may be silent."""
 ALWAYS = {"small", "stream", "refused", "cancel"}
-"""What `make test` runs with the clients of QUICK, over the protocol that they choose themselves."""
+"""What `make test` runs with the clients of QUICK, against ours, over the protocol that they choose themselves."""
 
 OPENS_MORE = {"niquests", "undici", "got", "apache"}
 """Over HTTP/2 they open connections beside one that has capacity."""
 
 IGNORES_THE_RESET = "the answer to an upload is lost to the reset without error behind it (RFC 9113, section 8.1)"
-    "the answer to an upload is thrown away with the reset without error that follows (RFC 9113, section 8.1)"
-)
 ENDS_AT_GOAWAY = "running downloads end with GOAWAY, whatever stream it names as the last"
 OWN_FAULTS = {
     # Without a reset, and without credit for what came, so that the window of the connection stays full.
@@ -70,15 +68,20 @@ OWN_FAULTS = {
     ("jetty", "2", "shutdown"): ENDS_AT_GOAWAY,
     ("jdk", "2", "shutdown"): ENDS_AT_GOAWAY,
     ("jdk", "2", "refused"): "it goes on sending after the reset, and waits for windows of a stream that is closed",
-    ("apache", "1.1", "cancel"): "the classic face cancels by an interrupt that its own thread gets",
     ("apache", "1.1", "refused"): "the classic face waits for its output although the answer is there",
     ("apache", "2", "refused"): "the classic face waits for its output although the answer is there",
-    ("apache", "2", "upload"): "the classic face leaves the length out",
+    ("apache", "2", "upload"): "no content-length is sent over HTTP/2",
 }
 """Cells that are left out: they fail with both servers, and cannot tell anything of ours."""
 
-KNOWN: dict[tuple[str, str, str], str] = {}
-"""What fails with ours alone."""
+CLOSED_AT_ONCE = (
+    "the connection is closed while bytes of the client are on their way, which the kernel answers with a reset"
+)
+KNOWN = {
+    ("niquests", "1.1", "refused"): CLOSED_AT_ONCE,
+    ("apache", "2", "shutdown"): CLOSED_AT_ONCE,
+}
+"""What fails with ours alone, and not in each run, since the reset has to overtake what was answered."""
 
 
 def cells() -> Iterator:
@@ -88,10 +91,11 @@ def cells() -> Iterator:
             if cell in OWN_FAULTS:
                 continue
             marks = []
-            if client in LONG or scenario not in ALWAYS or protocol != client.protocols[-1]:
+            chosen = protocol == client.protocols[-1] and scenario in ALWAYS and server is Ours
+            if client in LONG or not chosen:
                 marks.append(pytest.mark.long)
             if server is Ours and cell in KNOWN:
-                marks.append(pytest.mark.xfail(reason=KNOWN[cell], strict=True))
+                marks.append(pytest.mark.xfail(reason=KNOWN[cell], strict=False))
             yield pytest.param(client, protocol, scenario, server, id=f"{'-'.join(cell)}-{server.name}", marks=marks)
 
 

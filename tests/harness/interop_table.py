@@ -32,6 +32,32 @@ CLIENTS = {
 SERVERS = ["quic-go", "aioquic"]
 OURS = "pronghorn"
 
+LIBRARIES = "test_ecosystem.py"
+"""With tests named `test_client_of_others[CLIENT-PROTOCOL-SCENARIO-SERVER]`."""
+
+LIBRARY_NAMES = {
+    "httpx": "HTTPX",
+    "niquests": "Niquests",
+    "aiohttp": "aiohttp",
+    "net-http": "Go net/http",
+    "undici": "undici",
+    "got": "Got",
+    "okhttp": "OkHttp",
+    "jetty": "Jetty",
+    "apache": "Apache HttpClient 5",
+    "jdk": "java.net.http",
+}
+SCENARIO_NAMES = {
+    "small": "two small responses",
+    "download": "download of 50 MiB",
+    "upload": "upload of known length",
+    "stream": "upload of unknown length",
+    "refused": "upload that is refused at once",
+    "cancel": "four cancelled downloads beside three others",
+    "shutdown": "graceful shutdown in the middle of a download",
+    "idle": "a request after 31 idle seconds",
+}
+
 ELSEWHERE = {
     "test_page_loads_over_ipv6": ("Chromium", OURS, "transfer_over_ipv6", ""),
     "test_browser_goes_from_h2_to_h3_by_alt_svc": ("Chromium", OURS, "goes_from_h2_to_h3_by_alt_svc", ""),
@@ -52,10 +78,20 @@ none for early data.
 
 """
 
+LIBRARIES_HEAD = """
+
+## HTTP libraries
+
+Clients as applications use them, against `pronghorn run` and, for comparison, nginx. A cell names the versions of HTTP
+that are tested. A cell is empty where the client cannot do it, or fails with nginx as well; `OWN_FAULTS` in
+`tests/e2e/test_ecosystem.py` says why; `KNOWN` there has what fails with ours alone. `make test-long` runs all of it, `make test-e2e` a part that needs no JDK.
+
+"""
+
 
 def collected() -> list[str]:
     """The tests as pytest lists them."""
-    paths = [str(REPOSITORY / "tests" / "e2e" / name) for name in FILES]
+    paths = [str(REPOSITORY / "tests" / "e2e" / name) for name in [*FILES, LIBRARIES]]
     settings = ["-c", str(REPOSITORY / "tests" / "pytest.ini"), "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *settings, "--collect-only", "-q", *paths],
@@ -72,7 +108,13 @@ def document(tests: Iterable[str]) -> str:
     """The page."""
     rows: dict[str, set[tuple[str, str]]] = {}
     variants: dict[str, list[str]] = {}
+    libraries: dict[tuple[str, str], list[str]] = {}
     for test in tests:
+        if cell := re.fullmatch(r"test_client_of_others\[(\S+)-(1\.1|2)-(\w+)-(\w+)\]", test):
+            client, protocol, scenario, server = cell.groups()
+            if server == OURS:
+                libraries.setdefault((scenario, client), []).append(protocol)
+            continue
         if (found := peers_and_case(test)) is None:
             continue
         client, server, case, variant = found
@@ -85,7 +127,15 @@ def document(tests: Iterable[str]) -> str:
     for case, held in rows.items():
         words = case.replace("_", " ") + (f" ({', '.join(variants[case])})" if case in variants else "")
         lines.append(f"| {words} | {' | '.join('yes' if pair in held else '' for pair in pairs)} |")
-    return HEAD + "\n".join(lines) + "\n"
+    return HEAD + "\n".join(lines) + LIBRARIES_HEAD + library_table(libraries) + "\n"
+
+
+def library_table(cells: dict[tuple[str, str], list[str]]) -> str:
+    lines = [f"| scenario | {' | '.join(LIBRARY_NAMES.values())} |", "|---" * (len(LIBRARY_NAMES) + 1) + "|"]
+    for scenario, words in SCENARIO_NAMES.items():
+        versions = (", ".join(cells.get((scenario, client), [])) for client in LIBRARY_NAMES)
+        lines.append(f"| {words} | {' | '.join(versions)} |")
+    return "\n".join(lines)
 
 
 def peers_and_case(test: str) -> tuple[str, str, str, str] | None:

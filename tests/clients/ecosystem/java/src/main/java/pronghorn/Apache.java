@@ -47,7 +47,11 @@ final class Apache implements Library {
         return new Answer(
                 response.getCode(), protocol, response.getEntity().getContent(), () -> {
                     request.cancel();
-                    response.close();
+                    try {
+                        response.close();
+                    } catch (java.io.IOException expected) {
+                        // It says that the response was cancelled.
+                    }
                 });
     }
 
