@@ -83,8 +83,9 @@ LIBRARIES_HEAD = """
 ## HTTP libraries
 
 Clients as applications use them, against `pronghorn run` and, for comparison, nginx. A cell names the versions of HTTP
-that are tested. A cell is empty where the client cannot do it, or fails with nginx as well; `OWN_FAULTS` in
-`tests/e2e/test_ecosystem.py` says why; `KNOWN` there has what fails with ours alone. `make test-long` runs all of it, `make test-e2e` a part that needs no JDK.
+that are tested. It is empty where the client cannot do it, or fails with nginx as well: `OWN_FAULTS` in
+`tests/e2e/test_ecosystem.py` says why, and `KNOWN` has what fails with ours alone. `make test-long` runs all of it,
+`make test-e2e` a part that needs no JDK.
 
 """
 
