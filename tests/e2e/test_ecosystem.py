@@ -74,12 +74,8 @@ OWN_FAULTS = {
 }
 """Cells that are left out: they fail with both servers, and cannot tell anything of ours."""
 
-CLOSED_AT_ONCE = (
-    "the connection is closed while bytes of the client are on their way, which the kernel answers with a reset"
-)
 KNOWN = {
     ("niquests", "1.1", "refused"): "the connection is lost while the client still writes; not yet explained",
-    ("apache", "2", "shutdown"): CLOSED_AT_ONCE,
 }
 """What fails with ours alone, and not in each run."""
 

@@ -99,8 +99,6 @@ def test_h2_download_finishes_after_go_away(server, site, ca):
     assert server.wait() == 0, server.lines
 
 
-# Not strict: the reset has to overtake bytes that are on their way.
-@pytest.mark.xfail(reason="the connection is closed at once: the kernel answers credit with a reset", strict=False)
 def test_h2_download_is_whole_though_credit_comes_after_the_server_has_written_all(server, site, ca):
     with H2Client(server.origin, ca) as client:
         # What the client has not read yet waits in the socket of the server.

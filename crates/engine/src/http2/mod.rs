@@ -25,6 +25,7 @@ use self::watch::{Watch, Watched};
 use crate::admission::{Admitted, Head, LatestAuthority};
 use crate::body::with_room;
 use crate::context::{Context, HANDSHAKE_NOTICE, Notice, remove_connection_fields};
+use crate::http1;
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
@@ -89,6 +90,8 @@ where
     let mut shutdown = context.shutdown.subscribe();
     let mut latest = LatestAuthority::default();
     let mut finishing = false;
+    // Whether a response was under way when the server began to shut down.
+    let mut was_busy = false;
     let mut at_fault = false;
     let batch = Rc::<Batch>::default();
     let mut end = Outcome::Done;
@@ -96,6 +99,7 @@ where
         let ended = poll_fn(|cx| {
             if !finishing && shutdown.poll(cx).is_ready() {
                 finishing = true;
+                was_busy = activity.has_exchanges();
                 connection.graceful_shutdown();
             }
             watch.begin_poll();
@@ -149,7 +153,14 @@ where
         .await;
         match ended {
             Ended::Closed(Some(error)) => return outcome(&error),
-            Ended::Closed(None) => return end,
+            Ended::Closed(None) => {
+                drop(connection);
+                if was_busy {
+                    // Credit for what the peer reads is still to come: the system would answer it with a reset, and drop what it has not sent.
+                    http1::close(io, true, &context).await;
+                }
+                return end;
+            }
             Ended::AtFault(code) => {
                 connection.abrupt_shutdown(Reason::from(code));
                 (finishing, at_fault, end) = (true, true, Outcome::ProtocolError);
