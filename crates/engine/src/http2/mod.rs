@@ -157,7 +157,8 @@ where
                 drop(connection);
                 if was_busy {
                     // Credit for what the peer reads is still to come: the system would answer it with a reset, and drop what it has not sent.
-                    http1::close(io, true, &context).await;
+                    // In memory of its own, which a connection that rests has no use for.
+                    Box::pin(http1::close(io, true, &context)).await;
                 }
                 return end;
             }
