@@ -65,7 +65,7 @@ fn idle_connection_holds_little() {
         (Protocol::Http3, 0, 22 * KIB),
         (Protocol::Http3, 1, 23 * KIB),
         (Protocol::Http3, 50, 23 * KIB + library),
-        (Protocol::Http2, 0, 46 * KIB),
+        (Protocol::Http2, 0, 47 * KIB),
         (Protocol::Http2, 50, 51 * KIB),
         (Protocol::Http1, 0, 32 * KIB),
         (Protocol::Http1, 50, 33 * KIB),
