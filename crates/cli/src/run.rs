@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let server = &config.server;
     let workers = server.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let mut https_port = server.listen.iter().find(|listen| listen.secure).map(|listen| listen.address.port());
-    // A client that connects is answered at once: nothing listens before all is there, unless the system has to choose the port.
+    // Sockets are bound last, so that no client has to wait until the configuration is built. Port 0 is bound first: responses name its number.
     let (listeners, gateway) = if https_port == Some(0) {
         let listeners = bind(server, workers)?;
         https_port = listeners.iter().find(|listener| listener.is_secure()).map(|listener| listener.address().port());

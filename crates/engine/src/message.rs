@@ -41,7 +41,7 @@ pub struct Peer {
     /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again. RFC 8470.
     pub early_data: bool,
     /// The name that the client asked for in TLS (SNI), in lower case, for which the certificate was chosen. `None` in clear text, and if
-    /// it gave none, as for a URL with an IP address, or one that is no name of DNS.
+    /// it sent none, as for a URL with an IP address, or an invalid DNS name.
     pub server_name: Option<Arc<str>>,
     /// What the client showed for itself, where it was asked ([`Policy::client_certificates`](crate::Policy::client_certificates)) and did.
     pub client_certificate: Option<Arc<ClientCertificate>>,

@@ -28,7 +28,6 @@ use crate::config::{
 };
 use crate::content_types;
 use crate::extras::{Extras, Pages};
-use crate::freed_aside::FreedAside;
 use crate::hosts::Hosts;
 use crate::layers::{Layer, Registry};
 use crate::proxy::{Observer, UpstreamPlan};
@@ -49,7 +48,7 @@ pub(crate) struct Plan {
     /// Whether clients of any site are asked for certificates.
     pub(crate) asks_clients: bool,
     /// What handshakes show.
-    pub(crate) certificates: Arc<FreedAside<Names>>,
+    pub(crate) certificates: Arc<Names>,
     /// In place of what sites announce of HTTP/3, while not all clients hear of it.
     pub(crate) ramp: Option<Ramp>,
     pub(crate) log: Option<Arc<AccessLog>>,
@@ -179,7 +178,7 @@ impl Plan {
             upstreams: making.upstreams,
             ordered: making.ordered,
             remembering: making.remembering,
-            certificates: Arc::new(FreedAside::new(names)),
+            certificates: Arc::new(names),
             warnings: making.warnings,
         };
         Ok(plan)

@@ -8,7 +8,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::acme::{Challenges, Slot};
-use crate::freed_aside::FreedAside;
 use crate::hosts::Hosts;
 use crate::switches::SiteSwitches;
 
@@ -43,7 +42,7 @@ impl Certificate {
 
 /// The certificates of all sites. Read at each handshake, written at each reload.
 pub(crate) struct SiteCertificates {
-    names: RwLock<Arc<FreedAside<Names>>>,
+    names: RwLock<Arc<Names>>,
     challenges: Arc<Challenges>,
 }
 
@@ -63,15 +62,15 @@ impl Names {
 }
 
 impl SiteCertificates {
-    pub(crate) fn new(names: Arc<FreedAside<Names>>, challenges: Arc<Challenges>) -> Self {
+    pub(crate) fn new(names: Arc<Names>, challenges: Arc<Challenges>) -> Self {
         Self { names: RwLock::new(names), challenges }
     }
 
-    fn names(&self) -> Arc<FreedAside<Names>> {
+    fn names(&self) -> Arc<Names> {
         self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn replace(&self, names: Arc<FreedAside<Names>>) {
+    pub(crate) fn replace(&self, names: Arc<Names>) {
         // It is written as a whole, so that a panic leaves it whole.
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
     }

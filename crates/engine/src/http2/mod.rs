@@ -90,7 +90,7 @@ where
     let mut shutdown = context.shutdown.subscribe();
     let mut latest = LatestAuthority::default();
     let mut finishing = false;
-    // Whether a response was under way when the server began to shut down.
+    // Whether exchanges were open when the shutdown began.
     let mut was_busy = false;
     let mut at_fault = false;
     let batch = Rc::<Batch>::default();
@@ -156,9 +156,9 @@ where
             Ended::Closed(None) => {
                 drop(connection);
                 if was_busy {
-                    // Credit for what the peer reads is still to come: the system would answer it with a reset, and drop what it has not sent.
-                    // In memory of its own, which a connection that rests has no use for.
-                    Box::pin(http1::close(io, true, &context)).await;
+                    // The peer still sends WINDOW_UPDATE frames for what it reads. The kernel answers those to a closed socket with a reset, and
+                    // discards what it has not sent yet.
+                    http1::close(io, true, &context).await;
                 }
                 return end;
             }
