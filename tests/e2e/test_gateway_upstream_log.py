@@ -20,7 +20,7 @@ from harness.clients.raw_h1 import RawH1
 from harness.clients.raw_h3 import RawH3, data
 from harness.foreign import nginx
 from harness.gateway import SITE, upstream
-from harness.serving import listening, read_head
+from harness.serving import listening, read_head, wait_until_read
 from harness.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -71,6 +71,8 @@ def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | No
         if hold is not None:
             hold.wait(60)
         if reset:
+            # Otherwise it may overtake the head, and there is no response that breaks off.
+            wait_until_read(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     return run

@@ -7,6 +7,9 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.waiting import eventually
 
 
 @contextmanager
@@ -59,3 +62,22 @@ def read_head(connection: socket.socket) -> bytes:
             raise ConnectionResetError("the peer has left before the end of its head")
         head += piece
     return head
+
+
+def wait_until_read(connection: socket.socket) -> None:
+    """Waits until the peer, a process of this machine, has read all that was sent: a reset may overtake it."""
+    own = connection.getsockname()[1]
+    peer = connection.getpeername()[1]
+
+    def is_read() -> bool:
+        # proc_pid_net(5): the addresses are fields 2 and 3, and the fifth has what waits to be sent and to be read.
+        waiting = {}
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            waiting[tuple(int(address.rpartition(":")[2], 16) for address in fields[1:3])] = fields[4].split(":")
+        # A peer that has closed reads no more.
+        to_send, _ = waiting.get((own, peer), ("0", "0"))
+        _, to_read = waiting.get((peer, own), ("0", "0"))
+        return int(to_send, 16) == int(to_read, 16) == 0
+
+    eventually("the peer reads", is_read)
