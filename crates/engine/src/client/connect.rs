@@ -20,7 +20,7 @@ use super::slots::Slots;
 use super::tls::ClientTlsConfigs;
 use super::{Error, Remote, Resumption, StatsProbe, upgrade};
 use crate::config::Congestion;
-use crate::http2::{Held, Outbox};
+use crate::http2::{Checked, Held, Outbox};
 use crate::http3;
 use crate::limits::{HTTP2_SEND_BYTES, Limits};
 use crate::message::Protocol;
@@ -225,7 +225,7 @@ impl Connector {
                 // Nobody would read what a server pushes.
                 .enable_push(false)
                 .max_header_list_size(self.limits.field_section_bytes() as u32)
-                .handshake::<_, Held>(stream)
+                .handshake::<_, Held>(Checked::of_server(stream))
                 .await;
             let (sender, mut connection) = handshake.map_err(|error| failed(error.to_string()))?;
             let offer = upgrade::Offer::new();

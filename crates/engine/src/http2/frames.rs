@@ -1,11 +1,12 @@
 //! Heads of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1).
 
-const HEAD: usize = 9;
+pub(super) const HEAD: usize = 9;
 /// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
 const KEPT: usize = 40;
 /// The same of PRIORITY_UPDATE, as much as HTTP/3 takes.
 const KEPT_OF_PRIORITY_UPDATE: usize = 1 << 10;
-const PREFACE: usize = 24;
+/// What a client begins with.
+pub(super) const PREFACE: usize = 24;
 
 /// Types of frames, RFC 9113, section 6.
 pub(super) mod kind {
@@ -14,6 +15,7 @@ pub(super) mod kind {
     pub(in super::super) const PRIORITY: u8 = 2;
     pub(in super::super) const RST_STREAM: u8 = 3;
     pub(in super::super) const SETTINGS: u8 = 4;
+    pub(in super::super) const PUSH_PROMISE: u8 = 5;
     pub(in super::super) const GOAWAY: u8 = 7;
     pub(in super::super) const WINDOW_UPDATE: u8 = 8;
     pub(in super::super) const CONTINUATION: u8 = 9;
@@ -50,6 +52,11 @@ impl<'a> Frame<'a> {
             complete: false,
             content: &[],
         }
+    }
+
+    /// The one that begins these bytes, if its head is there.
+    pub(super) fn begun(bytes: &[u8]) -> Option<Self> {
+        bytes.first_chunk().map(|head| Self::new(*head))
     }
 
     /// The same frame, all of which is there.

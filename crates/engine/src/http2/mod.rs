@@ -1,6 +1,7 @@
 //! HTTP/2 towards clients, by h2.
 
 mod bucket;
+mod field_blocks;
 mod frames;
 mod linger;
 mod outbox;
@@ -34,6 +35,7 @@ use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
 use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response, Upgrade};
 
+pub(crate) use field_blocks::Checked;
 pub(crate) use linger::Http2Server;
 use outbox::SMALL_BYTES;
 pub(crate) use outbox::{Held, Outbox, Place};
@@ -65,7 +67,7 @@ where
     let watch = Watch::new(activity.clone(), outbox.clone(), context.clone());
     let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
-    let mut handshake = pin!(builder.handshake::<_, Held>(io.clone()));
+    let mut handshake = pin!(builder.handshake::<_, Held>(Checked::of_client(io.clone())));
     let mut notice = Notice::new(&context);
     let handshake = poll_fn(|cx| {
         watch.begin_poll();

@@ -1,0 +1,292 @@
+//! Field blocks of HTTP/2 on their way to the library.
+//!
+//! The library ends the whole connection for a field that it has no type for, such as a name in capitals: it stops in the middle of a
+//! block, after which its dynamic table is not the peer's any more. Such a message is malformed, which concerns its stream alone (RFC 9113,
+//! section 8.1.1). So blocks are read here before, and a field of that kind is replaced by one of the same size that the library takes for
+//! malformed: a `te` that asks for something else than trailers.
+
+mod hpack;
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use self::hpack::Table;
+use super::frames::{Frame, HEAD, PREFACE, flags, kind};
+
+/// What a frame may have that the library takes: the least that RFC 9113, section 6.5.2, allows to set.
+const MAX_FRAME_BYTES: usize = 16 << 10;
+/// What stands before a block whose frame says something of its stream's priority.
+const PRIORITY_BYTES: usize = 5;
+/// A block of more frames, or of more bytes in them, is left to the library, as the rest of its connection is.
+const MAX_FRAMES: usize = 64;
+const MAX_HELD_BYTES: usize = 128 << 10;
+
+/// A connection whose field blocks the library can always decode.
+pub(crate) struct Checked<T> {
+    io: T,
+    blocks: Blocks,
+    /// What was read and has not passed yet: it begins with a frame, and there is no use in looking at it before it has so many bytes.
+    held: Vec<u8>,
+    needed: usize,
+    /// What has passed, from `handed_on` on.
+    passed: Vec<u8>,
+    handed_on: usize,
+}
+
+impl<T> Checked<T> {
+    /// What a client sends, from its preface on.
+    pub(crate) fn of_client(io: T) -> Self {
+        Self::new(io, PREFACE)
+    }
+
+    /// What a server sends.
+    pub(crate) fn of_server(io: T) -> Self {
+        Self::new(io, 0)
+    }
+
+    fn new(io: T, skip: usize) -> Self {
+        Self {
+            io,
+            blocks: Blocks { skip, table: Table::default(), is_off: false },
+            held: Vec::new(),
+            needed: 0,
+            passed: Vec::new(),
+            handed_on: 0,
+        }
+    }
+
+    /// Takes what was read. Returns how much of it, from its start, passes as it is; the rest is kept.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        if self.held.is_empty() {
+            let (as_is, step) = self.blocks.read(bytes);
+            self.go_on(&bytes[as_is..], step);
+            return as_is;
+        }
+        self.held.extend_from_slice(bytes);
+        if self.held.len() >= self.needed {
+            let held = std::mem::take(&mut self.held);
+            let (as_is, step) = self.blocks.read(&held);
+            self.passed.extend_from_slice(&held[..as_is]);
+            self.go_on(&held[as_is..], step);
+        }
+        0
+    }
+
+    fn go_on(&mut self, mut bytes: &[u8], mut step: Step) {
+        loop {
+            match step {
+                Step::All => return,
+                Step::Incomplete { needed } => {
+                    self.needed = needed;
+                    return self.held.extend_from_slice(bytes);
+                }
+                Step::Replaced { length, by } => {
+                    self.passed.extend_from_slice(&by);
+                    bytes = &bytes[length..];
+                }
+            }
+            let (as_is, next) = self.blocks.read(bytes);
+            self.passed.extend_from_slice(&bytes[..as_is]);
+            (bytes, step) = (&bytes[as_is..], next);
+        }
+    }
+
+    /// Whether there was anything.
+    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let left = &self.passed[self.handed_on..];
+        if left.is_empty() {
+            return false;
+        }
+        let part = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..part]);
+        self.handed_on += part;
+        if self.handed_on == self.passed.len() {
+            (self.passed, self.handed_on) = (Vec::new(), 0);
+        }
+        true
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while !self.hand_on(buffer) {
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+            let read = buffer.filled().len() - before;
+            if read == 0 {
+                // Of a frame that breaks off, the library says so.
+                self.passed = std::mem::take(&mut self.held);
+                self.hand_on(buffer);
+                break;
+            }
+            let as_is = self.take(&buffer.filled()[before..]);
+            buffer.set_filled(before + as_is);
+            if as_is > 0 {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Checked<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Finds field blocks among frames.
+struct Blocks {
+    /// Bytes of what has begun and is none.
+    skip: usize,
+    table: Table,
+    /// The peer has sent what the library will end the connection for.
+    is_off: bool,
+}
+
+/// How far it went.
+enum Step {
+    All,
+    /// There is more of a block to come, at least up to this length.
+    Incomplete {
+        needed: usize,
+    },
+    /// Frames of so many bytes are replaced.
+    Replaced {
+        length: usize,
+        by: Vec<u8>,
+    },
+}
+
+/// What there is of the frames of a block.
+enum Found {
+    Part { needed: usize },
+    All(BlockFrames),
+}
+
+/// All frames of a block.
+struct BlockFrames {
+    /// All of them, in bytes.
+    length: usize,
+    /// Where the fragment of the first one is.
+    first: std::ops::Range<usize>,
+    /// The block, where it comes in more than one.
+    joined: Option<Vec<u8>>,
+}
+
+/// What the library ends the connection for.
+struct Undecodable;
+
+impl Blocks {
+    /// How much of `bytes` passes as it is, and what comes then.
+    fn read(&mut self, bytes: &[u8]) -> (usize, Step) {
+        let mut at = 0;
+        loop {
+            let skipped = self.skip.min(bytes.len() - at);
+            (at, self.skip) = (at + skipped, self.skip - skipped);
+            let rest = &bytes[at..];
+            if rest.is_empty() || self.is_off {
+                return (bytes.len(), Step::All);
+            }
+            let Some(head) = Frame::begun(rest) else { return (at, Step::Incomplete { needed: HEAD }) };
+            if head.kind != kind::HEADERS && head.kind != kind::PUSH_PROMISE {
+                self.skip = HEAD + head.length;
+                continue;
+            }
+            let found = match find(head, rest) {
+                Ok(Found::All(found)) => found,
+                Ok(Found::Part { needed }) if needed <= MAX_HELD_BYTES => return (at, Step::Incomplete { needed }),
+                _ => {
+                    self.is_off = true;
+                    continue;
+                }
+            };
+            match self.check(head, rest, &found) {
+                Ok(None) => self.skip = found.length,
+                Ok(Some(by)) => return (at, Step::Replaced { length: found.length, by }),
+                Err(Undecodable) => self.is_off = true,
+            }
+        }
+    }
+
+    /// What stands for the frames of a block, if anything does.
+    fn check(&mut self, head: Frame<'_>, bytes: &[u8], found: &BlockFrames) -> Result<Option<Vec<u8>>, Undecodable> {
+        let block = found.joined.as_deref().unwrap_or(&bytes[found.first.clone()]);
+        let Some(block) = self.table.check(block)? else { return Ok(None) };
+        let of_priority = if head.flags & flags::PRIORITY == 0 { 0 } else { PRIORITY_BYTES };
+        let priority = &bytes[found.first.start - of_priority..found.first.start];
+        let length = priority.len() + block.len();
+        // Of more than one frame, the library would not take a malformed block for the stream's fault either.
+        if length > MAX_FRAME_BYTES {
+            return Err(Undecodable);
+        }
+        let mut by = Vec::with_capacity(HEAD + length);
+        by.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+        by.extend_from_slice(&[head.kind, head.flags & !flags::PADDED | flags::END_HEADERS]);
+        by.extend_from_slice(&head.stream.to_be_bytes());
+        by.extend_from_slice(priority);
+        by.extend_from_slice(&block);
+        Ok(Some(by))
+    }
+}
+
+/// Finds the frames of the block that begins with this one.
+fn find(head: Frame<'_>, bytes: &[u8]) -> Result<Found, Undecodable> {
+    // Nobody promised to take a push.
+    if head.kind == kind::PUSH_PROMISE || head.length > MAX_FRAME_BYTES {
+        return Err(Undecodable);
+    }
+    let mut length = HEAD + head.length;
+    let Some(content) = bytes.get(HEAD..length) else { return Ok(Found::Part { needed: length }) };
+    let mut first = HEAD..length;
+    if head.flags & flags::PADDED != 0 {
+        let padding = content.first().ok_or(Undecodable)?;
+        first = first.start + 1..first.end.checked_sub(usize::from(*padding)).ok_or(Undecodable)?;
+    }
+    if head.flags & flags::PRIORITY != 0 {
+        first.start += PRIORITY_BYTES;
+    }
+    if first.start > first.end {
+        return Err(Undecodable);
+    }
+    if head.flags & flags::END_HEADERS != 0 {
+        return Ok(Found::All(BlockFrames { length, first, joined: None }));
+    }
+    let mut joined = bytes[first.clone()].to_vec();
+    for _ in 1..MAX_FRAMES {
+        let start = length + HEAD;
+        let Some(next) = Frame::begun(&bytes[length..]) else { return Ok(Found::Part { needed: start }) };
+        if next.kind != kind::CONTINUATION || next.stream != head.stream || next.length > MAX_FRAME_BYTES {
+            return Err(Undecodable);
+        }
+        length = start + next.length;
+        let Some(fragment) = bytes.get(start..length) else { return Ok(Found::Part { needed: length }) };
+        joined.extend_from_slice(fragment);
+        if next.flags & flags::END_HEADERS != 0 {
+            return Ok(Found::All(BlockFrames { length, first, joined: Some(joined) }));
+        }
+    }
+    Err(Undecodable)
+}
+
+#[cfg(test)]
+mod tests;
