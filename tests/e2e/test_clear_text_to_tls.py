@@ -10,16 +10,19 @@ import h2.connection
 import pytest
 
 from harness.server import Server
+from harness.serving import wait_until_read
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def answer(server: Server, *pieces: bytes) -> bytes:
-    """All that comes until the end of the connection; each piece is its own packet."""
+    """All that comes until the end of the connection; each piece but the last has been read before the next is sent."""
     with socket.create_connection((server.host, server.port), 60) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for piece in pieces:
+        for piece in pieces[:-1]:
             plain.sendall(piece)
+            wait_until_read(plain)
+        plain.sendall(pieces[-1])
         return b"".join(iter(lambda: plain.recv(65536), b""))
 
 

@@ -28,7 +28,13 @@ const MAX_HELD_BYTES: usize = 128 << 10;
 pub(crate) struct Checked<T> {
     io: T,
     blocks: Blocks,
-    /// What was read and has not passed yet: it begins with a frame, and there is no use in looking at it before it has so many bytes.
+    /// Where what was read goes that cannot pass as it is. Few connections ever need it.
+    detour: Option<Box<Detour>>,
+}
+
+#[derive(Default)]
+struct Detour {
+    /// What has not passed yet: it begins with a frame, and there is no use in looking at it before it has so many bytes.
     held: Vec<u8>,
     needed: usize,
     /// What has passed, from `handed_on` on.
@@ -48,34 +54,51 @@ impl<T> Checked<T> {
     }
 
     fn new(io: T, skip: usize) -> Self {
-        Self {
-            io,
-            blocks: Blocks { skip, table: Table::default(), is_off: false },
-            held: Vec::new(),
-            needed: 0,
-            passed: Vec::new(),
-            handed_on: 0,
-        }
+        Self { io, blocks: Blocks { skip, table: Table::default(), is_off: false }, detour: None }
     }
 
     /// Takes what was read. Returns how much of it, from its start, passes as it is; the rest is kept.
     fn take(&mut self, bytes: &[u8]) -> usize {
-        if self.held.is_empty() {
-            let (as_is, step) = self.blocks.read(bytes);
-            self.go_on(&bytes[as_is..], step);
-            return as_is;
+        if let Some(detour) = &mut self.detour {
+            detour.take(bytes, &mut self.blocks);
+            return 0;
         }
+        let (as_is, step) = self.blocks.read(bytes);
+        if !matches!(step, Step::All) {
+            self.detour.get_or_insert_default().go_on(&bytes[as_is..], step, &mut self.blocks);
+        }
+        as_is
+    }
+
+    /// Whether there was anything that had passed.
+    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let Some(detour) = &mut self.detour else { return false };
+        let left = &detour.passed[detour.handed_on..];
+        let part = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..part]);
+        detour.handed_on += part;
+        if detour.handed_on == detour.passed.len() {
+            (detour.passed, detour.handed_on) = (Vec::new(), 0);
+            if detour.held.is_empty() {
+                self.detour = None;
+            }
+        }
+        part > 0
+    }
+}
+
+impl Detour {
+    fn take(&mut self, bytes: &[u8], blocks: &mut Blocks) {
         self.held.extend_from_slice(bytes);
         if self.held.len() >= self.needed {
             let held = std::mem::take(&mut self.held);
-            let (as_is, step) = self.blocks.read(&held);
+            let (as_is, step) = blocks.read(&held);
             self.passed.extend_from_slice(&held[..as_is]);
-            self.go_on(&held[as_is..], step);
+            self.go_on(&held[as_is..], step, blocks);
         }
-        0
     }
 
-    fn go_on(&mut self, mut bytes: &[u8], mut step: Step) {
+    fn go_on(&mut self, mut bytes: &[u8], mut step: Step, blocks: &mut Blocks) {
         loop {
             match step {
                 Step::All => return,
@@ -88,25 +111,10 @@ impl<T> Checked<T> {
                     bytes = &bytes[length..];
                 }
             }
-            let (as_is, next) = self.blocks.read(bytes);
+            let (as_is, next) = blocks.read(bytes);
             self.passed.extend_from_slice(&bytes[..as_is]);
             (bytes, step) = (&bytes[as_is..], next);
         }
-    }
-
-    /// Whether there was anything.
-    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
-        let left = &self.passed[self.handed_on..];
-        if left.is_empty() {
-            return false;
-        }
-        let part = left.len().min(buffer.remaining());
-        buffer.put_slice(&left[..part]);
-        self.handed_on += part;
-        if self.handed_on == self.passed.len() {
-            (self.passed, self.handed_on) = (Vec::new(), 0);
-        }
-        true
     }
 }
 
@@ -118,7 +126,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
             let read = buffer.filled().len() - before;
             if read == 0 {
                 // Of a frame that breaks off, the library says so.
-                self.passed = std::mem::take(&mut self.held);
+                if let Some(detour) = &mut self.detour {
+                    detour.passed = std::mem::take(&mut detour.held);
+                }
                 self.hand_on(buffer);
                 break;
             }

@@ -130,12 +130,8 @@ impl HeldRecords {
             let passed = self.passing.min(self.bytes.len() - self.ready);
             self.passing -= passed;
             self.ready += passed;
-            let Some(header) = self.bytes.get(self.ready..self.ready + RECORD_HEADER_BYTES) else {
-                if self.bytes.get(self.ready).is_some_and(|kind| !RECORDS.contains(kind)) {
-                    self.give_up();
-                }
-                return;
-            };
+            // So many bytes tell a request in clear text too: the library would end the connection at the first that is of no record.
+            let Some(header) = self.bytes.get(self.ready..self.ready + RECORD_HEADER_BYTES) else { return };
             let (kind, size) = (header[0], length(&header[3..]));
             let begin = self.ready + RECORD_HEADER_BYTES;
             match self.bytes.get(begin) {
@@ -365,6 +361,13 @@ mod tests {
             let mut buffer = vec![0; bytes.len()];
             assert_eq!((held.take(&mut buffer), held.is_empty()), (bytes.len(), true));
         }
+        // A request in clear text is told by five bytes.
+        let (mut held, mut buffer) = (HeldRecords::default(), [0; 8]);
+        let ready = b"GET /".map(|byte| {
+            held.read(&[byte]);
+            held.take(&mut buffer)
+        });
+        assert_eq!((ready, &buffer[..5]), ([0, 0, 0, 0, 5], &b"GET /"[..]));
         let endless = [&[CLIENT_HELLO, 0xff, 0xff, 0xff][..], &[7; 20]].concat();
         assert_eq!(HeldMessage::default().read(&endless).map(Cow::into_owned), Some(endless));
     }

@@ -9,7 +9,7 @@ use pronghorn_qpack::{huffman, integer};
 use super::Undecodable;
 
 /// RFC 9113, section 6.5.2; nobody here announces another one.
-const TABLE_BYTES: usize = 4096;
+const TABLE_BYTES: u16 = 4096;
 /// RFC 7541, section 4.1.
 const ENTRY_OVERHEAD: usize = 32;
 
@@ -22,8 +22,8 @@ const FILLING: u8 = b'0';
 pub(super) struct Table {
     /// The latest is in front.
     entries: VecDeque<Entry>,
-    size: usize,
-    max: usize,
+    size: u16,
+    max: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -80,28 +80,27 @@ impl Table {
     }
 
     fn insert(&mut self, name: Name, is_wrong: bool, size: usize) {
+        let size = u16::try_from(size).unwrap_or(u16::MAX);
         self.evict(self.max.saturating_sub(size));
         // One that is too large for the table empties it, and is not there afterwards.
         if size <= self.max {
-            self.entries.push_front(Entry { name, size: u16::try_from(size).unwrap_or(u16::MAX), is_wrong });
+            self.entries.push_front(Entry { name, size, is_wrong });
             self.size += size;
         }
     }
 
     fn resize(&mut self, max: usize) -> Result<(), Undecodable> {
-        if max > TABLE_BYTES {
-            return Err(Undecodable);
-        }
+        let max = u16::try_from(max).ok().filter(|max| *max <= TABLE_BYTES).ok_or(Undecodable)?;
         self.max = max;
         self.evict(max);
         Ok(())
     }
 
-    fn evict(&mut self, most: usize) {
+    fn evict(&mut self, most: u16) {
         while self.size > most
             && let Some(entry) = self.entries.pop_back()
         {
-            self.size -= usize::from(entry.size);
+            self.size -= entry.size;
         }
     }
 

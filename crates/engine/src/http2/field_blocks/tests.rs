@@ -49,9 +49,9 @@ impl Encoder {
         }
         let name = if field.refers { place(self.table.iter().position(|(name, _)| *name == field.name)) } else { 0 };
         if field.indexed {
-            integer::encode(0x40, 6, name, out)
+            integer::encode(0x40, 6, name, out);
         } else {
-            integer::encode(0x10, 4, name, out)
+            integer::encode(0x10, 4, name, out);
         }
         if name == 0 {
             write_text(field.name, field.huffman, out);
