@@ -74,11 +74,6 @@ OWN_FAULTS = {
 }
 """Cells that are left out: they fail with both servers, and cannot tell anything of ours."""
 
-KNOWN = {
-    ("niquests", "1.1", "refused"): "the connection is lost while the client still writes; not yet explained",
-}
-"""What fails with ours alone, and not in each run."""
-
 
 def cells() -> Iterator:
     for client in [*QUICK, *LONG]:
@@ -90,8 +85,6 @@ def cells() -> Iterator:
             chosen = protocol == client.protocols[-1] and scenario in ALWAYS and server is Ours
             if client in LONG or not chosen:
                 marks.append(pytest.mark.long)
-            if server is Ours and cell in KNOWN:
-                marks.append(pytest.mark.xfail(reason=KNOWN[cell], strict=False))
             yield pytest.param(client, protocol, scenario, server, id=f"{'-'.join(cell)}-{server.name}", marks=marks)
 
 

@@ -38,6 +38,10 @@ pub(crate) use tunnel::{Ended, Tunnel, TunnelEnd, run as run_tunnel};
 
 /// How long a client may go on sending after an answer that came before its request's end.
 const LINGER: Duration = Duration::from_secs(5);
+/// The same for a client that goes on sending.
+const LINGER_IN_ALL: Duration = Duration::from_secs(30);
+/// A client that is silent for so long has sent all that it wants to.
+const PAUSE: Duration = Duration::from_secs(1);
 const LINGER_BUFFER: usize = 16 << 10;
 /// From how many bytes on that wait to be written the library takes no more. It reads no more than that ahead, either, so that a head has to fit.
 const HELD_BYTES: usize = 64 << 10;
@@ -147,7 +151,9 @@ where
         poll_fn(|cx| if corked.poll_write(&mut io, cx).is_ready() { Poll::Ready(()) } else { watchdog.poll(cx) }).await;
     }
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
-        close(io, shared.has_unread(), &context).await;
+        // Whoever has sent what is no request may go on to send its content.
+        let rest = if outcome == Outcome::ProtocolError { Rest::Untold } else { shared.rest() };
+        close(io, rest, &context).await;
         return outcome;
     };
     // Boxed, so that a connection without one does not take the room for it.
@@ -155,7 +161,7 @@ where
     match outcome {
         Ok(ended) => {
             if ended != Ended::Aborted {
-                close(io, ended == Ended::Unread, &context).await;
+                close(io, if ended == Ended::Unread { Rest::Untold } else { Rest::Nothing }, &context).await;
             }
             Outcome::Done
         }
@@ -205,21 +211,43 @@ fn count_large_head(activity: &Activity, context: &Context) {
     context.stats.requests_refused.add(1);
 }
 
-/// Closes the connection, in stages when the peer is still sending.
+/// What a peer may still send when its connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Nothing,
+    /// It is not told otherwise that nothing comes back any more.
+    Untold,
+    /// It has been told by the last response.
+    Told,
+}
+
+/// Closes the connection, in stages when the peer may still be sending.
 ///
 /// RFC 9112, section 9.6: closed at once, what arrives then would make the system reset the connection, and the reset may
-/// overtake the last response.
-pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: bool, context: &Context) {
-    let mut patience = context.handle.sleep(LINGER);
-    let mut is_shut_down = false;
+/// overtake the last response. A peer that knows is left to send what it has begun with before the end of the other direction comes: many read no
+/// response before they have sent their request, and some (Python's asyncio over TLS) cannot send any more after that end.
+pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, rest: Rest, context: &Context) {
+    let handle = &context.handle;
+    let is_told = rest == Rest::Told;
+    let mut in_all = handle.sleep(if is_told { LINGER_IN_ALL } else { LINGER });
+    let mut patience = handle.sleep(if is_told { PAUSE } else { LINGER });
+    let (mut is_half, mut is_shut_down) = (!is_told, false);
     poll_fn(|cx| {
-        if Pin::new(&mut patience).poll(cx).is_ready() {
+        if Pin::new(&mut in_all).poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        if !is_shut_down {
+        if Pin::new(&mut patience).poll(cx).is_ready() {
+            if is_half {
+                return Poll::Ready(());
+            }
+            is_half = true;
+            patience = handle.sleep(LINGER);
+            cx.waker().wake_by_ref();
+        }
+        if is_half && !is_shut_down {
             // The peer has gone already when this fails.
             is_shut_down = ready!(Pin::new(&mut io).poll_shutdown(cx)).is_ok();
-            if !is_shut_down || !unread {
+            if !is_shut_down || rest == Rest::Nothing {
                 return Poll::Ready(());
             }
         }
@@ -228,6 +256,9 @@ pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, unread: 
         let read = ready!(Pin::new(&mut io).poll_read(cx, &mut buffer));
         if read.is_err() || buffer.filled().is_empty() {
             return Poll::Ready(());
+        }
+        if !is_half {
+            patience = handle.sleep(PAUSE);
         }
         // One piece a poll, so that a fast sender does not hold the worker.
         cx.waker().wake_by_ref();
@@ -314,6 +345,9 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Requests {
             }
             Err(refusal) => {
                 self.context.stats.requests_refused.add(1);
+                if let Some(content) = content {
+                    content.give_up();
+                }
                 // What is wrong with one head is a reason not to trust where the next one begins.
                 exchange.respond(Response::new(refusal.status).with_header(CONNECTION, HeaderValue::from_static("close")));
             }
@@ -548,6 +582,8 @@ impl Future for Answer {
                 // There are no chunks in HTTP/1.0, so that the end of the connection is the end of this content. A client that was promised
                 // that the connection stays would wait for the end of the content.
                 response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            } else {
+                this.exchange.wire.tell_of_unread();
             }
             has_trailer
         };

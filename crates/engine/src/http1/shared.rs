@@ -8,6 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
 
+use super::Rest;
 use crate::runtime::Holds;
 
 /// What the connection's exchanges share with its wire.
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     waits_for_content: RefCell<Option<Waker>>,
     /// The content of a request was given up before its end.
     unread: Cell<bool>,
+    /// The client was told of that.
+    is_told: Cell<bool>,
     /// A request has come that asks for an upgrade; what becomes of that is not known.
     pub(super) is_undecided: Cell<bool>,
     /// Heads that were handed on, those that have become requests, and those of them whose answers have begun.
@@ -144,9 +147,18 @@ impl Shared {
         self.unread.set(true);
     }
 
-    /// Whether content was given up before its end, so that the client may still be sending it.
-    pub(super) fn has_unread(&self) -> bool {
-        self.unread.get()
+    /// A response is made whose end the client sees by itself. If content was given up, the library adds that the connection ends with it.
+    pub(super) fn tell_of_unread(&self) {
+        self.is_told.set(self.unread.get());
+    }
+
+    /// What the client may still send when its connection is closed.
+    pub(super) fn rest(&self) -> Rest {
+        match (self.unread.get(), self.is_told.get()) {
+            (false, _) => Rest::Nothing,
+            (true, false) => Rest::Untold,
+            (true, true) => Rest::Told,
+        }
     }
 
     /// The connection is polled anew. `phase`: [`crate::runtime::Handle::phase`].

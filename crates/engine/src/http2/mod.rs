@@ -160,7 +160,7 @@ where
                 if was_busy {
                     // The peer still sends WINDOW_UPDATE frames for what it reads. The kernel answers those to a closed socket with a reset, and
                     // discards what it has not sent yet.
-                    http1::close(io, true, &context).await;
+                    http1::close(io, http1::Rest::Untold, &context).await;
                 }
                 return end;
             }

@@ -57,7 +57,7 @@ pub(super) async fn refuse<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, request
         Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(false),
     });
     if written.await {
-        http1::close(io, true, context).await;
+        http1::close(io, http1::Rest::Untold, context).await;
     }
 }
 

@@ -142,3 +142,72 @@ fn answer_over_http1_is_whole_though_the_upload_was_not_read_and_the_client_is_s
     let head = client.received.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     assert_eq!(client.received.len() - head - 4, ANSWER_BYTES);
 }
+
+/// A client of HTTP/1.1 whose upload was answered before its end.
+fn answered_early() -> (Bench, RawTls) {
+    let (trust, config) = (trust(), Config::default());
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &config, |_| refuse);
+    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    client.send(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000000\r\n\r\n");
+    bench.turn_until(|_| {
+        client.step();
+        client.received.ends_with(b"\r\n\r\n")
+    });
+    let head = String::from_utf8(client.received.clone()).unwrap();
+    assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("\r\nconnection: close\r\n"), "{head}");
+    (bench, client)
+}
+
+/// Some clients cannot send any more once the server has ended its direction, and read the answer when they have sent all.
+#[test]
+fn http1_client_that_sends_on_after_its_answer_is_let_for_half_a_minute() {
+    // On a machine that stands still for so long, the client is taken for one that has ended.
+    loop {
+        let (mut bench, mut client) = answered_early();
+        let (begin, mut latest, mut gap) = (bench.elapsed(), bench.elapsed(), Duration::ZERO);
+        while !client.is_closed {
+            bench.skip(Duration::from_millis(300));
+            client.send(PIECE);
+            for _ in 0..10 {
+                bench.turn();
+            }
+            client.step();
+            gap = gap.max(bench.elapsed().checked_sub(latest).unwrap());
+            latest = bench.elapsed();
+        }
+        if gap < Duration::from_millis(600) {
+            let seconds = latest.checked_sub(begin).unwrap().as_secs_f64();
+            assert!((29.9..32.0).contains(&seconds), "{seconds} s");
+            break;
+        }
+    }
+}
+
+#[test]
+fn connection_of_an_http1_client_that_rests_after_its_answer_ends_soon() {
+    let (mut bench, mut client) = answered_early();
+    assert!(!client.is_closed, "it may go on at once");
+    bench.skip(Duration::from_millis(1100));
+    client.wait_for_close(&mut bench);
+}
+
+#[test]
+fn answer_to_what_is_no_request_arrives_though_content_follows() {
+    // What is no head at all, and what no request may have.
+    for wrong in ["host : a", "host: a b"] {
+        let (trust, config) = (trust(), Config::default());
+        let mut bench = Bench::with_group(&Group::new(1), &trust, &config, |_| refuse);
+        let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+        client.send(format!("POST / HTTP/1.1\r\n{wrong}\r\ncontent-length: 10000000\r\n\r\n").as_bytes());
+        bench.turn_until(|_| {
+            client.step();
+            client.received.ends_with(b"\r\n\r\n")
+        });
+        assert!(client.received.starts_with(b"HTTP/1.1 400 "), "{wrong}");
+        for _ in 0..100 {
+            client.send(PIECE);
+            bench.turn();
+        }
+        assert!(!client.is_reset(), "{wrong}");
+    }
+}

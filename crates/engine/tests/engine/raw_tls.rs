@@ -93,6 +93,11 @@ impl RawTls {
         lengths
     }
 
+    /// Whether the server has closed its side without taking what came.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.socket.take_error().unwrap().is_some()
+    }
+
     /// Turns until the server has closed.
     pub(crate) fn wait_for_close(&mut self, bench: &mut Bench) {
         bench.turn_until(|_| {
