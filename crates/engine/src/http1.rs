@@ -215,9 +215,9 @@ fn count_large_head(activity: &Activity, context: &Context) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Nothing,
-    /// It is not told otherwise that nothing comes back any more.
+    /// It has no reason to expect that the connection ends.
     Untold,
-    /// It has been told by the last response.
+    /// The last response has said so.
     Told,
 }
 
@@ -230,39 +230,45 @@ pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, rest: Re
     let handle = &context.handle;
     let is_told = rest == Rest::Told;
     let mut in_all = handle.sleep(if is_told { LINGER_IN_ALL } else { LINGER });
-    let mut patience = handle.sleep(if is_told { PAUSE } else { LINGER });
-    let (mut is_half, mut is_shut_down) = (!is_told, false);
+    let mut pause = handle.sleep(PAUSE);
+    let mut shutdown = context.shutdown.subscribe();
+    let (mut is_half, mut is_shut_down, mut is_over) = (!is_told, false, rest == Rest::Nothing);
     poll_fn(|cx| {
         if Pin::new(&mut in_all).poll(cx).is_ready() {
-            return Poll::Ready(());
+            // Its own direction ends in any case.
+            (is_half, is_over) = (true, true);
         }
-        if Pin::new(&mut patience).poll(cx).is_ready() {
-            if is_half {
-                return Poll::Ready(());
-            }
+        if !is_half && (Pin::new(&mut pause).poll(cx).is_ready() || shutdown.poll(cx).is_ready()) {
             is_half = true;
-            patience = handle.sleep(LINGER);
+            in_all = handle.sleep(LINGER);
             cx.waker().wake_by_ref();
         }
-        if is_half && !is_shut_down {
-            // The peer has gone already when this fails.
-            is_shut_down = ready!(Pin::new(&mut io).poll_shutdown(cx)).is_ok();
-            if !is_shut_down || rest == Rest::Nothing {
+        loop {
+            if is_half && !is_shut_down {
+                let ended = Pin::new(&mut io).poll_shutdown(cx);
+                // The peer takes no more, or has gone already when this fails.
+                if is_over && ended.is_pending() && Pin::new(&mut in_all).poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                is_shut_down = ready!(ended).is_ok();
+                is_over |= !is_shut_down;
+            }
+            if is_over {
                 return Poll::Ready(());
             }
+            let mut storage = [MaybeUninit::uninit(); LINGER_BUFFER];
+            let mut buffer = ReadBuf::uninit(&mut storage);
+            let read = ready!(Pin::new(&mut io).poll_read(cx, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                // It has ended, and may wait for the end of the other direction.
+                (is_half, is_over) = (true, true);
+                continue;
+            }
+            pause = handle.sleep(PAUSE);
+            // One piece a poll, so that a fast sender does not hold the worker.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        let mut storage = [MaybeUninit::uninit(); LINGER_BUFFER];
-        let mut buffer = ReadBuf::uninit(&mut storage);
-        let read = ready!(Pin::new(&mut io).poll_read(cx, &mut buffer));
-        if read.is_err() || buffer.filled().is_empty() {
-            return Poll::Ready(());
-        }
-        if !is_half {
-            patience = handle.sleep(PAUSE);
-        }
-        // One piece a poll, so that a fast sender does not hold the worker.
-        cx.waker().wake_by_ref();
-        Poll::Pending
     })
     .await;
 }
@@ -382,7 +388,7 @@ impl Http1Server {
 
     /// Nobody reads on, though it goes on.
     pub(crate) fn give_up(&self) {
-        self.wire.give_up_content();
+        self.wire.give_up_content(self.number);
     }
 }
 
@@ -582,8 +588,9 @@ impl Future for Answer {
                 // There are no chunks in HTTP/1.0, so that the end of the connection is the end of this content. A client that was promised
                 // that the connection stays would wait for the end of the content.
                 response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            } else {
-                this.exchange.wire.tell_of_unread();
+            } else if this.exchange.wire.must_close() {
+                // The library looks for the rest of the content when the head of the answer is written, and would close without a word.
+                response.headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             has_trailer
         };

@@ -1,6 +1,7 @@
 'use strict';
 
 const native = require('./native');
+const context = require('./context');
 const { apps, released } = require('./dispatch');
 const { routes } = require('./exchanges');
 const { noFunction, complain } = require('./errors');
@@ -217,7 +218,7 @@ class TemplatedApp {
 
   _onMissingServerName(name) {
     try {
-      this._missing(name);
+      context.once('PRONGHORNSERVERNAME', this._missing, name);
     } catch (error) {
       this._report(error, `app.missingServerName() for ${name}`);
     }
@@ -311,7 +312,7 @@ class TemplatedApp {
     const connection = new Connection(remote);
     for (const callback of this._filters) {
       try {
-        callback(connection, count);
+        context.once('PRONGHORNCONNECTION', callback, connection, count);
       } catch (error) {
         this._report(error, 'app.filter()');
       }

@@ -11,10 +11,16 @@ const { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty } = requi
 /** All routes of this thread that have handlers in JavaScript, by number. */
 const routes = [];
 
-/** A request. Runs its handler, and the next ones as long as they yield. */
+/** A request. */
 function request(slot, route, hasContent) {
-  const req = new HttpRequest(slot, route);
   const res = new HttpResponse(slot, route, hasContent);
+  res.runInAsyncScope(handle, undefined, res);
+}
+
+/** Runs the handler of a request, and the next ones as long as they yield. */
+function handle(res) {
+  const { _slot: slot, _route: route } = res;
+  const req = new HttpRequest(slot, route);
   try {
     let result = route.handler(res, req);
     while (req._yield && !res._done) {

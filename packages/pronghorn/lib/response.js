@@ -2,6 +2,7 @@
 
 const native = require('./native');
 const answers = require('./answers');
+const context = require('./context');
 const { writeField } = require('./head');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { usedAfterEnd, usedAfterBegin, noFunction } = require('./errors');
@@ -33,9 +34,10 @@ class Later {
   }
 }
 
-/** The answer to one request. */
-class HttpResponse {
+/** The answer to one request, and the asynchronous context of all that the program is called for. */
+class HttpResponse extends context.AsyncResource {
   constructor(slot, route, hasContent) {
+    super('PRONGHORNREQUEST', context.OPTIONS);
     this._slot = slot;
     this._route = route;
     this._hasContent = hasContent;
@@ -64,9 +66,11 @@ class HttpResponse {
 
   /** Nothing more is said or heard of it. */
   _finish() {
+    if (this._done && !this._readsOn) return;
     this._done = true;
     this._readsOn = false;
     if (this._later !== undefined && this._later.returned) live.delete(this._slot);
+    this.emitDestroy();
   }
 
   /** The response is complete; to be called before the other side is told. What somebody reads of the request's content goes on coming. */
@@ -404,8 +408,12 @@ function join(chunks, size) {
 
 // ---- what the program's callbacks do --------------------------------------------------------------------------------------------
 
-/** Runs `action(res)`; what it throws fails the response, or ends what is read after it. */
+/** Runs `action(res)` in its context; what it throws fails the response, or ends what is read after it. */
 function guard(res, action) {
+  res.runInAsyncScope(guarded, undefined, res, action);
+}
+
+function guarded(res, action) {
   try {
     action(res);
   } catch (error) {
@@ -422,7 +430,10 @@ function lose(res) {
 }
 
 function runAll(res, callbacks) {
-  if (callbacks === undefined) return;
+  if (callbacks !== undefined && callbacks.length > 0) res.runInAsyncScope(callAll, undefined, res, callbacks);
+}
+
+function callAll(res, callbacks) {
   for (const callback of callbacks) {
     try {
       callback();

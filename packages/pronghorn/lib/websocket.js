@@ -3,6 +3,7 @@
 // WebSocket connections. The other side is crates/node/src/socket.rs.
 
 const native = require('./native');
+const contexts = require('./context');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
 const { Remote } = require('./remote');
@@ -47,6 +48,7 @@ class WebSocket extends Remote {
     /** Its subscriptions end, and its close handler is called next. */
     this._isLeaving = false;
     this._topics = new Set();
+    this._context = new contexts.AsyncResource('PRONGHORNWEBSOCKET', contexts.OPTIONS);
   }
 
   _check(call) {
@@ -164,6 +166,7 @@ class WebSocket extends Remote {
     this._topics.clear();
     this._isOpen = false;
     run(this, behavior.close, code, reason);
+    this._context.emitDestroy();
   }
 
   // ---- publish and subscribe ------------------------------------------------------------------------------------------------
@@ -242,9 +245,12 @@ function bufferOf(known) {
   return typeof known === 'string' ? textBuffer(known) : known.slice().buffer;
 }
 
-/** Calls a handler, if there is one. What it throws is reported, and the connection goes on. */
+/** Calls a handler in the connection's asynchronous context, if there is one. What it throws is reported, and the connection goes on. */
 function run(ws, handler, ...given) {
-  if (handler === undefined) return;
+  if (handler !== undefined) ws._context.runInAsyncScope(call, undefined, ws, handler, given);
+}
+
+function call(ws, handler, given) {
   try {
     const result = handler(ws, ...given);
     if (result !== undefined && result !== null && typeof result.then === 'function') {

@@ -4,6 +4,7 @@
 
 const { Duplex, Readable, Writable } = require('node:stream');
 const native = require('./native');
+const contexts = require('./context');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
 const { Remote } = require('./remote');
@@ -29,6 +30,7 @@ class WebTransportSession extends Remote {
     this._route = route;
     this._isOpen = true;
     this._streams = new Set();
+    this._context = new contexts.AsyncResource('PRONGHORNWEBTRANSPORT', contexts.OPTIONS);
   }
 
   _check(call) {
@@ -86,6 +88,7 @@ class WebTransportSession extends Remote {
     sessions.delete(this._number);
     for (const stream of [...this._streams]) stream.destroy();
     run(this, this._route.behavior.close, code, reason);
+    this._context.emitDestroy();
   }
 }
 
@@ -282,9 +285,12 @@ function upgrade(res, userData, context) {
   run(session, context._route.behavior.open);
 }
 
-/** Calls a handler, if there is one. What it throws is reported, and the session goes on. */
+/** Calls a handler in the session's asynchronous context, if there is one. What it throws is reported, and the session goes on. */
 function run(session, handler, ...given) {
-  if (handler === undefined) return;
+  if (handler !== undefined) session._context.runInAsyncScope(call, undefined, session, handler, given);
+}
+
+function call(session, handler, given) {
   const report = (error) => session._report(error);
   try {
     const result = handler(session, ...given);
@@ -325,7 +331,10 @@ function told(number, what, code, data) {
 
 function heard(number, what, code, data) {
   const stream = streams.get(number);
-  if (stream === undefined) return;
+  if (stream !== undefined) stream._session._context.runInAsyncScope(change, undefined, stream, what, code, data);
+}
+
+function change(stream, what, code, data) {
   switch (what) {
     case 0:
       stream.push(new Uint8Array(data));

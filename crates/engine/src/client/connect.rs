@@ -225,7 +225,7 @@ impl Connector {
                 // Nobody would read what a server pushes.
                 .enable_push(false)
                 .max_header_list_size(self.limits.field_section_bytes() as u32)
-                .handshake::<_, Held>(Checked::of_server(stream))
+                .handshake::<_, Held>(Checked::of_server(stream, &self.limits))
                 .await;
             let (sender, mut connection) = handshake.map_err(|error| failed(error.to_string()))?;
             let offer = upgrade::Offer::new();

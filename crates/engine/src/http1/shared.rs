@@ -24,10 +24,12 @@ pub(super) struct Shared {
     pub(super) contents: Cell<usize>,
     /// Woken when somebody lets go of one.
     waits_for_content: RefCell<Option<Waker>>,
-    /// The content of a request was given up before its end.
+    /// The content of the latest request was given up before its end.
     unread: Cell<bool>,
-    /// The client was told of that.
+    /// Its answer says that the connection ends.
     is_told: Cell<bool>,
+    /// Not all of the latest content has come.
+    pub(super) is_partial: Cell<bool>,
     /// A request has come that asks for an upgrade; what becomes of that is not known.
     pub(super) is_undecided: Cell<bool>,
     /// Heads that were handed on, those that have become requests, and those of them whose answers have begun.
@@ -143,13 +145,16 @@ impl Shared {
     }
 
     /// The content of a request is given up before its end.
-    pub(super) fn give_up_content(&self) {
-        self.unread.set(true);
+    pub(super) fn give_up_content(&self, number: u32) {
+        // Of one before, the library has taken in all.
+        self.unread.set(number == self.requests.get());
     }
 
-    /// A response is made whose end the client sees by itself. If content was given up, the library adds that the connection ends with it.
-    pub(super) fn tell_of_unread(&self) {
-        self.is_told.set(self.unread.get());
+    /// Whether an answer that is made now has to say that the connection ends with it, since the client still sends what nobody takes in.
+    pub(super) fn must_close(&self) -> bool {
+        let must_close = self.unread.get() && self.is_partial.get();
+        self.is_told.set(must_close);
+        must_close
     }
 
     /// What the client may still send when its connection is closed.
@@ -212,6 +217,8 @@ impl Shared {
     /// A head has become a request. Returns whether it is the one that the reader waits for.
     pub(super) fn on_request(&self, turn: u64) -> bool {
         self.asked_in.set(turn);
+        self.unread.set(false);
+        self.is_told.set(false);
         self.requests.set(self.requests.get().wrapping_add(1));
         self.requests == self.heads && self.is_undecided.get()
     }

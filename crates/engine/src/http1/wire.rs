@@ -107,12 +107,14 @@ impl<T> Inner<T> {
                 *left -= self.checked as u64;
                 if *left == 0 {
                     self.awaiting = Awaiting::Head { searched: 0 };
+                    self.shared.is_partial.set(false);
                 }
             }
             Awaiting::Chunks(chunks) => match chunks.follow(&self.buffer) {
                 Ok(taken) => {
                     self.checked = taken;
                     if chunks.is_over() {
+                        self.shared.is_partial.set(false);
                         self.awaiting = if chunks.has_trailers() { Awaiting::Successor } else { Awaiting::Head { searched: 0 } };
                     }
                 }
@@ -150,6 +152,13 @@ impl<T> Inner<T> {
                         let together = self.buffer.len().min(GIVEN_BYTES).max(end);
                         self.checked += self.count_whole_requests(&self.buffer[end..together]);
                     }
+                    // Chunks that have come are not looked at before they are wanted.
+                    let is_partial = match framing {
+                        Framing::Upgrade | Framing::Length(0) => false,
+                        Framing::Length(left) => ((self.buffer.len() - end) as u64) < left,
+                        Framing::Chunked => !self.buffer.ends_with(b"0\r\n\r\n"),
+                    };
+                    self.shared.is_partial.set(is_partial);
                     self.awaiting = match framing {
                         Framing::Upgrade => {
                             self.shared.is_undecided.set(true);
@@ -267,6 +276,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     *left -= (out.filled().len() - before) as u64;
                     if *left == 0 {
                         this.awaiting = Awaiting::Head { searched: 0 };
+                        this.shared.is_partial.set(false);
                     }
                     return Poll::Ready(Ok(()));
                 }

@@ -2,8 +2,10 @@
 //!
 //! The library ends the whole connection for a field that it has no type for, such as a name in capitals: it stops in the middle of a
 //! block, after which its dynamic table is not the peer's any more. Such a message is malformed, which concerns its stream alone (RFC 9113,
-//! section 8.1.1). So blocks are read here before, and a field of that kind is replaced by one of the same size that the library takes for
-//! malformed: a `te` that asks for something else than trailers.
+//! section 8.1.1). So blocks are read here before. A field of that kind is replaced by one of the same size, where it goes into the table, and
+//! another one is added that the library takes the message for malformed for: a `te` that asks for something else than trailers.
+//!
+//! What cannot be followed ends the connection, whatever the library would make of it: from there on the two tables may differ.
 
 mod hpack;
 
@@ -13,16 +15,23 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::hpack::Table;
+use self::hpack::{FORBIDDEN, Table};
 use super::frames::{Frame, HEAD, PREFACE, flags, kind};
+use crate::limits::Limits;
 
 /// What a frame may have that the library takes: the least that RFC 9113, section 6.5.2, allows to set.
 const MAX_FRAME_BYTES: usize = 16 << 10;
 /// What stands before a block whose frame says something of its stream's priority.
 const PRIORITY_BYTES: usize = 5;
-/// A block of more frames, or of more bytes in them, is left to the library, as the rest of its connection is.
-const MAX_FRAMES: usize = 64;
-const MAX_HELD_BYTES: usize = 128 << 10;
+/// What ends a connection: a block that has the index 0.
+const NO_BLOCK: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x80";
+
+/// How much of a block that comes in pieces is held until it is whole.
+#[derive(Clone, Copy)]
+struct Most {
+    frames: usize,
+    bytes: usize,
+}
 
 /// A connection whose field blocks the library can always decode.
 pub(crate) struct Checked<T> {
@@ -44,17 +53,20 @@ struct Detour {
 
 impl<T> Checked<T> {
     /// What a client sends, from its preface on.
-    pub(crate) fn of_client(io: T) -> Self {
-        Self::new(io, PREFACE)
+    pub(crate) fn of_client(io: T, limits: &Limits) -> Self {
+        Self::new(io, PREFACE, limits)
     }
 
     /// What a server sends.
-    pub(crate) fn of_server(io: T) -> Self {
-        Self::new(io, 0)
+    pub(crate) fn of_server(io: T, limits: &Limits) -> Self {
+        Self::new(io, 0, limits)
     }
 
-    fn new(io: T, skip: usize) -> Self {
-        Self { io, blocks: Blocks { skip, table: Table::default(), is_off: false }, detour: None }
+    fn new(io: T, skip: usize, limits: &Limits) -> Self {
+        // Names and values as they are written may be longer than those that count, and those that are too long are answered.
+        let bytes = limits.field_section_bytes() as usize * 2 + 2 * MAX_FRAME_BYTES;
+        let frames = (limits.continuation_frames() as usize).max(bytes / MAX_FRAME_BYTES) + 1;
+        Self { io, blocks: Blocks { skip, table: Table::default(), most: Most { frames, bytes }, is_over: false }, detour: None }
     }
 
     /// Takes what was read. Returns how much of it, from its start, passes as it is; the rest is kept.
@@ -110,6 +122,10 @@ impl Detour {
                     self.passed.extend_from_slice(&by);
                     bytes = &bytes[length..];
                 }
+                Step::Over => {
+                    blocks.is_over = true;
+                    return self.passed.extend_from_slice(NO_BLOCK);
+                }
             }
             let (as_is, next) = blocks.read(bytes);
             self.passed.extend_from_slice(&bytes[..as_is]);
@@ -120,7 +136,13 @@ impl Detour {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         while !self.hand_on(buffer) {
+            if self.blocks.is_over {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             let before = buffer.filled().len();
             ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
             let read = buffer.filled().len() - before;
@@ -169,8 +191,9 @@ struct Blocks {
     /// Bytes of what has begun and is none.
     skip: usize,
     table: Table,
-    /// The peer has sent what the library will end the connection for.
-    is_off: bool,
+    most: Most,
+    /// What came could not be followed.
+    is_over: bool,
 }
 
 /// How far it went.
@@ -185,12 +208,20 @@ enum Step {
         length: usize,
         by: Vec<u8>,
     },
+    /// The connection has to end.
+    Over,
 }
 
 /// What there is of the frames of a block.
 enum Found {
-    Part { needed: usize },
+    Part {
+        needed: usize,
+    },
     All(BlockFrames),
+    /// So many bytes are frames that make the library end the connection, or should.
+    Broken {
+        length: usize,
+    },
 }
 
 /// All frames of a block.
@@ -203,7 +234,7 @@ struct BlockFrames {
     joined: Option<Vec<u8>>,
 }
 
-/// What the library ends the connection for.
+/// Where the library's table may become another one than the peer's.
 struct Undecodable;
 
 impl Blocks {
@@ -214,7 +245,7 @@ impl Blocks {
             let skipped = self.skip.min(bytes.len() - at);
             (at, self.skip) = (at + skipped, self.skip - skipped);
             let rest = &bytes[at..];
-            if rest.is_empty() || self.is_off {
+            if rest.is_empty() {
                 return (bytes.len(), Step::All);
             }
             let Some(head) = Frame::begun(rest) else { return (at, Step::Incomplete { needed: HEAD }) };
@@ -222,18 +253,16 @@ impl Blocks {
                 self.skip = HEAD + head.length;
                 continue;
             }
-            let found = match find(head, rest) {
-                Ok(Found::All(found)) => found,
-                Ok(Found::Part { needed }) if needed <= MAX_HELD_BYTES => return (at, Step::Incomplete { needed }),
-                _ => {
-                    self.is_off = true;
-                    continue;
-                }
+            let found = match find(head, rest, self.most.frames) {
+                Found::All(found) => found,
+                Found::Part { needed } if needed <= self.most.bytes => return (at, Step::Incomplete { needed }),
+                Found::Part { .. } => return (at, Step::Over),
+                Found::Broken { length } => return (at + length, Step::Over),
             };
             match self.check(head, rest, &found) {
                 Ok(None) => self.skip = found.length,
                 Ok(Some(by)) => return (at, Step::Replaced { length: found.length, by }),
-                Err(Undecodable) => self.is_off = true,
+                Err(Undecodable) => return (at, Step::Over),
             }
         }
     }
@@ -241,61 +270,79 @@ impl Blocks {
     /// What stands for the frames of a block, if anything does.
     fn check(&mut self, head: Frame<'_>, bytes: &[u8], found: &BlockFrames) -> Result<Option<Vec<u8>>, Undecodable> {
         let block = found.joined.as_deref().unwrap_or(&bytes[found.first.clone()]);
-        let Some(block) = self.table.check(block)? else { return Ok(None) };
         let of_priority = if head.flags & flags::PRIORITY == 0 { 0 } else { PRIORITY_BYTES };
-        let priority = &bytes[found.first.start - of_priority..found.first.start];
+        let mut priority = &bytes[found.first.start - of_priority..found.first.start];
+        let mut flags = head.flags & !flags::PADDED | flags::END_HEADERS;
+        let mut changed = self.table.check(block, MAX_FRAME_BYTES)?;
+        // For a stream that depends on itself, the library resets it without a look at its block.
+        if let Some(depends_on) = priority.first_chunk()
+            && u32::from_be_bytes(*depends_on) & 0x7fff_ffff == head.stream
+        {
+            (priority, flags) = (&[], flags & !flags::PRIORITY);
+            changed.get_or_insert_with(|| block.to_vec()).extend_from_slice(FORBIDDEN);
+        }
+        // Of more than one frame, the library forgets that the first was malformed. So such blocks become one where they can.
+        let is_long = block.len() + priority.len() > MAX_FRAME_BYTES;
+        let block = match (&changed, &found.joined) {
+            (Some(changed), _) => changed,
+            (None, Some(joined)) if !is_long => joined,
+            (None, _) => return Ok(None),
+        };
         let length = priority.len() + block.len();
-        // Of more than one frame, the library would not take a malformed block for the stream's fault either.
         if length > MAX_FRAME_BYTES {
             return Err(Undecodable);
         }
         let mut by = Vec::with_capacity(HEAD + length);
         by.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
-        by.extend_from_slice(&[head.kind, head.flags & !flags::PADDED | flags::END_HEADERS]);
+        by.extend_from_slice(&[head.kind, flags]);
         by.extend_from_slice(&head.stream.to_be_bytes());
         by.extend_from_slice(priority);
-        by.extend_from_slice(&block);
+        by.extend_from_slice(block);
         Ok(Some(by))
     }
 }
 
 /// Finds the frames of the block that begins with this one.
-fn find(head: Frame<'_>, bytes: &[u8]) -> Result<Found, Undecodable> {
-    // Nobody promised to take a push.
-    if head.kind == kind::PUSH_PROMISE || head.length > MAX_FRAME_BYTES {
-        return Err(Undecodable);
+fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
+    // The library takes none of this size, and sees that by its head.
+    if head.length > MAX_FRAME_BYTES {
+        return Found::Broken { length: HEAD };
     }
     let mut length = HEAD + head.length;
-    let Some(content) = bytes.get(HEAD..length) else { return Ok(Found::Part { needed: length }) };
+    let Some(content) = bytes.get(HEAD..length) else { return Found::Part { needed: length } };
     let mut first = HEAD..length;
     if head.flags & flags::PADDED != 0 {
-        let padding = content.first().ok_or(Undecodable)?;
-        first = first.start + 1..first.end.checked_sub(usize::from(*padding)).ok_or(Undecodable)?;
+        first.start += 1;
+        first.end -= content.first().map_or(0, |padding| usize::from(*padding)).min(content.len());
     }
     if head.flags & flags::PRIORITY != 0 {
         first.start += PRIORITY_BYTES;
     }
-    if first.start > first.end {
-        return Err(Undecodable);
+    // And nobody promised to take a push.
+    if head.kind == kind::PUSH_PROMISE || head.stream == 0 || first.start > first.end {
+        return Found::Broken { length };
     }
     if head.flags & flags::END_HEADERS != 0 {
-        return Ok(Found::All(BlockFrames { length, first, joined: None }));
+        return Found::All(BlockFrames { length, first, joined: None });
     }
     let mut joined = bytes[first.clone()].to_vec();
-    for _ in 1..MAX_FRAMES {
+    for _ in 1..most_frames {
         let start = length + HEAD;
-        let Some(next) = Frame::begun(&bytes[length..]) else { return Ok(Found::Part { needed: start }) };
-        if next.kind != kind::CONTINUATION || next.stream != head.stream || next.length > MAX_FRAME_BYTES {
-            return Err(Undecodable);
+        let Some(next) = Frame::begun(&bytes[length..]) else { return Found::Part { needed: start } };
+        if next.kind != kind::CONTINUATION || next.stream != head.stream {
+            return Found::Broken { length };
+        }
+        if next.length > MAX_FRAME_BYTES {
+            return Found::Broken { length: start };
         }
         length = start + next.length;
-        let Some(fragment) = bytes.get(start..length) else { return Ok(Found::Part { needed: length }) };
+        let Some(fragment) = bytes.get(start..length) else { return Found::Part { needed: length } };
         joined.extend_from_slice(fragment);
         if next.flags & flags::END_HEADERS != 0 {
-            return Ok(Found::All(BlockFrames { length, first, joined: Some(joined) }));
+            return Found::All(BlockFrames { length, first, joined: Some(joined) });
         }
     }
-    Err(Undecodable)
+    Found::Part { needed: usize::MAX }
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ where
     let watch = Watch::new(activity.clone(), outbox.clone(), context.clone());
     let mut window = ReceiveWindow::new(context.handle.now(), windows);
     let io = Watched::new(io, watch.clone());
-    let mut handshake = pin!(builder.handshake::<_, Held>(Checked::of_client(io.clone())));
+    let mut handshake = pin!(builder.handshake::<_, Held>(Checked::of_client(io.clone(), limits)));
     let mut notice = Notice::new(&context);
     let handshake = poll_fn(|cx| {
         watch.begin_poll();

@@ -143,27 +143,87 @@ fn answer_over_http1_is_whole_though_the_upload_was_not_read_and_the_client_is_s
     assert_eq!(client.received.len() - head - 4, ANSWER_BYTES);
 }
 
-/// A client of HTTP/1.1 whose upload was answered before its end.
-fn answered_early() -> (Bench, RawTls) {
+/// Gives the content up at once, or in the poll that makes the answer.
+fn refusing(eagerly: bool) -> impl Fn(pronghorn_engine::Request, Responder) {
+    move |request: pronghorn_engine::Request, responder: Responder| {
+        if eagerly {
+            responder.respond_eagerly(Box::pin(async move {
+                drop(request);
+                Response::new(StatusCode::PAYLOAD_TOO_LARGE)
+            }));
+        } else {
+            refuse(request, responder);
+        }
+    }
+}
+
+fn http1(eagerly: bool) -> (Bench, RawTls) {
     let (trust, config) = (trust(), Config::default());
-    let mut bench = Bench::with_group(&Group::new(1), &trust, &config, |_| refuse);
-    let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
-    client.send(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000000\r\n\r\n");
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &config, move |_| refusing(eagerly));
+    let client = RawTls::connect(&mut bench, &trust, b"http/1.1");
+    (bench, client)
+}
+
+/// The head of the next answer.
+fn answer(bench: &mut Bench, client: &mut RawTls) -> String {
+    let before = client.received.len();
     bench.turn_until(|_| {
         client.step();
-        client.received.ends_with(b"\r\n\r\n")
+        client.received[before..].ends_with(b"\r\n\r\n")
     });
-    let head = String::from_utf8(client.received.clone()).unwrap();
+    String::from_utf8(client.received[before..].to_vec()).unwrap()
+}
+
+/// A client of HTTP/1.1 whose upload was answered before its end.
+fn answered_early(eagerly: bool) -> (Bench, RawTls) {
+    let (mut bench, mut client) = http1(eagerly);
+    client.send(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000000\r\n\r\n");
+    let head = answer(&mut bench, &mut client);
     assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("\r\nconnection: close\r\n"), "{head}");
     (bench, client)
+}
+
+#[test]
+fn connection_goes_on_after_content_that_has_come_and_was_not_read() {
+    for eagerly in [false, true] {
+        let (mut bench, mut client) = http1(eagerly);
+        for _ in 0..3 {
+            client.send(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\ncontent");
+            let head = answer(&mut bench, &mut client);
+            assert!(head.starts_with("HTTP/1.1 413 ") && !head.contains("\r\nconnection:"), "{head}");
+        }
+        client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        answer(&mut bench, &mut client);
+        // Nothing of the contents is left to be sent: it ends like any other.
+        bench.skip(Config::default().limits.idle_timeout() + Duration::from_secs(1));
+        client.wait_for_close(&mut bench);
+    }
+}
+
+#[test]
+fn shutdown_does_not_wait_for_a_client_that_sends_on_after_its_answer() {
+    let (mut bench, mut client) = answered_early(true);
+    client.send(PIECE);
+    let now = bench.now();
+    bench.servers[0].shut_down(now, Duration::from_secs(60));
+    client.wait_for_close(&mut bench);
+}
+
+#[test]
+fn client_that_ends_after_its_early_answer_gets_the_end_of_the_other_direction() {
+    let (mut bench, mut client) = answered_early(true);
+    client.send(PIECE);
+    client.leave();
+    client.wait_for_close(&mut bench);
+    assert!(client.is_closed_in_order(), "with the end that TLS has for it");
 }
 
 /// Some clients cannot send any more once the server has ended its direction, and read the answer when they have sent all.
 #[test]
 fn http1_client_that_sends_on_after_its_answer_is_let_for_half_a_minute() {
     // On a machine that stands still for so long, the client is taken for one that has ended.
-    loop {
-        let (mut bench, mut client) = answered_early();
+    for eagerly in [false, true].into_iter().cycle() {
+        let (mut bench, mut client) = answered_early(eagerly);
         let (begin, mut latest, mut gap) = (bench.elapsed(), bench.elapsed(), Duration::ZERO);
         while !client.is_closed {
             bench.skip(Duration::from_millis(300));
@@ -178,14 +238,16 @@ fn http1_client_that_sends_on_after_its_answer_is_let_for_half_a_minute() {
         if gap < Duration::from_millis(600) {
             let seconds = latest.checked_sub(begin).unwrap().as_secs_f64();
             assert!((29.9..32.0).contains(&seconds), "{seconds} s");
-            break;
+            if eagerly {
+                break;
+            }
         }
     }
 }
 
 #[test]
 fn connection_of_an_http1_client_that_rests_after_its_answer_ends_soon() {
-    let (mut bench, mut client) = answered_early();
+    let (mut bench, mut client) = answered_early(false);
     assert!(!client.is_closed, "it may go on at once");
     bench.skip(Duration::from_millis(1100));
     client.wait_for_close(&mut bench);

@@ -98,6 +98,11 @@ impl RawTls {
         self.socket.take_error().unwrap().is_some()
     }
 
+    /// Whether the server has said within TLS that it sends no more.
+    pub(crate) fn is_closed_in_order(&mut self) -> bool {
+        self.tls.process_new_packets().is_ok_and(|state| state.peer_has_closed())
+    }
+
     /// Turns until the server has closed.
     pub(crate) fn wait_for_close(&mut self, bench: &mut Bench) {
         bench.turn_until(|_| {

@@ -188,19 +188,23 @@ function write(chunk, encoding, callback) {
   this._headerSent = true;
   if (data.length === 0) {
     answer.beginWrite();
-    if (callback) process.nextTick(callback);
+    if (callback) callBack(this, callback);
     return true;
   }
   this.socket?._active();
-  if (!answer._begun) answer.onWritable(() => drained(this));
   const hasRoom = answer.write(data);
-  if (hasRoom) {
-    if (callback) process.nextTick(callback);
-  } else {
+  if (!hasRoom) {
     this._isFull = true;
-    if (callback) (this._flushed ??= []).push(callback);
+    answer.onWritable(() => drained(this));
   }
+  if (callback) callBack(this, callback);
   return hasRoom;
+}
+
+/** Once what was written is on its way, after the callbacks of what was written before. */
+function callBack(response, callback) {
+  if (response._isFull) (response._flushed ??= []).push(callback);
+  else process.nextTick(callback);
 }
 
 /** The client has taken most of what was written. */
@@ -242,7 +246,7 @@ function end(chunk, encoding, callback) {
     return this;
   }
   // So that 'finish' says that little is left: what comes after a full pipe goes when there is room.
-  if (this._isFull) (this._flushed ??= []).push(() => complete(this, data));
+  if (this._isFull) (this._flushed ??= []).push((error) => error || complete(this, data));
   else complete(this, data);
   return this;
 }
@@ -287,6 +291,12 @@ function onClosed() {
   if (this._closed) return;
   this.destroyed = true;
   this._closed = true;
+  const callbacks = this._flushed;
+  this._flushed = undefined;
+  if (callbacks !== undefined) {
+    const error = failure(Error, 'ERR_STREAM_DESTROYED', 'Cannot call write after a stream was destroyed');
+    for (const callback of callbacks) callback(error);
+  }
   this.emit('close');
 }
 

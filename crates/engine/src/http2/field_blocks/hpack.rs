@@ -13,9 +13,9 @@ const TABLE_BYTES: u16 = 4096;
 /// RFC 7541, section 4.1.
 const ENTRY_OVERHEAD: usize = 32;
 
-/// A field that no request and no response may have: the library takes such a message for malformed, and goes on.
-const FORBIDDEN_NAME: &[u8] = b"te";
-/// So many of these stand instead of a value. The code of each has five bits, which is the least there is, so that nothing becomes longer.
+/// A field that no request and no response may have, not indexed: the library takes such a message for malformed, and goes on.
+pub(super) const FORBIDDEN: &[u8] = b"\x00\x02te\x00";
+/// So many of these stand instead of a name or a value. The code of each has five bits, which is the least there is, so that nothing becomes longer.
 const FILLING: u8 = b'0';
 
 /// What is known of a dynamic table.
@@ -31,8 +31,17 @@ struct Entry {
     name: Name,
     /// RFC 7541, section 4.1.
     size: u16,
-    /// The library has another value there.
+    /// It may stand in no message. The library has another one of the same size there.
     is_wrong: bool,
+}
+
+/// What becomes of a field.
+enum Outcome {
+    Same,
+    /// It is written in another way.
+    Written(Vec<u8>),
+    /// The message is malformed. This is for the library's table.
+    Wrong(Vec<u8>),
 }
 
 /// A field's name.
@@ -50,7 +59,7 @@ enum Kind {
     Status,
     /// Another pseudo-header field: UTF-8.
     Pseudo,
-    /// None, as the name is none. The library has another one in its table.
+    /// None, as the name is none.
     Wrong,
 }
 
@@ -104,80 +113,109 @@ impl Table {
         }
     }
 
-    /// Follows a block. Returns what stands for it where the library would end the connection for a field of it.
-    pub(super) fn check(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, Undecodable> {
+    /// Follows a block. Returns what stands for it where the library would end the connection for a field of it. `most`: how long that may be.
+    pub(super) fn check(&mut self, block: &[u8], most: usize) -> Result<Option<Vec<u8>>, Undecodable> {
         let mut changed: Option<Vec<u8>> = None;
+        let mut is_malformed = false;
         let mut rest = block;
         while let Some(&first) = rest.first() {
             let before = rest;
-            let instead = match first {
+            let outcome = match first {
                 0x80.. => {
                     let index = number(7, &mut rest)?;
-                    self.entry(index).is_some_and(|entry| entry.is_wrong).then(|| forbidden(false, 0))
+                    if self.entry(index).is_some_and(|entry| entry.is_wrong) { Outcome::Wrong(Vec::new()) } else { Outcome::Same }
                 }
                 0x20..0x40 => {
                     self.resize(number(5, &mut rest)?)?;
-                    None
+                    Outcome::Same
                 }
                 _ => self.check_literal(&mut rest)?,
             };
-            let so_far = block.len() - before.len();
-            if let Some(instead) = instead {
-                changed.get_or_insert_with(|| block[..so_far].to_vec()).extend_from_slice(&instead);
-            } else if let Some(changed) = &mut changed {
-                changed.extend_from_slice(&before[..before.len() - rest.len()]);
+            if changed.is_none() && !matches!(outcome, Outcome::Same) {
+                changed = Some(block[..block.len() - before.len()].to_vec());
+            }
+            let Some(changed) = &mut changed else { continue };
+            match outcome {
+                Outcome::Same => changed.extend_from_slice(&before[..before.len() - rest.len()]),
+                Outcome::Written(field) => changed.extend_from_slice(&field),
+                Outcome::Wrong(field) => {
+                    if !std::mem::replace(&mut is_malformed, true) {
+                        changed.extend_from_slice(FORBIDDEN);
+                    }
+                    changed.extend_from_slice(&field);
+                }
+            }
+            if changed.len() > most {
+                return Err(Undecodable);
             }
         }
         Ok(changed)
     }
 
-    /// Follows a literal. Returns what stands for one that the library does not take.
-    fn check_literal(&mut self, rest: &mut &[u8]) -> Result<Option<Vec<u8>>, Undecodable> {
+    fn check_literal(&mut self, rest: &mut &[u8]) -> Result<Outcome, Undecodable> {
         let literal = *rest;
         let indexed = literal[0] & 0x40 != 0;
         let index = number(if indexed { 6 } else { 4 }, rest)?;
         let name = if index == 0 { Name::of(&Text::read(rest)?.decoded()?) } else { self.name(index)? };
         let written_name = &literal[..literal.len() - rest.len()];
+        let after_name = *rest;
         let value = Text::read(rest)?;
+        let written_value = &after_name[..after_name.len() - rest.len()];
+        // The library has another name for these.
+        let renamed = name.kind.fixed_index().filter(|_| self.entry(index).is_some_and(|entry| entry.is_wrong));
         // Of most values neither the text nor its length matters.
-        if !indexed && !value.may_be_wrong(name.kind) {
-            return Ok(None);
+        if !indexed && renamed.is_none() && !value.may_be_wrong(name.kind) {
+            return Ok(Outcome::Same);
         }
         let value = value.decoded()?;
         let is_wrong = !name.kind.takes(&value);
-        let length = usize::from(name.length) + value.len();
         if indexed {
-            // There is no status of another length, which could stand there.
-            let name = if is_wrong && name.kind == Kind::Status { Name { kind: Kind::Wrong, ..name } } else { name };
-            self.insert(name, is_wrong, length + ENTRY_OVERHEAD);
-            if is_wrong && name.kind == Kind::Wrong {
-                // Nothing of one byte can stand there.
-                return length.checked_sub(FORBIDDEN_NAME.len()).map(|rest| Some(forbidden(true, rest))).ok_or(Undecodable);
+            self.insert(name, is_wrong, usize::from(name.length) + value.len() + ENTRY_OVERHEAD);
+        }
+        if !is_wrong {
+            let Some(index) = renamed else { return Ok(Outcome::Same) };
+            let flags = if indexed { 0x40 } else { literal[0] & 0xf0 };
+            return Ok(Outcome::Written([&[flags | index], written_value].concat()));
+        }
+        if !indexed {
+            return Ok(Outcome::Wrong(Vec::new()));
+        }
+        let mut field = Vec::new();
+        match name {
+            Name { length: 0, .. } => {
+                // There is no name of no length: it takes one of the value's bytes.
+                field.push(0x40);
+                write_filling(1, &mut field);
+                write_filling(value.len().checked_sub(1).ok_or(Undecodable)?, &mut field);
             }
-            if is_wrong {
-                let mut instead = written_name.to_vec();
-                write_filling(value.len(), &mut instead);
-                instead.extend_from_slice(&forbidden(false, 0));
-                // Nothing of no length can be a method.
-                return if value.is_empty() { Err(Undecodable) } else { Ok(Some(instead)) };
+            // Nothing of any length can stand there.
+            Name { kind: Kind::Method | Kind::Status, length } => {
+                field.push(0x40);
+                write_filling(length.into(), &mut field);
+                write_filling(value.len(), &mut field);
+            }
+            Name { kind: Kind::Wrong, length } => {
+                if index == 0 {
+                    field.push(0x40);
+                    write_filling(length.into(), &mut field);
+                } else {
+                    field.extend_from_slice(written_name);
+                }
+                write_filling(value.len(), &mut field);
+            }
+            _ => {
+                field.extend_from_slice(written_name);
+                write_filling(value.len(), &mut field);
             }
         }
-        Ok(is_wrong.then(|| forbidden(false, 0)))
+        Ok(Outcome::Wrong(field))
     }
 }
 
-/// The field that makes a message malformed, with so long a value.
-fn forbidden(indexed: bool, length: usize) -> Vec<u8> {
-    let mut field = vec![if indexed { 0x40 } else { 0x00 }, FORBIDDEN_NAME.len() as u8];
-    field.extend_from_slice(FORBIDDEN_NAME);
-    write_filling(length, &mut field);
-    field
-}
-
 fn write_filling(length: usize, out: &mut Vec<u8>) {
-    let value = vec![FILLING; length];
-    integer::encode(0x80, 7, huffman::encoded_len(&value) as u64, out);
-    huffman::encode(&value, out);
+    let text = vec![FILLING; length];
+    integer::encode(0x80, 7, huffman::encoded_len(&text) as u64, out);
+    huffman::encode(&text, out);
 }
 
 fn number(prefix_bits: u32, rest: &mut &[u8]) -> Result<usize, Undecodable> {
@@ -199,6 +237,15 @@ impl Name {
 }
 
 impl Kind {
+    /// Where the static table has the name, of kinds that not every length has a value of.
+    fn fixed_index(self) -> Option<u8> {
+        match self {
+            Self::Method => Some(2),
+            Self::Status => Some(8),
+            _ => None,
+        }
+    }
+
     fn takes(self, value: &[u8]) -> bool {
         match self {
             Self::Field => value.iter().all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\t'),

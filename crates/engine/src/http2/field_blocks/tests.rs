@@ -29,6 +29,7 @@ impl Sent {
     fn is_right(&self) -> bool {
         match self.name {
             b":path" => std::str::from_utf8(&self.value).is_ok(),
+            b":status" => false,
             name => http::HeaderName::from_lowercase(name).is_ok() && http::HeaderValue::from_bytes(&self.value).is_ok(),
         }
     }
@@ -105,7 +106,12 @@ fn beginning() -> Vec<u8> {
 /// A block in frames: with padding and priority, or in two.
 fn frames(stream: u32, block: &[u8], shape: u8) -> Vec<u8> {
     let end = flags::END_STREAM;
-    match shape % 4 {
+    match shape % 5 {
+        // A stream that depends on itself (RFC 7540, section 5.3.1).
+        4 => {
+            let content = [&stream.to_be_bytes()[..], &[15], block].concat();
+            frame(kind::HEADERS, end | flags::END_HEADERS | flags::PRIORITY, stream, &content)
+        }
         0 => frame(kind::HEADERS, end | flags::END_HEADERS, stream, block),
         1 => frame(kind::HEADERS, end | flags::END_HEADERS | flags::PADDED, stream, &[&[3], block, &[0; 3]].concat()),
         2 => {
@@ -165,7 +171,7 @@ fn serve(pieces: &[&[u8]]) -> Seen {
 
 async fn serve_all(io: DuplexStream) -> Vec<Asked> {
     let mut requests = Vec::new();
-    let Ok(mut connection) = h2::server::handshake(Checked::of_client(io)).await else { return requests };
+    let Ok(mut connection) = h2::server::handshake(Checked::of_client(io, &Limits::default())).await else { return requests };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let fields = request.headers().iter().map(|(name, value)| (name.as_str().into(), value.as_bytes().into()));
         requests.push((respond.stream_id().as_u32(), request.uri().path().into(), fields.collect()));
@@ -189,7 +195,7 @@ fn wire(requests: &[Vec<Sent>]) -> Vec<u8> {
 
 #[test]
 fn each_kind_of_wrong_field_ends_its_stream_alone() {
-    let wrong: [(&'static [u8], &[u8]); 9] = [
+    let wrong: [(&'static [u8], &[u8]); 11] = [
         (b"X-Capital", b"a"),
         (b"a b", b"a"),
         (b"", b"ab"),
@@ -198,7 +204,9 @@ fn each_kind_of_wrong_field_ends_its_stream_alone() {
         (b"x-value", b"\x7f"),
         (b":path", b"/\xe9t\xe9"),
         (b":method", b"G T"),
+        (b":method", b""),
         (b":status", b"20"),
+        (b":status", b""),
     ];
     for (name, value) in wrong {
         for (indexed, huffman) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -231,10 +239,56 @@ fn name_of_a_wrong_value_can_be_used_again() {
 }
 
 #[test]
-fn what_cannot_be_decoded_ends_the_connection() {
-    let no_entry = frame(kind::HEADERS, flags::END_STREAM | flags::END_HEADERS, 1, &[0xff, 0x00]);
-    let seen = serve(&[&beginning(), &no_entry]);
-    assert!(seen.closed && seen.requests.is_empty(), "{seen:?}");
+fn what_cannot_be_followed_ends_the_connection() {
+    let whole = flags::END_STREAM | flags::END_HEADERS;
+    let good = Encoder::default().request(&[]);
+    let broken = [
+        // No entry of that index.
+        frame(kind::HEADERS, whole, 1, &[0xff, 0x00]),
+        // A field of no length, which nothing can stand for.
+        frame(kind::HEADERS, whole, 1, &[0x40, 0, 0]),
+        frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2, 0x82]),
+        // Another stream in the middle of a block, whose beginning is malformed.
+        [frame(kind::HEADERS, flags::END_STREAM, 1, FORBIDDEN), frame(kind::HEADERS, whole, 3, &good)].concat(),
+        frame(kind::HEADERS, whole | flags::PADDED, 1, &[9, 0x82]),
+        frame(kind::HEADERS, whole, 0, &good),
+    ];
+    for (number, broken) in broken.into_iter().enumerate() {
+        let after = frame(kind::HEADERS, whole, 5, &good);
+        let seen = serve(&[&beginning(), &broken, &after]);
+        assert!(seen.closed && seen.requests.is_empty(), "{number}: {seen:?}");
+    }
+}
+
+#[test]
+fn block_that_is_malformed_in_its_first_frame_ends_its_stream_alone() {
+    let block = Encoder::default().request(&[sent(b"te", b"gzip"), sent(b"x-good", b"good")]);
+    // Cut in the middle of the last field, behind the malformed one, and behind that.
+    for cut in [block.len(), block.len() - 1] {
+        let (first, second) = block.split_at(cut);
+        let wire = [
+            frame(kind::HEADERS, flags::END_STREAM, 1, first),
+            frame(kind::CONTINUATION, flags::END_HEADERS, 1, second),
+            frame(kind::HEADERS, flags::END_STREAM | flags::END_HEADERS, 3, &Encoder::default().request(&[])),
+        ];
+        let seen = serve(&[&beginning(), &wire.concat()]);
+        assert_eq!((seen.requests.len(), &seen.resets[..], seen.closed), (1, &[(1, PROTOCOL_ERROR)][..], false), "{cut}");
+    }
+}
+
+#[test]
+fn what_is_replaced_takes_little_more_room_than_what_came() {
+    // One long name that is wrong, and many fields that have it.
+    let mut block = Vec::new();
+    integer::encode(0x40, 6, 0, &mut block);
+    write_text(&[b'A'; 4000], false, &mut block);
+    write_text(b"", false, &mut block);
+    let named = [0x7e, 0x00].repeat(5000);
+    let mut table = Table::default();
+    let changed = [table.check(&block, usize::MAX), table.check(&named, usize::MAX)].map(|changed| changed.ok().flatten().unwrap().len());
+    assert!(changed[0] < block.len() && changed[1] < named.len() * 2, "{changed:?}");
+    // Of one that would be longer than a frame, nothing is kept.
+    assert!(Table::default().check(&[0x40, 1, b'A', 1, 1].repeat(4000), MAX_FRAME_BYTES).is_err());
 }
 
 #[test]
@@ -260,9 +314,9 @@ fn every_text_that_is_wrong_is_looked_at() {
 }
 
 fn field() -> impl Strategy<Value = Sent> {
-    const NAMES: [&[u8]; 8] = [b"x-one", b"x-two", b"cookie", b"user-agent", b"X-Capital", b"", b":unknown", b":path"];
+    const NAMES: [&[u8]; 10] = [b"x-one", b"x-two", b"cookie", b"user-agent", b"X-Capital", b"", b":unknown", b":path", b":status", b"Y"];
     // Mostly right ones.
-    let name = prop_oneof![6 => 0..4_usize, 1 => 4..8_usize];
+    let name = prop_oneof![6 => 0..4_usize, 1 => 4..10_usize];
     let text = prop::collection::vec(prop_oneof![20 => b' '..0x7f, 1 => 0x80..=0xff_u8, 1 => 0..b' '], 2..60);
     let long = (0..2000_usize).prop_map(|length| vec![b'z'; length + 2]);
     let value = prop_oneof![8 => "[a-z/]{2,40}".prop_map(String::into_bytes), 3 => text, 1 => long];
@@ -292,7 +346,7 @@ proptest! {
             let path = fields.iter().find(|field| field.name == b":path").map_or(&b"/"[..], |field| &field.value);
             // What the library makes of a path is its own matter.
             let path = std::str::from_utf8(path).ok().and_then(|path| path.parse::<http::Uri>().ok());
-            match path.filter(|_| fields.iter().all(Sent::is_right)) {
+            match path.filter(|_| shape % 5 != 4 && fields.iter().all(Sent::is_right)) {
                 None => refused.push((stream, PROTOCOL_ERROR)),
                 Some(path) => {
                     let fields = fields.iter().filter(|field| field.name != b":path").map(|field| (field.name.to_vec(), field.value.clone()));
