@@ -226,17 +226,26 @@ pub(crate) enum Rest {
 /// RFC 9112, section 9.6: closed at once, what arrives then would make the system reset the connection, and the reset may
 /// overtake the last response. A peer that knows is left to send what it has begun with before the end of the other direction comes: many read no
 /// response before they have sent their request, and some (Python's asyncio over TLS) cannot send any more after that end.
-pub(crate) async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, rest: Rest, context: &Context) {
+///
+/// Where the peer still takes what was written, it is not left before it has all of that.
+pub(crate) async fn close<T: AsyncRead + AsyncWrite + Ends + Unpin>(mut io: T, rest: Rest, context: &Context) {
     let handle = &context.handle;
     let is_told = rest == Rest::Told;
     let mut in_all = handle.sleep(if is_told { LINGER_IN_ALL } else { LINGER });
     let mut pause = handle.sleep(PAUSE);
     let mut shutdown = context.shutdown.subscribe();
     let (mut is_half, mut is_shut_down, mut is_over) = (!is_told, false, rest == Rest::Nothing);
+    let mut untaken = u64::MAX;
     poll_fn(|cx| {
         if Pin::new(&mut in_all).poll(cx).is_ready() {
-            // Its own direction ends in any case.
-            (is_half, is_over) = (true, true);
+            let before = std::mem::replace(&mut untaken, io.untaken());
+            if is_half && untaken > 0 && untaken < before {
+                in_all = handle.sleep(LINGER);
+                cx.waker().wake_by_ref();
+            } else {
+                // Its own direction ends in any case.
+                (is_half, is_over) = (true, true);
+            }
         }
         if !is_half && (Pin::new(&mut pause).poll(cx).is_ready() || shutdown.poll(cx).is_ready()) {
             is_half = true;

@@ -31,7 +31,7 @@ use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
 use crate::runtime::Sleep;
 use crate::schedule::priority_field;
-use crate::tcp::{Activity, Connected, ExchangeGuard, Outcome, Watchdog};
+use crate::tcp::{Activity, Connected, Ends, ExchangeGuard, Outcome, Watchdog};
 use crate::window_budget::ReceiveWindow;
 use crate::{Body, Incoming, Request, Responder, Response, Upgrade};
 
@@ -48,7 +48,7 @@ const ASKED_BYTES: usize = 64 << 10;
 /// Serves one connection until it ends.
 pub(crate) async fn serve<T>(io: T, peer: Connected, alt_svc: Option<HeaderValue>, activity: Rc<Activity>, context: Rc<Context>) -> Outcome
 where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    T: AsyncRead + AsyncWrite + Ends + Unpin + 'static,
 {
     let limits = &context.config.limits;
     let windows = context.windows.promise(limits, &context.stats);
@@ -160,7 +160,9 @@ where
                 if was_busy {
                     // The peer still sends WINDOW_UPDATE frames for what it reads. The kernel answers those to a closed socket with a reset, and
                     // discards what it has not sent yet.
-                    http1::close(io, http1::Rest::Untold, &context).await;
+                    if let Some(io) = io.into_inner() {
+                        http1::close(io, http1::Rest::Untold, &context).await;
+                    }
                 }
                 return end;
             }

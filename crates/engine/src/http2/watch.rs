@@ -370,6 +370,11 @@ impl<T> Watched<T> {
     pub(crate) fn new(io: T, watch: Rc<Watch>) -> Self {
         Self { io: Rc::new(RefCell::new(io)), watch }
     }
+
+    /// The connection alone, once the library has gone.
+    pub(crate) fn into_inner(self) -> Option<T> {
+        Rc::into_inner(self.io).map(RefCell::into_inner)
+    }
 }
 
 impl<T> Clone for Watched<T> {

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::Ends;
 use crate::context::Context;
 use crate::http1;
 
@@ -42,7 +43,7 @@ pub(super) struct ClearText {
 }
 
 /// Says what is wrong in the words that such a client understands, and closes the connection once it has been read.
-pub(super) async fn refuse<T: AsyncRead + AsyncWrite + Unpin>(mut io: T, request: ClearText, context: &Context) {
+pub(super) async fn refuse<T: AsyncRead + AsyncWrite + Ends + Unpin>(mut io: T, request: ClearText, context: &Context) {
     let date = context.date.value(context.handle.now());
     let date = date.to_str().unwrap_or_default();
     let head = format!(

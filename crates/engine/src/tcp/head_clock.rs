@@ -29,6 +29,10 @@ impl<T: Ends> Ends for HeadClock<T> {
     fn poll_ended(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         self.io.poll_ended(cx)
     }
+
+    fn untaken(&self) -> u64 {
+        self.io.untaken()
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for HeadClock<T> {

@@ -69,7 +69,7 @@ fn unsent_at(bytes_per_second: u64) -> u32 {
 
 /// Bytes that are not acknowledged, sent or not; none where the kernel does not say.
 #[expect(unsafe_code, reason = "no library offers SIOCOUTQ")]
-fn queued(socket: &impl AsFd) -> u64 {
+pub(super) fn queued(socket: &impl AsFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one integer to where it is told to.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };

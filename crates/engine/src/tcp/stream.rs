@@ -178,6 +178,19 @@ impl Socket for mio::net::UnixStream {
 pub(crate) trait Ends {
     /// Ready when the peer has ended its side or is gone, whatever is still to be read.
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Bytes that were written and that the peer's system has not acknowledged.
+    fn untaken(&self) -> u64;
+}
+
+impl<T: Ends> Ends for &mut T {
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        (**self).poll_ended(cx)
+    }
+
+    fn untaken(&self) -> u64 {
+        (**self).untaken()
+    }
 }
 
 /// A TCP stream on the worker's reactor.
@@ -317,6 +330,10 @@ impl TcpStream {
 impl<S: Socket> Ends for Stream<S> {
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.registration.readiness().poll_ended(cx)
+    }
+
+    fn untaken(&self) -> u64 {
+        super::queue::queued(&*self.socket)
     }
 }
 

@@ -379,6 +379,10 @@ impl<T: Ends> Ends for TlsStream<T> {
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.io.poll_ended(cx)
     }
+
+    fn untaken(&self) -> u64 {
+        self.io.untaken()
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {

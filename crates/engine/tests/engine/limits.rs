@@ -505,6 +505,43 @@ fn response_without_a_window_is_given_up_while_others_move() {
     }
 }
 
+/// The kernel holds much of what the server has written when it has nothing left to do, and its client says now and then what it has taken.
+#[test]
+fn response_over_http2_is_whole_though_it_is_taken_slowly_after_a_shutdown() {
+    const SIZE: usize = 12 << 20;
+    let trust = trust();
+    let handler = |_| |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::from(vec![0; SIZE])));
+    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), handler);
+    let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
+    raw.let_in_at_most(64 << 10);
+    raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    raw.send(&frame(SETTINGS, 0, 0, &[&[0, 4][..], &0x7fff_ffff_u32.to_be_bytes()].concat()));
+    raw.send(&frame(WINDOW_UPDATE, 0, 0, &0x7f00_0000_u32.to_be_bytes()));
+    raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+    take(&mut bench, &mut raw, 1 << 20);
+    let now = bench.now();
+    bench.servers[0].shut_down(now, Duration::from_secs(600));
+    let mut is_answered = false;
+    while !raw.is_closed {
+        // Slowly at the end, when all is in the kernel.
+        let bytes = if raw.received.len() < SIZE - (400 << 10) { 256 << 10 } else { 8 << 10 };
+        take(&mut bench, &mut raw, bytes);
+        // The server asks whether its goodbye has come before it ends. The content has no such bytes.
+        let ping = raw.received.windows(17).find(|bytes| bytes.starts_with(&[0, 0, 8, PING, 0, 0, 0, 0, 0])).map(|ping| ping[9..].to_vec());
+        if let Some(ping) = ping.filter(|_| !is_answered) {
+            raw.send_alone(&frame(PING, ACK, 0, &ping));
+            is_answered = true;
+        }
+        raw.send_alone(&frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()));
+        bench.skip(Duration::from_secs(3));
+        turns(&mut bench, 3);
+    }
+    let taken: usize =
+        frames(&raw.received).into_iter().filter(|(kind, stream, _)| (*kind, *stream) == (DATA, 1)).map(|(_, _, length)| length).sum();
+    assert_eq!(taken, SIZE);
+    assert!(bench.elapsed() < Duration::from_secs(600), "by itself, and not by the end of what is granted");
+}
+
 /// Lets a client take so many bytes. The workers' clock barely moves until the kernel has carried them.
 fn take(bench: &mut Bench, raw: &mut RawTls, bytes: usize) {
     let wanted = raw.received.len() + bytes;
@@ -542,6 +579,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
 
 /// A head in HPACK: GET, https, /, and the authority `localhost`.
 const GET: &[u8] = b"\x82\x87\x84\x41\x09localhost";

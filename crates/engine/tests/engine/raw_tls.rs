@@ -37,10 +37,21 @@ impl RawTls {
         raw
     }
 
+    /// How much the system takes that was not read.
+    pub(crate) fn let_in_at_most(&self, bytes: usize) {
+        socket2::SockRef::from(&self.socket).set_recv_buffer_size(bytes).unwrap();
+    }
+
     /// Sends as much as the socket takes at once.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.tls.writer().write_all(bytes).unwrap();
         self.step();
+    }
+
+    /// The same, and takes nothing.
+    pub(crate) fn send_alone(&mut self, bytes: &[u8]) {
+        self.tls.writer().write_all(bytes).unwrap();
+        self.step_at_most(0);
     }
 
     /// Sends no more.
