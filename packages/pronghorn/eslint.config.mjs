@@ -20,6 +20,7 @@ const globals = Object.fromEntries(
     'AbortController',
     'DOMException',
     'ReadableStream',
+    'WritableStream',
     'URLSearchParams',
     'FormData',
     'fetch',

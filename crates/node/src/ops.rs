@@ -19,6 +19,7 @@ const ABORT: i32 = 7;
 const END_WITHOUT_CONTENT: i32 = 8;
 const FIELD_AS_BEFORE: i32 = 9;
 const READ_ON: i32 = 10;
+const CLEAR: i32 = 11;
 
 /// `END` with this keeps the content for `END_AS_BEFORE`, and `FIELD` the value for `FIELD_AS_BEFORE`.
 const KEEP: i32 = 2;
@@ -76,6 +77,7 @@ impl Addon {
                             self.with_exchange(slot, |exchange| exchange.fields.append(name, value.clone()));
                         }
                     }
+                    CLEAR => self.with_exchange(slot, |exchange| exchange.fields.clear()).unwrap_or(()),
                     WATCH => {
                         self.with_exchange(slot, Exchange::forget_request);
                         self.watch(slot);

@@ -16,6 +16,7 @@ const ABORT = 7;
 const END_WITHOUT_CONTENT = 8;
 const FIELD_AS_BEFORE = 9;
 const READ_ON = 10;
+const CLEAR = 11;
 
 const CLOSE = 1;
 const KEEP = 2;
@@ -225,7 +226,16 @@ function simple(operation, slot) {
   settle();
 }
 
+/** Takes back all fields. */
+function clear(slot) {
+  const top = room(2, 0);
+  numbers[top] = CLEAR;
+  numbers[top + 1] = slot;
+  numbers[0] = top + 2;
+}
+
 module.exports = {
+  clear,
   hold,
   release,
   releaseToCaller,

@@ -458,7 +458,10 @@ function fail(res, error) {
     answers.abort(slot);
     return;
   }
+  // What was meant for another response does not fit this one: a cache would keep it, and a coding would not be true.
+  answers.clear(slot);
   answers.status(slot, 500);
+  answers.field(slot, 'cache-control', 'no-store');
   answers.end(slot, res._route, '', false);
 }
 

@@ -137,7 +137,8 @@ for (const { name, make, protocol, request } of faces) {
         });
       });
       const clients = [];
-      for (let number = 0; number < 3; number++) clients.push(await open(port, { protocol, secure: name !== 'App' }, { path: '/socket' }));
+      for (let number = 0; number < 3; number++)
+        clients.push(await open(port, { protocol, secure: name !== 'App' }, { path: '/socket' }));
       for (const client of clients) client.command({ text: 'hello' });
       await all;
       assert.deepEqual(

@@ -62,7 +62,8 @@ async function run(steps, response) {
     else if (call === 'drain') {
       // It comes, however the content began, once nothing holds it back.
       uncork(response);
-      if (isFull && !response.destroyed) await Promise.race([new Promise((resolve) => response.once('drain', resolve)), over]);
+      if (isFull && !response.destroyed)
+        await Promise.race([new Promise((resolve) => response.once('drain', resolve)), over]);
       isFull = false;
     } else response[call]();
   }
@@ -73,7 +74,11 @@ async function run(steps, response) {
   const { writableEnded, writableFinished, destroyed, headersSent, finished } = response;
   // What was written just before may be gone already or not. Each is called back once, in any case.
   const outcome = steps.some(([call]) => call === 'destroy')
-    ? { called: [...called, ...errors.filter((error) => /^\d/.test(error)).map((error) => parseInt(error))].sort((a, b) => a - b) }
+    ? {
+        called: [...called, ...errors.filter((error) => /^\d/.test(error)).map((error) => parseInt(error))].sort(
+          (a, b) => a - b,
+        ),
+      }
     : { called, errors: errors.sort() };
   return { told, ...outcome, writableEnded, writableFinished, destroyed, headersSent, finished };
 }
@@ -110,7 +115,11 @@ describe('responses', () => {
       for (let seed = 1; seed <= PROGRAMS[protocol]; seed++) {
         if (process.env.DBG) console.error(name, seed, JSON.stringify(program(seed)));
         if (!expected.has(seed)) expected.set(seed, await node.ask(ways[0].request, seed));
-        assert.deepEqual(await ours.ask(request, seed), expected.get(seed), `seed ${seed}: ${JSON.stringify(program(seed))}`);
+        assert.deepEqual(
+          await ours.ask(request, seed),
+          expected.get(seed),
+          `seed ${seed}: ${JSON.stringify(program(seed))}`,
+        );
       }
       await new Promise((resolve) => ours.server.close(resolve));
     });

@@ -15,10 +15,11 @@ class Content {
     this.isUsed = false;
   }
 
-  /** The client has left, or the response went out before all was read. What is read as a whole goes on coming. */
+  /** The client has left, or the response went out before all was read. What somebody reads goes on coming. */
   end(error) {
     if (this._res._readsOn) {
-      if (this._stream === undefined) return;
+      // Somebody reads of it, and need not have waited for that before the answer.
+      if (this._stream === undefined || this._stream.locked) return;
       this._res._stopReading();
     }
     this._error ??= error;
@@ -62,6 +63,9 @@ class Content {
         type: 'bytes',
         start: (controller) => {
           if (!this._begin((error) => controller.error(error))) return;
+          const later = res._getLater();
+          later.outlastsPause = true;
+          later.onLost.push(() => this._fail?.(clientLeft()));
           res.pause();
           res.onData((chunk, isLast) => {
             if (this._fail === undefined) return;
@@ -73,7 +77,7 @@ class Content {
           });
         },
         pull: () => {
-          if (!res._done) res.resume();
+          if (!res._done || res._readsOn) res.resume();
         },
         // What is not wanted stays with the client until the response is sent.
         cancel: () => {

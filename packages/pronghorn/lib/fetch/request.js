@@ -3,6 +3,7 @@
 // A Request that is made of what its handler asks for.
 
 const { isDisturbed } = require('node:stream');
+const { inspect } = require('node:util');
 const { Head } = require('../head');
 const { Content, clientLeft } = require('./content');
 const { NativeResponse } = require('./response');
@@ -168,6 +169,20 @@ class LazyRequest {
 
   clone() {
     return this[state].getReal().clone();
+  }
+
+  /** For `console.log`. Looking makes no Request of Node.js, which would take the content. */
+  [inspect.custom](depth, options, show) {
+    if (depth < 0) return '[Request]';
+    const seen = {};
+    for (const name of ['method', 'url', 'headers', 'bodyUsed']) {
+      try {
+        seen[name] = this[name];
+      } catch {
+        // It was not asked for while the request was there.
+      }
+    }
+    return `Request ${show(seen, options)}`;
   }
 }
 

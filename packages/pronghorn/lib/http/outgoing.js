@@ -3,6 +3,7 @@
 // Responses are ServerResponses of node:http that write to here. What they have for that are properties of their own: frameworks such as
 // Express give them another prototype.
 
+const diagnostics = require('node:diagnostics_channel');
 const http = require('node:http');
 const native = require('../native');
 const answers = require('../answers');
@@ -10,6 +11,8 @@ const { writeField } = require('../head');
 const { keepContent, finishRequest } = require('./incoming');
 
 const MAX_STATUS = 999;
+/** What tools that watch node:http subscribe to. */
+const responseFinish = diagnostics.channel('http.server.response.finish');
 
 function makeResponse(Base, message, socket) {
   // The constructor looks at the version, and knows 1.1 alone as one that has chunks and keeps connections.
@@ -279,6 +282,10 @@ function finish(response) {
 
 /** The first listener of 'finish', as in node:http: who holds that event back holds the end of the response back. */
 function finished() {
+  if (responseFinish.hasSubscribers) {
+    const { req: request, socket } = this;
+    responseFinish.publish({ request, response: this, socket, server: socket?.server });
+  }
   finishRequest(this.req);
   this.socket = null;
   process.nextTick(onClosedOf, this);

@@ -1,5 +1,6 @@
 'use strict';
 
+const diagnostics = require('node:diagnostics_channel');
 const { EventEmitter } = require('node:events');
 const http = require('node:http');
 const options = require('../options');
@@ -34,6 +35,9 @@ const WITHOUT_EFFECT = [
   'ALPNProtocols',
   'timeout',
 ];
+
+/** What tools that watch node:http subscribe to. */
+const requestStart = diagnostics.channel('http.server.request.start');
 
 /** The server of node:http, node:https and node:http2 over all protocols. */
 class Server extends EventEmitter {
@@ -93,9 +97,10 @@ class Server extends EventEmitter {
     request.joinDuplicateHeaders = this._joinsDuplicates;
     const response = makeResponse(this._ServerResponse, request, socket);
     if (this.timeout > 0) socket.setTimeout(this.timeout);
+    if (requestStart.hasSubscribers) requestStart.publish({ request, response, socket, server: this });
     const expects = socket._head.first('expect') !== undefined && this.listenerCount('checkContinue') > 0;
     this.emit(expects ? 'checkContinue' : 'request', request, response);
-    if (!res._done) res.onAborted(() => socket._close(reset('aborted')));
+    if (!res._done) res.onAborted(() => socket._left(reset('aborted')));
   }
 
   // ---- listening ------------------------------------------------------------------------------------------------------------
@@ -217,6 +222,10 @@ class Server extends EventEmitter {
     if (!isSecure(this._settings)) throw new TypeError(`server.${call}() needs a server with key and cert.`);
   }
 }
+
+// An `http.Server` for `instanceof`, and for tools that put an `emit` of their own into its prototype. None of its methods is left: they are
+// for sockets.
+Object.setPrototypeOf(Server.prototype, http.Server.prototype);
 
 /** HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
 const createServer = (given, listener) => new Server(given, listener);

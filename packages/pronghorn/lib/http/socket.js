@@ -138,8 +138,13 @@ class Socket extends EventEmitter {
     return this.destroy();
   }
 
-  /** The client has left, or somebody wants to be rid of it. */
-  _close(error) {
+  /** The client has left. As in node:http that is an error of the connection only where its request was not complete. */
+  _left(error) {
+    this._close(error, this._request.complete ? null : error);
+  }
+
+  /** `shown`: what is emitted here. */
+  _close(error, shown = error) {
     if (this.destroyed) return;
     this.destroyed = true;
     this.readable = this.writable = false;
@@ -148,8 +153,8 @@ class Socket extends EventEmitter {
     const response = this._httpMessage;
     if (!request.destroyed) request.destroy(error);
     process.nextTick(() => {
-      if (error !== undefined && error !== null && this.listenerCount('error') > 0) this.emit('error', error);
-      this.emit('close', Boolean(error));
+      if (shown !== undefined && shown !== null && this.listenerCount('error') > 0) this.emit('error', shown);
+      this.emit('close', Boolean(shown));
       response._onClosed?.();
     });
   }

@@ -1,0 +1,204 @@
+'use strict';
+
+// What programs and tools expect of a server in Node.js, beside node:http where that has it.
+
+const assert = require('node:assert/strict');
+const diagnostics = require('node:diagnostics_channel');
+const http = require('node:http');
+const net = require('node:net');
+const { after, before, describe, it } = require('node:test');
+const { inspect } = require('node:util');
+const pronghorn = require('../lib/http');
+const { fetchHandler } = require('../lib/fetch');
+const { faces, listening } = require('./support/clients');
+const { ways, happening } = require('./support/frameworks');
+
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+const listen = (server) =>
+  new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
+
+describe('the automatic 500', () => {
+  const set = (res) => {
+    res.writeHeader('cache-control', 'public').writeHeader('set-cookie', 'a=b').writeHeader('content-encoding', 'br');
+    throw new Error('meant');
+  };
+  const doors = {
+    uWS: (app) => app.any('/*', (res) => set(res)),
+    'uWS, later': (app) =>
+      app.any('/*', async (res) => {
+        res.onAborted(() => {});
+        await turn();
+        set(res);
+      }),
+    fetch: (app) =>
+      app.any(
+        '/*',
+        fetchHandler(
+          () =>
+            new Response(new ReadableStream({ pull: () => Promise.reject(new Error('meant')) }), {
+              headers: { 'cache-control': 'public', 'set-cookie': 'a=b', 'content-encoding': 'br' },
+            }),
+        ),
+      ),
+  };
+  for (const [door, make] of Object.entries(doors)) {
+    for (const { name, make: makeApp, request } of faces) {
+      it(`has none of the fields of what failed: ${door}, ${name}`, async () => {
+        const app = make(makeApp({ onError: () => {} }));
+        const answer = await request(listening(app));
+        // A stream may have begun before it fails.
+        if (answer.error === undefined || answer.status === 500) {
+          assert.equal(answer.status, 500);
+          assert.deepEqual(
+            ['cache-control', 'set-cookie', 'content-encoding'].map((field) => answer.fields[field]),
+            ['no-store', undefined, undefined],
+          );
+        } else {
+          assert.equal(door, 'fetch');
+        }
+        app.close();
+      });
+    }
+  }
+});
+
+describe('a client that leaves', () => {
+  /** What is emitted when a client of HTTP/1.1 ends in the middle of an answer, by itself or in the middle of its request. */
+  async function emitted(createServer, sent) {
+    const told = [];
+    const gone = happening();
+    const server = createServer({}, (request, response) => {
+      const parts = { request, response, socket: request.socket };
+      for (const [part, emitter] of Object.entries(parts)) {
+        emitter.on('close', () => told.push(`${part} close`));
+        // The parser of node:http has a code of its own for an end in the middle.
+        emitter.on('error', (error) =>
+          told.push(`${part} ${error.code.replace('HPE_INVALID_EOF_STATE', 'ECONNRESET')}`),
+        );
+      }
+      request.on('aborted', () => told.push('request aborted'));
+      response.on('close', () => setTimeout(gone.happen, 20));
+      request.resume();
+      response.write('begun');
+    });
+    const client = net.connect(await listen(server), '127.0.0.1', () => client.write(sent));
+    await new Promise((resolve) => client.once('data', resolve));
+    client.end();
+    await gone.promise;
+    client.destroy();
+    server.closeAllConnections();
+    server.close();
+    return told.sort();
+  }
+  const whole = 'GET / HTTP/1.1\r\nhost: a\r\n\r\n';
+  const part = 'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\npart';
+  for (const [what, sent] of Object.entries({ whole, part })) {
+    it(`is told of as by node:http: ${what}`, async () => {
+      const expected = await emitted(http.createServer, sent);
+      assert.deepEqual(await emitted(pronghorn.createServer, sent), expected);
+    });
+  }
+});
+
+for (const { name, options, request } of ways) {
+  describe(`${name}, at the doors of node:http and of fetch`, () => {
+    it('shows what console.log is given', async () => {
+      const shown = [];
+      const app = faces.find((face) => face.request === request || (options.key && face.protocol === 'h3')).make();
+      let kept;
+      app.any(
+        '/*',
+        fetchHandler(async (asked, info) => {
+          kept = asked;
+          shown.push(inspect(asked), inspect({ deep: { deeper: { asked } } }), inspect(info));
+          // Looking takes nothing away.
+          return new Response(await asked.text());
+        }),
+      );
+      const answer = await request(listening(app), { path: '/shown', method: 'POST', body: 'content' });
+      assert.equal(answer.body.toString(), 'content');
+      assert.match(shown[0], /^Request \{\n {2}method: 'POST',\n {2}url: 'https?:\/\/localhost.*\/shown',/);
+      assert.match(inspect(kept), /^Request \{/);
+      app.close();
+
+      const server = pronghorn.createServer(options, (req, res) => {
+        shown.push(inspect(req), inspect(res), inspect(req.socket));
+        res.end();
+      });
+      assert.equal((await request(await listen(server))).status, 200);
+      server.closeAllConnections();
+      server.close();
+    });
+
+    it('goes on with content that is piped when the answer is complete', async () => {
+      const received = happening();
+      const chunks = [];
+      const app = faces.find((face) => face.request === request || (options.key && face.protocol === 'h3')).make();
+      app.any(
+        '/*',
+        fetchHandler((asked) => {
+          const sink = new WritableStream({
+            write: (chunk) => void chunks.push(Buffer.from(chunk)),
+            close: () => received.happen(),
+          });
+          // Nobody waits for it.
+          asked.body.pipeTo(sink);
+          return new Response(null, { status: 202 });
+        }),
+      );
+      const body = Buffer.alloc(200_000, 'content ');
+      const answer = await request(listening(app), {
+        method: 'POST',
+        body: body.subarray(0, 1000),
+        late: body.subarray(1000),
+      });
+      assert.equal(answer.status, 202);
+      await received.promise;
+      assert.equal(Buffer.concat(chunks).equals(body), true);
+      app.close();
+    });
+  });
+}
+
+describe('tools that watch node:http', () => {
+  let server;
+  let port;
+  before(async () => {
+    server = pronghorn.createServer((req, res) => res.end('hello'));
+    port = await listen(server);
+  });
+  after(() => server.close());
+
+  it('are told by the channels that it has', async () => {
+    const told = [];
+    const channels = ['http.server.request.start', 'http.server.response.finish'];
+    const listeners = channels.map((name) => ({ request, response, socket, server: from }) => {
+      told.push([name, request.url, response.statusCode, socket === request.socket, from === server]);
+    });
+    channels.forEach((name, index) => diagnostics.subscribe(name, listeners[index]));
+    await ways[0].request(port, { path: '/told' });
+    channels.forEach((name, index) => diagnostics.unsubscribe(name, listeners[index]));
+    assert.deepEqual(
+      told,
+      channels.map((name) => [name, '/told', 200, true, true]),
+    );
+  });
+
+  it('find an http.Server whose events they can see', async () => {
+    assert.equal(server instanceof http.Server, true);
+    assert.equal(server instanceof net.Server, true);
+    const seen = [];
+    const { emit } = http.Server.prototype;
+    http.Server.prototype.emit = function (event, ...given) {
+      seen.push(event);
+      return emit.call(this, event, ...given);
+    };
+    await ways[0].request(port);
+    delete http.Server.prototype.emit;
+    assert.equal(seen.includes('request'), true);
+    // What is inherited is not what a net.Server does.
+    assert.equal(server.listening, true);
+    assert.equal(typeof server.address().port, 'number');
+    assert.equal(await new Promise((resolve) => server.getConnections((_, count) => resolve(typeof count))), 'number');
+  });
+});
