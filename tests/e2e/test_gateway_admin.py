@@ -112,8 +112,40 @@ def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fet
     assert "none.pem" in answer["problems"][0]["message"]
     gateway.file.write_text("[server\n")
     assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0] == 422
-    assert command("reload", "-c", gateway.file).returncode == 65
+    broken = command("reload", "-c", gateway.file)
+    assert broken.returncode == 65, broken.stderr
+    assert "--admin" in broken.stderr
     assert protocol_fetcher.fetch(server.origin + "/").body == b"two"
+
+
+def test_server_judges_the_file_that_a_command_cannot_read_whole(start, gateway, monkeypatch):
+    """The server's environment has what the file names, the command's has not; or the file is half edited."""
+    proxied = SITE + '[[sites.routes]]\nproxy = "app"\n[upstreams.app]\nservers = ["${APP_URL}"]\n'
+    gateway.write(proxied, server='state_dir = "state"')
+    monkeypatch.setenv("APP_URL", "http://127.0.0.1:1")
+    server = start(gateway.command())
+    monkeypatch.delenv("APP_URL")
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == server.pid
+    done = command("reload", "-c", gateway.file)
+    assert done.returncode == 0, done.stderr
+    assert "serving 1 site" in done.stdout
+
+    gateway.write(proxied + "[[sites]]\nhosts = [\n", server='state_dir = "state"\nworkerz = 3')
+    assert json.loads(command("status", "-c", gateway.file).stdout)["failed_reloads"] == 0
+    wrong = command("reload", "-c", gateway.file)
+    assert wrong.returncode == 65, wrong.stderr
+    assert "nothing has changed" in wrong.stderr
+    assert json.loads(command("status", "-c", gateway.file).stdout)["failed_reloads"] == 1
+    retried = command("acme", "retry", "localhost", "-c", gateway.file)
+    assert retried.returncode == 69, retried.stderr
+    assert "localhost" in retried.stderr
+
+    # What says where the server is cannot be read: this alone ends the command.
+    gateway.write(proxied, server='state_dir = "${STATE_HERE}"')
+    lost = command("status", "-c", gateway.file)
+    assert lost.returncode == 65, lost.stderr
+    assert "the environment has no STATE_HERE" in lost.stderr
+    assert "--admin" in lost.stderr
 
 
 def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, identity, protocol_fetcher):

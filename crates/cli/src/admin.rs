@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use pronghorn_gateway::config::{self, AdminListen, Config, Token};
+use pronghorn_gateway::config::{self, AdminListen, Token};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -44,16 +44,13 @@ pub(crate) enum Choice {
     Usual,
 }
 
-/// Where the admin API of the server with this configuration is, for the server and for those who ask it. Without a word about it, in the folder
-/// of the user's for state, under a name of the configuration's own, since others may be served beside it.
-pub(crate) fn address(config: &Config, file: &Path) -> (AdminListen, Choice) {
-    let configured = config.admin_address();
-    if config.admin.listen.is_some() || config.state_dir().is_some() {
-        return (configured, Choice::Configured);
-    }
-    match serving::state_folder() {
-        Some(folder) => (AdminListen::Unix(folder.join(config::admin_socket(file))), Choice::Usual),
-        None => (configured, Choice::Configured),
+/// Where the admin API of the server with this configuration file is, for the server and for those who ask it. Where the file does not say it,
+/// in the folder of the user's for state, under a name of the configuration's own, since others may be served beside it.
+pub(crate) fn address(configured: Option<AdminListen>, file: &Path) -> (AdminListen, Choice) {
+    match (configured, serving::state_folder()) {
+        (Some(configured), _) => (configured, Choice::Configured),
+        (None, Some(folder)) => (AdminListen::Unix(folder.join(config::admin_socket(file))), Choice::Usual),
+        (None, None) => (AdminListen::Off, Choice::Configured),
     }
 }
 

@@ -11,13 +11,12 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use pronghorn_gateway::config::AdminListen;
+use pronghorn_gateway::config::{AdminAccess, AdminListen, Problem};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::admin;
-use crate::configuration;
 use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::running::UNCHANGED;
@@ -92,11 +91,13 @@ pub(crate) fn status(arguments: &ControlArgs) -> Result<(), Failure> {
 
 /// The answer, if it is one of success.
 fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Failure> {
+    let mut syntax = None;
     let (address, token) = if let Some(address) = &arguments.admin {
         (address.clone(), arguments.token.clone())
     } else {
-        let config = configuration::load(&arguments.config)?;
-        (admin::address(&config, &arguments.config).0, config.admin.token.as_ref().map(|token| token.reveal().to_owned()))
+        let access = AdminAccess::read(&arguments.config).map_err(|problem| unknown_address(&problem))?;
+        syntax = access.syntax;
+        (admin::address(access.address, &arguments.config).0, access.token.as_ref().map(|token| token.reveal().to_owned()))
     };
     let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     if let Some(token) = token {
@@ -109,7 +110,16 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     let exchanged = runtime.block_on(async { tokio::time::timeout(ANSWER_TIME, exchange(&address, request)).await });
     let (status, content) = exchanged
-        .map_err(|_| Failure::new(Kind::TimedOut, format_args!("no answer from {address} within {} s", ANSWER_TIME.as_secs())))??;
+        .map_err(|_| Failure::new(Kind::TimedOut, format_args!("no answer from {address} within {} s", ANSWER_TIME.as_secs())))?
+        .map_err(|failure| match &syntax {
+            Some(problem) if failure.kind() == Kind::Unavailable => {
+                tell!("{problem}");
+                let file = arguments.config.display();
+                Failure::new(Kind::Malformed, format_args!("{file} is malformed, and no server answers where it seems to say: {address}"))
+                    .with_hint("correct the file, or say where the admin API is with --admin")
+            }
+            _ => failure,
+        })?;
     let answer: Value = serde_json::from_slice(&content).unwrap_or_default();
     if status.is_success() {
         return Ok(answer);
@@ -124,6 +134,14 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => Failure::new(Kind::Unavailable, error),
         _ => Failure::new(Kind::Protocol, format_args!("{address} answers {status}: {error}")),
     })
+}
+
+/// The file cannot be read, or not in what it says of the admin API.
+fn unknown_address(problem: &Problem) -> Failure {
+    let kind = if problem.position.is_none() { Kind::Missing } else { Kind::Malformed };
+    let message = Problem { hint: None, ..problem.clone() };
+    let hint = problem.hint.as_deref().map(|hint| format!("{hint}, or ")).unwrap_or_default();
+    Failure::new(kind, message).with_hint(format!("{hint}say where the admin API is with --admin, and its token with --token"))
 }
 
 async fn exchange(address: &AdminListen, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {

@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         None => Group::new(workers),
     };
     let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
-    let admin = Admin::bind(&admin::address(&config, file), config.admin.token.as_ref())?;
+    let admin = Admin::bind(&admin::address(config.admin_address(), file), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
     let (tell_change, changes) = mpsc::channel(CHANGES);
     // A worker does not wait for whoever reads standard error; what is then not told can be asked for.

@@ -39,7 +39,7 @@ use serde::Deserialize;
 
 pub(crate) use acme::has_clear;
 pub use acme::{Acme, AcmeChallenge, ExternalAccount};
-pub use admin::{Admin, AdminListen, Token, admin_socket};
+pub use admin::{Admin, AdminAccess, AdminListen, Token, admin_socket};
 pub use buffering::{Buffering, BufferingTable, ServerBuffering};
 pub use content_type::{ContentType, NameEnd};
 pub use format::format;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::load::Config;
 use super::problem::Problem;
-use super::source::Place;
+use super::source::{Excerpt, Place};
 use super::values::written;
 
 /// Fewer characters than this could be guessed by a program that may connect as often as it likes.
@@ -102,14 +102,57 @@ impl Config {
         self.server.state_dir.as_deref().map(|folder| self.path(&place, folder))
     }
 
-    /// Where the admin API is.
-    pub fn admin_address(&self) -> AdminListen {
+    /// Where the admin API is; `None` if the configuration does not say.
+    pub fn admin_address(&self) -> Option<AdminListen> {
         let place = Place { file: 0, path: Vec::new() };
-        match &self.admin.listen {
-            Some(AdminListen::Unix(path)) => AdminListen::Unix(self.path(&place, path)),
-            Some(listen) => listen.clone(),
-            None => self.state_dir().map_or(AdminListen::Off, |folder| AdminListen::Unix(folder.join(Path::new("admin.sock")))),
-        }
+        address(self.admin.listen.clone(), self.state_dir(), |path| self.path(&place, path))
+    }
+}
+
+/// `whole`: a path of `listen` as seen from the folder of the configuration.
+fn address(listen: Option<AdminListen>, state_dir: Option<PathBuf>, whole: impl Fn(&Path) -> PathBuf) -> Option<AdminListen> {
+    match listen {
+        Some(AdminListen::Unix(path)) => Some(AdminListen::Unix(whole(&path))),
+        Some(listen) => Some(listen),
+        None => state_dir.map(|folder| AdminListen::Unix(folder.join("admin.sock"))),
+    }
+}
+
+/// How a running server is reached, as its configuration file says it.
+///
+/// Nothing else of the file is looked at: it may be half edited, or name variables that only the server's environment has.
+#[derive(Debug)]
+pub struct AdminAccess {
+    /// Where the admin API is; `None` if the configuration does not say.
+    pub address: Option<AdminListen>,
+    /// What requests have to bring.
+    pub token: Option<Token>,
+    /// The first error of syntax, because of which the rest of the file may not be what it seems.
+    pub syntax: Option<Problem>,
+}
+
+impl AdminAccess {
+    /// Reads `file`, with the environment of this process.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or what it says of the admin API cannot.
+    pub fn read(file: &Path) -> Result<Self, Problem> {
+        Self::read_with(file, &|name| std::env::var(name).ok())
+    }
+
+    pub(crate) fn read_with(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+        let source = Excerpt::read(file, environment)?;
+        let listen = source.text("admin", "listen")?;
+        let listen = listen.map(|(text, span)| text.parse().map_err(|error: String| source.problem(&span, error))).transpose()?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let state_dir = match listen {
+            None => source.text("server", "state_dir")?.map(|(path, _)| folder.join(path)),
+            Some(_) => None,
+        };
+        let address = address(listen, state_dir, |path| folder.join(path));
+        let token = source.text("admin", "token")?.map(|(text, _)| Token(text));
+        Ok(Self { address, token, syntax: source.into_syntax() })
     }
 }
 

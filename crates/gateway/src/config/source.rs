@@ -122,13 +122,7 @@ impl Source {
         match std::fs::read_to_string(file) {
             Ok(text) => Some(Self::parse(file, text, environment, problems)),
             Err(error) => {
-                let hint = match error.kind() {
-                    io::ErrorKind::NotFound => "check the path",
-                    io::ErrorKind::PermissionDenied => "make it readable for this user",
-                    io::ErrorKind::InvalidData => "write it in UTF-8",
-                    _ => "name another file",
-                };
-                problems.push(Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint));
+                problems.push(unreadable(file, &error));
                 None
             }
         }
@@ -201,6 +195,55 @@ impl Source {
             (node, span) = (next, next_span);
         }
         span
+    }
+}
+
+fn unreadable(file: &Path, error: &io::Error) -> Problem {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "make it readable for this user",
+        io::ErrorKind::InvalidData => "write it in UTF-8",
+        _ => "name another file",
+    };
+    Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint)
+}
+
+/// Single values of a file whose rest may be wrong.
+pub(crate) struct Excerpt<'a> {
+    file: &'a Path,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    text: String,
+    syntax: Option<Problem>,
+}
+
+impl<'a> Excerpt<'a> {
+    pub(crate) fn read(file: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+        let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
+        let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let (_, errors) = DeTable::parse_recoverable(&text);
+        let syntax = errors.first().map(|error| Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
+        Ok(Self { file, environment, text, syntax })
+    }
+
+    /// The text at `key` of a table of the file, with what is put in, and where it stands; `None` where there is nothing.
+    pub(crate) fn text(&self, table: &str, key: &str) -> Result<Option<(String, Range<usize>)>, Problem> {
+        let (root, _) = DeTable::parse_recoverable(&self.text);
+        let Some(value) = root.get_ref().get(table).and_then(|table| table.get_ref().as_table()?.get(key)) else { return Ok(None) };
+        let DeValue::String(written) = value.get_ref() else {
+            return Err(self.problem(&value.span(), format_args!("`{key}` in [{table}] is no text")).with_hint("write it in quotes"));
+        };
+        match expand(written, self.environment, self.file.parent().unwrap_or(Path::new(""))) {
+            Ok(expanded) => Ok(Some((expanded, value.span()))),
+            Err((message, hint)) => Err(self.problem(&value.span(), message).with_hint(hint)),
+        }
+    }
+
+    pub(crate) fn problem(&self, span: &Range<usize>, message: impl fmt::Display) -> Problem {
+        Problem::at(self.file, &self.text, span, message)
+    }
+
+    pub(crate) fn into_syntax(self) -> Option<Problem> {
+        self.syntax
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Config, Problem};
+use super::{AdminAccess, AdminListen, Config, Problem, Token};
 
 fn load(text: &str) -> Result<Config, Vec<Problem>> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -265,13 +265,40 @@ fn file_that_is_not_there_is_one_line() {
 
 #[test]
 fn admin_api_is_in_the_state_folder_unless_it_is_said() {
-    let address = |text: &str| load(&format!("{text}\n{SITE}")).expect("it is right").admin_address().to_string();
-    assert_eq!(address(""), "off");
+    let address =
+        |text: &str| load(&format!("{text}\n{SITE}")).expect("it is right").admin_address().map_or("none".into(), |one| one.to_string());
+    assert_eq!(address(""), "none");
     assert_eq!(address("[admin]\nlisten = \"unix:/run/a.sock\""), "unix:/run/a.sock");
     let with_state = SITE.replace("[server]", "[server]\nstate_dir = \"/var/lib/p\"");
-    assert_eq!(load(&with_state).expect("it is right").admin_address().to_string(), "unix:/var/lib/p/admin.sock");
+    let in_state = load(&with_state).expect("it is right").admin_address();
+    assert_eq!(in_state, Some(AdminListen::Unix("/var/lib/p/admin.sock".into())));
     let off = load(&format!("[admin]\nlisten = \"off\"\n{with_state}")).expect("it is right");
-    assert_eq!(off.admin_address().to_string(), "off");
+    assert_eq!(off.admin_address(), Some(AdminListen::Off));
+}
+
+#[test]
+fn access_to_the_admin_api_is_read_from_a_file_that_is_wrong_elsewhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pronghorn.toml");
+    let access = |text: &[u8]| {
+        std::fs::write(&file, text).expect("write");
+        AdminAccess::read_with(&file, &|name| (name == "STATE").then(|| "kept".to_owned()))
+    };
+    let socket = Some(AdminListen::Unix(folder.path().join("kept/admin.sock")));
+    let wrong: [&[u8]; 5] = [b"listen = [\"${NONE}\"]", b"workers = \"many\"", b"unknown = 1", b"[[sites]]\nhosts = [", b"name = \"\xff\""];
+    for rest in wrong {
+        let text = [b"[server]\nstate_dir = \"${STATE}\"\n", rest, b"\n"].concat();
+        assert_eq!(access(&text).expect("it is said").address, socket, "{}", rest.escape_ascii());
+    }
+    let tcp = access(b"x = \n[admin]\nlisten = \"127.0.0.1:1\"\ntoken = \"t\"\n[server]\nstate_dir = \"${NONE}\"\n").expect("it is said");
+    assert_eq!(tcp.address.map(|one| one.to_string()).as_deref(), Some("http://127.0.0.1:1"));
+    assert_eq!(tcp.token.as_ref().map(Token::reveal), Some("t"));
+    assert!(tcp.syntax.is_some_and(|problem| problem.position == Some((1, 5))));
+    for wrong in ["listen = 1", "listen = \"nowhere\"", "listen = \"${NONE}\"", "token = \"${file:none}\""] {
+        let problem = access(format!("[admin]\n{wrong}\n").as_bytes()).expect_err("it is not said");
+        assert_eq!(problem.position.map(|(line, _)| line), Some(2), "{wrong}: {problem}");
+    }
+    assert_eq!(access(b"").expect("it is right").address, None);
 }
 
 #[test]
