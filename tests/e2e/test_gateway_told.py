@@ -94,6 +94,39 @@ def test_what_could_not_be_read_is_not_called_missing(gateway, route, count):
     assert len(lines) == count, done.stderr
 
 
+NOTHING_DONE = '[[sites.routes]]\nmatch = "/{number}"\n'
+NO_PATH = '[[sites.routes]]\nmatch = "{number}"\nrespond = "x"\n'
+
+
+def test_many_errors_are_counted_and_the_first_are_told(start, gateway):
+    """Of a file with so many that a search from the start of it for each of them would not end in time."""
+    many = SITE + "".join(NOTHING_DONE.format(number=number) for number in range(20_000))
+    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', server='state_dir = "state"')
+    start(gateway.command())
+    gateway.write(many, server='state_dir = "state"')
+    done = command("check", gateway.file)
+    assert done.returncode == MALFORMED
+    *lines, more, last = done.stderr.splitlines()
+    assert len(lines) == 100
+    assert all("the route does nothing" in line for line in lines)
+    assert more == "19900 more errors are not shown"
+    assert last == f"error: {gateway.file} has 20000 errors"
+    reloaded = command("reload", "-c", gateway.file)
+    assert reloaded.returncode == MALFORMED
+    assert len(reloaded.stderr.splitlines()) == 102
+    assert more in reloaded.stderr.splitlines()
+
+
+def test_file_of_many_values_of_the_wrong_kind_is_not_read_for_each(gateway):
+    gateway.write(SITE + "".join(NO_PATH.format(number=number) for number in range(200)))
+    done = command("check", gateway.file)
+    assert done.returncode == MALFORMED
+    *lines, more, _ = done.stderr.splitlines()
+    assert len(lines) == 50
+    assert all("is no path" in line for line in lines)
+    assert "there may be more errors" in more
+
+
 ROUTES = """
 [[sites.routes]]
 match = "/a"

@@ -12,6 +12,7 @@ use pronghorn_gateway::config::Problem;
 use pronghorn_gateway::{CertificateState, NoRetry, ServerCondition, ServerState, SiteState, Switch};
 use serde_json::{Value, json};
 
+use crate::configuration::MOST_PROBLEMS;
 use crate::metrics;
 use crate::running::Running;
 
@@ -32,10 +33,11 @@ pub(crate) fn answer(running: &Running, parts: &Parts, content: &[u8]) -> Answer
         "/reload" => only(method, "POST").unwrap_or_else(|| match running.reload() {
             Ok(reloaded) => ok(&reloaded),
             Err(problems) => {
-                let problems: Vec<_> = problems.iter().map(problem).collect();
+                let more = problems.len().saturating_sub(MOST_PROBLEMS);
+                let problems: Vec<_> = problems.iter().take(MOST_PROBLEMS).map(problem).collect();
                 json_answer(
                     StatusCode::UNPROCESSABLE_ENTITY,
-                    &json!({ "error": "the configuration is wrong; nothing has changed", "problems": problems }),
+                    &json!({ "error": "the configuration is wrong; nothing has changed", "problems": problems, "more_problems": more }),
                 )
             }
         }),

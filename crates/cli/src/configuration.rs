@@ -59,10 +59,24 @@ fn make(config: &Config, layers: &Registry, https_port: Option<u16>) -> Result<G
     Gateway::new(config, layers, https_port, development)
 }
 
-/// Tells of each problem, and fails with how many there are.
+/// Problems that are told of one configuration. Whoever has more corrects these first.
+pub(crate) const MOST_PROBLEMS: usize = 100;
+
+/// A line for each problem that is told, and one for how many are not.
+pub(crate) fn lines(problems: &[Problem]) -> impl Iterator<Item = String> {
+    let more = problems.len().saturating_sub(MOST_PROBLEMS);
+    problems.iter().take(MOST_PROBLEMS).map(Problem::to_string).chain(more_problems(more))
+}
+
+/// The line for problems that are not told.
+pub(crate) fn more_problems(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("{} more {} not shown", count, if count == 1 { "error is" } else { "errors are" }))
+}
+
+/// Tells of problems, and fails with how many there are.
 pub(crate) fn failure(file: &Path, problems: &[Problem]) -> Failure {
-    for problem in problems {
-        tell!("{problem}");
+    for line in lines(problems) {
+        tell!("{line}");
     }
     let missing = problems.iter().all(|problem| problem.position.is_none());
     let kind = if missing { Kind::Missing } else { Kind::Malformed };

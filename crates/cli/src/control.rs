@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::admin;
+use crate::configuration;
 use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::running::UNCHANGED;
@@ -126,6 +127,10 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
     }
     for problem in answer.get("problems").and_then(Value::as_array).into_iter().flatten() {
         tell!("{}", problem.get("text").and_then(Value::as_str).unwrap_or_default());
+    }
+    let more = answer.get("more_problems").and_then(Value::as_u64).unwrap_or(0);
+    if let Some(line) = configuration::more_problems(usize::try_from(more).unwrap_or(usize::MAX)) {
+        tell!("{line}");
     }
     let error = answer.get("error").and_then(Value::as_str).unwrap_or("it says nothing more");
     Err(match status {

@@ -14,6 +14,7 @@ use pronghorn_gateway::config::{Config, Problem, Server};
 use serde_json::{Value, json};
 
 use crate::answers;
+use crate::configuration;
 use crate::counted::counted;
 use crate::serving;
 
@@ -48,8 +49,8 @@ impl Running {
             Ok(config) => config,
             Err(problems) => {
                 self.failed_reloads.set(self.failed_reloads.get() + 1);
-                for problem in &problems {
-                    tell_now!("{problem}");
+                for line in configuration::lines(&problems) {
+                    tell_now!("{line}");
                 }
                 tell_now!("error: {} is wrong; nothing has changed", self.file.display());
                 return Err(problems);
@@ -109,8 +110,8 @@ impl Running {
                 }
             }
             Err(problems) => {
-                for problem in problems {
-                    tell_now!("{problem}");
+                for line in configuration::lines(&problems) {
+                    tell_now!("{line}");
                 }
                 tell_now!("error: the certificates that have changed cannot be used; those from before stay");
             }

@@ -1,6 +1,7 @@
 //! A table of TOML as a type, with all that is wrong with it, not the first thing only.
 
 use std::cell::LazyCell;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::Range;
 
@@ -13,9 +14,12 @@ use toml::de::{DeValue, ValueDeserializer};
 use super::problem::{Problem, nearest};
 use super::source::{Step, first_line};
 
+/// Each error takes one more reading of the file. After so many there is enough to correct before the rest is looked at.
+const MOST_READINGS: usize = 50;
+
 /// Reads `tree` as a `T`. Each error is added to `problems`, made by `problem` from where it is and what is wrong.
 ///
-/// Reading stops at the first error. So what it is about is taken out and the rest is read again, until nothing is wrong with it. What is left is
+/// Reading stops at the first error, and at [`MOST_READINGS`] for good. So what it is about is taken out and the rest is read again, until nothing is wrong with it. What is left is
 /// worth looking at, for what else is wrong with it, unless something of a list of tables is missing: what stands behind it has another number.
 pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
     tree: &Spanned<DeValue<'_>>,
@@ -27,28 +31,29 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
     let whole = tree;
     let mut tree = tree.clone();
     let mut is_in_order = true;
-    let mut unknown: Vec<(Range<usize>, Problem)> = Vec::new();
-    loop {
+    let mut unknown: Vec<Problem> = Vec::new();
+    let mut known: HashSet<Range<usize>> = HashSet::new();
+    for _ in 0..MOST_READINGS {
         let mut ignored = Vec::new();
         let result = serde_ignored::deserialize::<_, _, T>(ValueDeserializer::from(tree.clone()), |path| ignored.push(steps(&path)));
         for path in ignored {
             let Some((Step::Key(key), parent)) = path.split_last() else { continue };
             let Some(span) = key_span(&tree, parent, key) else { continue };
-            if unknown.iter().any(|(known, _)| *known == span) {
+            if !known.insert(span.clone()) {
                 continue;
             }
             let names = keys(&schema, parent);
-            let mut one = problem(span.clone(), &format_args!("unknown key {key:?}"));
+            let mut one = problem(span, &format_args!("unknown key {key:?}"));
             one.hint = match nearest(key, names.iter().map(String::as_str)) {
                 Some(name) => Some(format!("did you mean {name:?}?")),
                 None if names.is_empty() => None,
                 None => Some(format!("known here are {}", names.join(", "))),
             };
-            unknown.push((span, one));
+            unknown.push(one);
         }
         let error = match result {
             Ok(value) => {
-                problems.extend(unknown.into_iter().map(|(_, problem)| problem));
+                problems.extend(unknown);
                 return is_in_order.then_some(value);
             }
             Err(error) => error,
@@ -60,10 +65,17 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
             problems.push(with_hint(problem(span.clone(), &first_line(error.message()))));
         }
         if !remove(&mut tree, &span, &mut is_in_order) {
-            problems.extend(unknown.into_iter().map(|(_, problem)| problem));
+            problems.extend(unknown);
             return None;
         }
     }
+    problems.extend(unknown);
+    // Where the file ends, so that it is the last that is said of it.
+    let end = usize::MAX..usize::MAX;
+    problems.push(
+        problem(end, &format_args!("there may be more errors: reading ended after {MOST_READINGS}")).with_hint("correct these first"),
+    );
+    None
 }
 
 /// Whether the table with this span has a key.

@@ -1,6 +1,6 @@
 //! From files to a configuration that is right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub struct Config {
     /// Nothing is missing because it could not be read. Otherwise what seems to be left out may be there.
     pub(crate) is_whole: bool,
     /// Files with keys that nobody knows: perhaps what seems to be left out, misspelt.
-    misspelt: Vec<PathBuf>,
+    misspelt: HashSet<PathBuf>,
     sources: Sources,
 }
 
@@ -269,13 +269,12 @@ fn read_limits(table: &LimitTable, sources: &Sources, problems: &mut Vec<Problem
 
 /// By files and lines, each once.
 pub fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
-    let mut files: Vec<PathBuf> = Vec::new();
+    let mut files: HashMap<PathBuf, usize> = HashMap::new();
     for problem in &problems {
-        if !files.contains(&problem.file) {
-            files.push(problem.file.clone());
-        }
+        let number = files.len();
+        files.entry(problem.file.clone()).or_insert(number);
     }
-    problems.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.position));
+    problems.sort_by_key(|problem| (files.get(&problem.file), problem.position));
     problems.dedup();
     problems
 }

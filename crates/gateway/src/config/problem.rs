@@ -22,8 +22,8 @@ impl Problem {
         Self { file: file.to_owned(), position: None, message: message.to_string(), hint: None }
     }
 
-    pub(crate) fn at(file: &Path, text: &str, span: &Range<usize>, message: impl fmt::Display) -> Self {
-        Self { position: Some(position(text, span.start)), ..Self::of_file(file, message) }
+    pub(crate) fn at(file: &Path, text: &Text, span: &Range<usize>, message: impl fmt::Display) -> Self {
+        Self { position: Some(text.position(span.start)), ..Self::of_file(file, message) }
     }
 
     #[must_use]
@@ -47,11 +47,58 @@ impl fmt::Display for Problem {
     }
 }
 
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = &text[..text.floor_char_boundary(offset)];
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|char| *char != '\n').count() + 1;
-    (line, column)
+/// Bytes between two places of a text whose line and column are kept.
+const MARKED_EACH: usize = 256;
+
+/// The text of a file. A line and column costs the same wherever it is, so that many errors in a large file take no longer than to list them.
+pub(crate) struct Text {
+    text: String,
+    /// Places [`MARKED_EACH`] bytes apart or a little more, in order.
+    marks: Vec<Mark>,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    offset: usize,
+    line: usize,
+    column: usize,
+}
+
+impl Mark {
+    const START: Self = Self { offset: 0, line: 1, column: 1 };
+
+    /// The place behind `text`, which begins here.
+    fn after(self, text: &str) -> Self {
+        text.chars().fold(self, |Self { offset, line, column }, char| match char {
+            '\n' => Self { offset: offset + 1, line: line + 1, column: 1 },
+            _ => Self { offset: offset + char.len_utf8(), line, column: column + 1 },
+        })
+    }
+}
+
+impl Text {
+    pub(crate) fn new(text: String) -> Self {
+        let mut marks = vec![Mark::START];
+        let mut last = Mark::START;
+        while last.offset + MARKED_EACH < text.len() {
+            let next = text.ceil_char_boundary(last.offset + MARKED_EACH);
+            last = last.after(&text[last.offset..next]);
+            marks.push(last);
+        }
+        Self { text, marks }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let offset = self.text.floor_char_boundary(offset);
+        let next = self.marks.partition_point(|mark| mark.offset <= offset);
+        let mark = next.checked_sub(1).and_then(|before| self.marks.get(before)).copied().unwrap_or(Mark::START);
+        let Mark { line, column, .. } = mark.after(&self.text[mark.offset..offset]);
+        (line, column)
+    }
 }
 
 /// The name that is most like `name`, if one is like it at all.
@@ -67,11 +114,24 @@ mod tests {
 
     #[test]
     fn position_counts_lines_and_characters() {
-        let text = "a = 1\nß = \"x\"\n";
-        assert_eq!(position(text, 0), (1, 1));
-        assert_eq!(position(text, 6), (2, 1));
-        assert_eq!(position(text, 9), (2, 3));
-        assert_eq!(position(text, 1000), (3, 1));
+        let text = Text::new("a = 1\nß = \"x\"\n".to_owned());
+        assert_eq!(text.position(0), (1, 1));
+        assert_eq!(text.position(6), (2, 1));
+        assert_eq!(text.position(9), (2, 3));
+        assert_eq!(text.position(1000), (3, 1));
+        assert_eq!(Text::new(String::new()).position(0), (1, 1));
+    }
+
+    #[test]
+    fn position_is_found_from_the_mark_before_it() {
+        let lines: Vec<_> = (0..500).map(|number| format!("{}ß\n", "x".repeat(number * 7 % 600))).collect();
+        let text = Text::new(lines.concat());
+        assert!(text.marks.windows(2).all(|pair| (MARKED_EACH..MARKED_EACH + 4).contains(&(pair[1].offset - pair[0].offset))));
+        let mut expected = Mark::START;
+        for (offset, char) in text.as_str().char_indices() {
+            assert_eq!(text.position(offset), (expected.line, expected.column));
+            expected = expected.after(char.encode_utf8(&mut [0; 4]));
+        }
     }
 
     #[test]

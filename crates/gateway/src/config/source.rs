@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::decode::decode;
-use super::problem::Problem;
+use super::problem::{Problem, Text};
 
 /// A step from a table or list to what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Place {
 /// One file.
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
-    text: String,
+    text: Text,
     root: Node,
 }
 
@@ -120,7 +120,7 @@ impl Source {
         problems: &mut Vec<Problem>,
     ) -> Option<(Self, Option<T>)> {
         match std::fs::read_to_string(file) {
-            Ok(text) => Some(Self::parse(file, text, environment, problems)),
+            Ok(text) => Some(Self::parse(file, Text::new(text), environment, problems)),
             Err(error) => {
                 problems.push(unreadable(file, &error));
                 None
@@ -130,12 +130,12 @@ impl Source {
 
     pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(
         file: &Path,
-        text: String,
+        text: Text,
         environment: &dyn Fn(&str) -> Option<String>,
         problems: &mut Vec<Problem>,
     ) -> (Self, Option<T>) {
         let before = problems.len();
-        let (table, errors) = DeTable::parse_recoverable(&text);
+        let (table, errors) = DeTable::parse_recoverable(text.as_str());
         let mut tree = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         for error in errors {
             problems.push(Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
@@ -161,7 +161,7 @@ impl Source {
     pub(crate) fn options<T: DeserializeOwned + JsonSchema>(&self, path: &[Step], problems: &mut Vec<Problem>) -> Option<T> {
         let node = path.iter().try_fold(&self.root, |node, step| node.child(step))?;
         let mut options = match &node.inside {
-            Inside::Table(entries) => table(entries, &self.text)?,
+            Inside::Table(entries) => table(entries, self.text.as_str())?,
             _ => DeTable::new(),
         };
         options.remove("name");
@@ -170,7 +170,7 @@ impl Source {
     }
 
     pub(crate) fn text(&self) -> &str {
-        &self.text
+        self.text.as_str()
     }
 
     /// Whether the file has something at `path`, right or wrong.
@@ -212,7 +212,7 @@ fn unreadable(file: &Path, error: &io::Error) -> Problem {
 pub(crate) struct Excerpt<'a> {
     file: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
-    text: String,
+    text: Text,
     syntax: Option<Problem>,
 }
 
@@ -220,14 +220,15 @@ impl<'a> Excerpt<'a> {
     pub(crate) fn read(file: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> Result<Self, Problem> {
         let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
         let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        let (_, errors) = DeTable::parse_recoverable(&text);
+        let text = Text::new(text);
+        let (_, errors) = DeTable::parse_recoverable(text.as_str());
         let syntax = errors.first().map(|error| Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
         Ok(Self { file, environment, text, syntax })
     }
 
     /// The text at `key` of a table of the file, with what is put in, and where it stands; `None` where there is nothing.
     pub(crate) fn text(&self, table: &str, key: &str) -> Result<Option<(String, Range<usize>)>, Problem> {
-        let (root, _) = DeTable::parse_recoverable(&self.text);
+        let (root, _) = DeTable::parse_recoverable(self.text.as_str());
         let Some(value) = root.get_ref().get(table).and_then(|table| table.get_ref().as_table()?.get(key)) else { return Ok(None) };
         let DeValue::String(written) = value.get_ref() else {
             return Err(self.problem(&value.span(), format_args!("`{key}` in [{table}] is no text")).with_hint("write it in quotes"));
@@ -334,7 +335,7 @@ mod tests {
     fn span_is_of_the_key_or_of_what_is_nearest() {
         let text = "[server]\nworkers = 2\n\n[[sites]]\nhosts = [\"a\", \"b\"]\n";
         let mut problems = Vec::new();
-        let (source, _) = Source::parse::<super::super::File>(Path::new("x"), text.to_owned(), &environment, &mut problems);
+        let (source, _) = Source::parse::<super::super::File>(Path::new("x"), Text::new(text.to_owned()), &environment, &mut problems);
         assert_eq!(problems, []);
         let at = |path: &[Step]| &text[source.span(path)];
         assert_eq!(at(&["server".into(), "workers".into()]), "workers");
