@@ -61,7 +61,9 @@ def test_configuration_in_the_docs_is_right(block, tmp_path):
     file = tmp_path / "pronghorn.toml"
     file.write_text(ABSOLUTE.sub(here, whole(block)))
     checked = subprocess.run([pronghorn(), "check", file], capture_output=True, text=True, timeout=30)
-    assert (checked.returncode, checked.stderr) == (0, ""), file.read_text()
+    # Most blocks are of routes, and leave the certificate of their site out.
+    said = [line for line in checked.stderr.splitlines() if "no site has a certificate" not in line]
+    assert (checked.returncode, said) == (0, []), file.read_text()
 
 
 def place(path: Path, identity) -> bool:

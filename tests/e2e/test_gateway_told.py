@@ -94,6 +94,44 @@ def test_what_could_not_be_read_is_not_called_missing(gateway, route, count):
     assert len(lines) == count, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("127.0.0.1:PORT", "0.0.0.0:PORT"),
+        ("http://0.0.0.0:PORT", "127.0.0.1:PORT"),
+        ("[::]:PORT", "http://127.0.0.1:PORT"),
+        ("[::1]:PORT", "http://[::]:PORT"),
+        ("127.0.0.1:PORT", "http://127.0.0.1:PORT"),
+    ],
+)
+def test_addresses_that_take_one_port_twice_are_an_error(gateway, first, second):
+    # Nothing is bound: it ends before.
+    first, second = first.replace("PORT", "18443"), second.replace("PORT", "18443")
+    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', listen=(first, second))
+    for done in command("check", gateway.file), command(*gateway.command()[1:]):
+        assert done.returncode == MALFORMED, done.stderr
+        line, last = done.stderr.splitlines()
+        assert line.startswith(f"{gateway.file}:2:"), line
+        assert "cannot be listened on both; " in line or "is there twice; " in line
+        assert last == f"error: {gateway.file} has an error"
+    served = command("serve", gateway.folder, "--listen", first, "--listen", second)
+    assert served.returncode == 2, served.stderr
+    assert "cannot be listened on both; " in served.stderr
+
+
+def test_check_counts_warnings_instead_of_calling_all_well(gateway):
+    addresses = ("http://127.0.0.1:0", "127.0.0.1:0", "[::1]:0")
+    gateway.write('[[sites]]\nhosts = ["localhost"]\n[[sites.routes]]\nrespond = "x"\n', listen=addresses)
+    done = command("check", gateway.file)
+    assert (done.returncode, done.stdout) == (0, f"{gateway.file}: 1 site, 1 route, 0 upstreams: 2 warnings\n")
+    for line, address in zip(done.stderr.splitlines(), addresses[1:], strict=True):
+        assert line.startswith("warning: ")
+        assert f"no TLS handshake succeeds at {address}: no site has a certificate; " in line
+    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', listen=addresses)
+    done = command("check", gateway.file)
+    assert (done.stdout, done.stderr) == (f"{gateway.file}: 1 site, 1 route, 0 upstreams: all is well\n", "")
+
+
 NOTHING_DONE = '[[sites.routes]]\nmatch = "/{number}"\n'
 NO_PATH = '[[sites.routes]]\nmatch = "{number}"\nrespond = "x"\n'
 

@@ -95,7 +95,7 @@ pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Fail
         Some(Err(more)) => problems.extend(more),
         None => {}
     }
-    for warning in warnings {
+    for warning in &warnings {
         tell!("warning: {warning}");
     }
     let config = match config {
@@ -104,11 +104,12 @@ pub(crate) fn check(arguments: &CheckArgs, layers: &Registry) -> Result<(), Fail
     };
     let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
     print(&format!(
-        "{}: {}, {}, {}: all is well\n",
+        "{}: {}, {}, {}: {}\n",
         file.display(),
         counted(config.sites.len(), "site"),
         counted(routes, "route"),
-        counted(config.upstreams.len(), "upstream")
+        counted(config.upstreams.len(), "upstream"),
+        if warnings.is_empty() { "all is well".to_owned() } else { counted(warnings.len(), "warning") }
     ))
 }
 

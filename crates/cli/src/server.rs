@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use http::HeaderValue;
 use pronghorn_engine::{Config, Congestion, EarlyData, Group, Handler, Limits, Listener, Workers};
+use pronghorn_gateway::config::overlap;
 use pronghorn_gateway::{AccessLog, Loaded, certificate_faults};
 
 use crate::failure::{Failure, Kind};
@@ -246,7 +247,8 @@ fn identity(arguments: &ServerArgs) -> Result<Loaded, Failure> {
 }
 
 fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure> {
-    let mut listeners = Vec::new();
+    let mut listeners: Vec<Listener> = Vec::new();
+    let mut asked: Vec<SocketAddr> = Vec::new();
     for Address { host_and_port, secure } in &arguments.listen {
         let mut addresses = host_and_port.to_socket_addrs().map_err(|error| {
             Failure::new(Kind::UnknownHost, format_args!("cannot listen on {host_and_port}: {error}"))
@@ -255,6 +257,11 @@ fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure
         let Some(address) = addresses.next() else {
             return Err(Failure::new(Kind::UnknownHost, format_args!("{host_and_port} names no address")));
         };
+        if let Some(other) = asked.iter().find(|other| overlap(**other, address)) {
+            return Err(Failure::new(Kind::Usage, format_args!("--listen has {other} and {address}, which cannot be listened on both"))
+                .with_hint("leave one out, or give it another port"));
+        }
+        asked.push(address);
         listeners.push(serving::bind(address, *secure, workers, arguments.congestion, &WORDS)?);
     }
     Ok(listeners)

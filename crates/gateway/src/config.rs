@@ -65,7 +65,7 @@ pub(crate) use source::Place;
 pub use sticky::{CookieName, SameSite, Sticky};
 pub use upgrades::{ProtocolName, Upgrades};
 pub use upstream::{Policy, ServerAddress, Upstream, UpstreamHost, UpstreamProtocol, UpstreamServer, UpstreamServerTable, UpstreamTls};
-pub use values::{Listen, Moment, Network, Size, Time};
+pub use values::{Listen, Moment, Network, Size, Time, overlap};
 
 /// The configuration of a Pronghorn server.
 #[derive(Debug, Deserialize, JsonSchema)]

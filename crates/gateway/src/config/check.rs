@@ -11,12 +11,13 @@ use super::patterns::HostPattern;
 use super::problem::{Problem, nearest};
 use super::site::{Paths, Proxy, Route, Site};
 use super::upstream::{Policy, Upstream, UpstreamProtocol};
+use super::values::overlap;
 use crate::route_index::RouteIndex;
 
 /// Adds what is wrong to `problems`, and returns what is probably not meant.
 pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem> {
     let mut warnings = Vec::new();
-    check_listeners(config, problems);
+    check_listeners(config, problems, &mut warnings);
     super::admin::check(config, problems);
     super::acme::check(config, problems);
     super::log::check(config, problems);
@@ -53,7 +54,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
     warnings
 }
 
-fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
+fn check_listeners(config: &Config, problems: &mut Vec<Problem>, warnings: &mut Vec<Problem>) {
     let listen = &config.server.listen;
     let place = Place { file: 0, path: vec!["server".into(), "listen".into()] };
     if listen.is_empty() && !config.may_have(&place) {
@@ -62,9 +63,17 @@ fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
         );
     }
     for (index, one) in listen.iter().enumerate() {
-        if listen[..index].iter().any(|other| other.address == one.address && one.address.port() != 0) {
-            problems.push(config.problem(&place.of([index.into()]), format_args!("{} is there twice", one.address)));
-        }
+        let Some(other) = listen[..index].iter().find(|other| overlap(other.address, one.address)) else { continue };
+        let place = place.of([index.into()]);
+        problems.push(if other.address == one.address {
+            config.problem(&place, format_args!("{} is there twice", one.address)).with_hint("leave one out")
+        } else {
+            let wide = if other.address.ip().is_unspecified() { other } else { one };
+            let all = if wide.address.is_ipv6() { "address of this machine" } else { "IPv4 address of this machine" };
+            config
+                .problem(&place, format_args!("{} and {} cannot be listened on both", other.address, one.address))
+                .with_hint(format_args!("{} is each {all}: leave the other out, or choose another port", wide.address.ip()))
+        });
     }
     if config.sites.is_empty() && !config.may_have(&Place { file: 0, path: vec!["sites".into()] }) {
         let place = Place { file: 0, path: Vec::new() };
@@ -74,6 +83,18 @@ fn check_listeners(config: &Config, problems: &mut Vec<Problem>) {
     let is_unknown = config.may_have(&place);
     let has_secure = is_unknown || listen.iter().any(|one| one.secure);
     let has_clear = is_unknown || listen.iter().any(|one| !one.secure);
+    if config.sites.iter().all(|site| site.tls.is_none()) {
+        for (index, one) in listen.iter().enumerate().filter(|(_, one)| one.secure) {
+            let problem = config.problem(
+                &place.of([index.into()]),
+                format_args!("no TLS handshake succeeds at {}: no site has a certificate", one.address),
+            );
+            warnings.push(problem.with_hint(format_args!(
+                "give a site one with `tls`, or name only addresses such as \"http://{}\" in `listen`",
+                one.address
+            )));
+        }
+    }
     for site in &config.sites {
         match &site.tls {
             Some(_) if !has_secure => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -110,6 +110,14 @@ pub struct Listen {
     pub secure: bool,
 }
 
+/// Whether two addresses cannot be listened on side by side, because one has what the other has. `0.0.0.0` has every IPv4 address, `[::]` each of
+/// both families. Of port 0 each gets another.
+pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let has = |wide: IpAddr, narrow: IpAddr| wide == narrow || (wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4()));
+    let (first, second) = (one.ip().to_canonical(), other.ip().to_canonical());
+    one.port() != 0 && one.port() == other.port() && (has(first, second) || has(second, first))
+}
+
 impl FromStr for Listen {
     type Err = String;
 
@@ -187,6 +195,27 @@ mod tests {
         assert!(listen("443").is_err());
         assert!(listen(":443").is_err());
         assert!(listen("ftp://[::]:21").is_err_and(|error| error.contains("ftp:// is not spoken here")));
+    }
+
+    #[test]
+    fn addresses_overlap_where_one_has_the_other() {
+        let overlap = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse::<SocketAddr>().expect("an address"));
+            assert_eq!(overlap(one, other), overlap(other, one));
+            overlap(one, other)
+        };
+        for (one, other) in [
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("[::]:1", "127.0.0.1:1"),
+            ("[::]:1", "0.0.0.0:1"),
+            ("[::]:1", "[::1]:1"),
+            ("[::1]:1", "[::1]:1"),
+        ] {
+            assert!(overlap(one, other), "{one} {other}");
+        }
+        for (one, other) in [("0.0.0.0:1", "127.0.0.1:2"), ("0.0.0.0:1", "[::1]:1"), ("127.0.0.1:1", "127.0.0.2:1"), ("[::]:0", "[::]:0")] {
+            assert!(!overlap(one, other), "{one} {other}");
+        }
     }
 
     #[test]
