@@ -474,7 +474,7 @@ layers = [
     lines = [line.rpartition("pronghorn.toml:")[2] for line in checked.stderr.splitlines()]
     assert lines[0] == '13:3: there is no layer "compres"; did you mean "compress"?'
     assert '14:26: unknown key "request"; did you mean "requests"?' in lines
-    assert any(line.startswith("14:3: missing field `requests`") for line in lines), lines
+    assert any(line.startswith('14:3: the layer "rate-limit" has no `requests`') for line in lines), lines
     assert any(line.startswith('15:31: "soon"') for line in lines), lines
     assert any(line.startswith("16:3: `origins` is missing") for line in lines), lines
     assert any(line.startswith('17:3: the user "deer"') and "htpasswd -B" in line for line in lines), lines

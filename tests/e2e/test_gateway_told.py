@@ -51,7 +51,7 @@ ERRORS = {
     "files and proxy": "the route has files and proxy",
     "proxy": 'there is no upstream "nosuch"',
     "layer": 'there is no layer "nolayer"',
-    "a layer's missing key": "missing field `requests`",
+    "a layer's missing key": 'the layer "rate-limit" has no `requests`; add it, as in { name =',
     "a layer's key": 'unknown key "nokey"; known here are requests',
     "value": "is no value of a field",
     "key": 'unknown key "nokey"; known here are match',

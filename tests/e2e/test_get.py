@@ -297,3 +297,26 @@ def test_missing_inputs_and_outputs(get, peer, tmp_path):
 )
 def test_command_line_that_makes_no_sense_is_a_usage_error(get, arguments):
     get(*arguments, code=USAGE)
+
+
+def test_head_that_the_server_does_not_take_is_said_so(get, server, version):
+    """Over HTTP/3 the client knows the server's limit, as soon as it has the SETTINGS."""
+    command = [pronghorn(), "get", "--no-verify", "--http", version, "-v", "-H", "x-big: " + "a" * 66_000]
+    done = subprocess.run([*command, server.origin + "/"], capture_output=True, text=True, timeout=90)
+    if done.returncode == 0:
+        assert " 431 " in done.stderr
+    else:
+        assert (version, done.returncode) == ("3", PROTOCOL), done.stderr
+        assert re.search(r"^error: .* exceeds the peer's limit of \d+; .*fewer", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_port_in_clear_text_is_asked_over_http(get, start_serve, site):
+    clear = start_serve(listen=("http://127.0.0.1:0",))
+    for version in "1.1", "2":
+        failed = get("--http", version, f"https://127.0.0.1:{clear.port}/", code=PROTOCOL)
+        assert b"try http://" in failed.stderr
+
+
+def test_unknown_host_says_what_to_check(get):
+    assert b"check the name's spelling" in get("http://nothing.invalid/", code=UNKNOWN_HOST).stderr
+    assert b"--connect-to" in get("--connect-to", "nothing.invalid:1", "http://a.test/", code=UNKNOWN_HOST).stderr

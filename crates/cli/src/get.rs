@@ -372,7 +372,13 @@ pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<S
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             Err(Failure::new(Kind::Usage, format_args!("{name}: {error}")).with_hint("--connect-to takes HOST:PORT"))
         }
-        Err(error) => Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}"))),
+        Err(error) => {
+            let hint = match connect_to {
+                Some(_) => "check the name given with --connect-to, and this machine's DNS",
+                None => "check the name's spelling and this machine's DNS, or name an address with --connect-to",
+            };
+            Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}")).with_hint(hint))
+        }
     }
 }
 

@@ -79,6 +79,12 @@ pub(crate) fn exchange_failure(error: &Error) -> Failure {
             "the server has no site of that name over this version of HTTP, or its certificate is not there yet: try another with --http",
         ),
         Error::Handshake { reason, .. } if reason.contains("in time") => Failure::new(Kind::TimedOut, error),
+        Error::Handshake { reason, .. } if reason.contains("InvalidContentType") => {
+            Failure::new(Kind::Protocol, error).with_hint("the port may speak clear text: try http://")
+        }
+        Error::Exchange(reason) if reason.contains("exceeds the peer's limit") => {
+            Failure::new(Kind::Protocol, error).with_hint("the server takes no head of a request so large: send fewer or shorter fields")
+        }
         Error::Unsupported(_) => Failure::new(Kind::Protocol, error).with_hint("try another version with --http"),
         Error::Handshake { .. }
         | Error::Refused(_)

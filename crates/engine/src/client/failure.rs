@@ -90,7 +90,7 @@ pub(super) fn http3(error: &StreamError) -> Error {
         StreamError::ConnectionClosed(_) => Error::Closed(text),
         StreamError::ConnectionLost => Error::Lost(text),
         StreamError::NotOffered(upgrade) => Error::NoUpgrade(upgrade.to_string()),
-        StreamError::Malformed(_) | StreamError::TooLarge(_) | StreamError::Broken => Error::Exchange(text),
+        StreamError::Malformed(_) | StreamError::TooLarge(_) | StreamError::Unsendable(_) | StreamError::Broken => Error::Exchange(text),
     }
 }
 

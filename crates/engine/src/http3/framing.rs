@@ -47,13 +47,15 @@ pub(super) enum Framed {
     Last,
     /// A reset in their place.
     Abort(ErrorCode),
+    /// Nothing: the request cannot be sent.
+    Unsendable(SendError),
 }
 
 impl Framer<'_> {
     /// Appends the frames of one item to `wire`. Content goes there as it is, without a copy, but for small pieces.
     pub(super) fn frame(&mut self, stream: &Rc<Stream>, outbound: Outbound, wire: &mut VecDeque<Bytes>) -> Framed {
         let framed = match outbound {
-            Outbound::Request(head) => self.request(&head).map(|()| Framed::More),
+            Outbound::Request(head) => Ok(self.request(&head).map_or_else(Framed::Unsendable, |()| Framed::More)),
             Outbound::Interim(interim) => {
                 let (status, headers) = &*interim;
                 let line = FieldLine::new(b":status", status.as_str().as_bytes());

@@ -46,6 +46,9 @@ pub enum StreamError {
     /// The server does not offer extended CONNECT.
     #[error("the peer offers no upgrade to {0}")]
     NotOffered(Upgrade),
+    /// The head of the request breaks a rule of HTTP/3, or a limit of the server's.
+    #[error("the request cannot be sent: {0}")]
+    Unsendable(String),
     /// Whoever produces the content of the request failed.
     #[error("the content of the request broke off")]
     Broken,

@@ -62,7 +62,8 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
         // A field that was taken out is told of already, and not missing.
         let missing = error.message().strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
         if missing.is_none_or(|name| !has_key(whole, &span, name)) {
-            problems.push(with_hint(problem(span.clone(), &first_line(error.message()))));
+            let name = name_of(&tree, &span);
+            problems.push(in_toml(with_hint(problem(span.clone(), &first_line(error.message()))), name));
         }
         if !remove(&mut tree, &span, &mut is_in_order) {
             problems.extend(unknown);
@@ -95,6 +96,62 @@ fn with_hint(mut problem: Problem) -> Problem {
     let known: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
     problem.hint = nearest(given, known.iter().copied()).map(|name| format!("did you mean {name:?}?"));
     problem
+}
+
+/// Bytes of a value, in quotes, that an error repeats.
+const SHOWN_BYTES: usize = 60;
+
+/// serde speaks of its own types; TOML has other words for them, and each has its way to be written.
+fn in_toml(mut problem: Problem, name: Option<&str>) -> Problem {
+    let Some((given, expected)) = problem.message.split_once(", expected ") else { return problem };
+    let Some((kind, given)) = ["invalid type: ", "invalid value: "].iter().find_map(|kind| Some((kind, given.strip_prefix(kind)?))) else {
+        return problem;
+    };
+    let is_text = given.starts_with("string ");
+    let given = given.replacen("string ", "text ", 1).replacen("map", "a table", 1).replacen("sequence", "a list", 1);
+    let whole = |type_name: &str| match type_name {
+        "u8" => Some(u64::from(u8::MAX)),
+        "u16" => Some(u64::from(u16::MAX)),
+        "u32" => Some(u64::from(u32::MAX)),
+        "u64" | "usize" => Some(u64::MAX),
+        _ => None,
+    };
+    let (expected, hint) = match expected {
+        "a sequence" if given == "a table" => {
+            let name = name.unwrap_or("…");
+            (
+                "a list of tables".to_owned(),
+                Some(format!("write [[{name}]] in double brackets, and before the tables in it such as [[{name}.…]]")),
+            )
+        }
+        "a sequence" => {
+            let one = given.strip_prefix("text ").filter(|text| text.len() <= SHOWN_BYTES).unwrap_or("…");
+            ("a list".to_owned(), Some(format!("write it in square brackets, as in [{one}]")))
+        }
+        "a map" => ("a table".to_owned(), Some("write it as { key = … }".to_owned())),
+        "a string" => ("text".to_owned(), Some("write it in quotes".to_owned())),
+        "path string" => ("a path".to_owned(), Some("write it in quotes".to_owned())),
+        name if name.starts_with("struct ") => ("a table".to_owned(), Some("write it as { key = … }".to_owned())),
+        "a boolean" => ("true or false".to_owned(), is_text.then(|| "write it without quotes".to_owned())),
+        other => match whole(other) {
+            Some(most) => (format!("a whole number from 0 to {most}"), is_text.then(|| "write it without quotes".to_owned())),
+            None => (other.to_owned(), None),
+        },
+    };
+    problem.message = format!("{kind}{given}, expected {expected}");
+    problem.hint = problem.hint.or(hint);
+    problem
+}
+
+/// The key of the value with this span.
+fn name_of<'a>(value: &'a Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<&'a str> {
+    match value.get_ref() {
+        DeValue::Table(table) => {
+            table.iter().find_map(|(key, inner)| if inner.span() == *span { Some(&**key.get_ref()) } else { name_of(inner, span) })
+        }
+        DeValue::Array(list) => list.iter().find_map(|inner| name_of(inner, span)),
+        _ => None,
+    }
 }
 
 fn steps(path: &serde_ignored::Path<'_>) -> Vec<Step> {

@@ -65,8 +65,18 @@ impl FromStr for HostPattern {
             "leave the port out"
         } else if text.contains('*') {
             "a star can only stand for the first label, as in *.example.org"
-        } else {
+        } else if text.is_empty() {
+            "name one, or \"*\" for all hosts"
+        } else if !text.is_ascii() {
             "write international names in their ASCII form (xn--…)"
+        } else if text.chars().any(|char| char.is_whitespace() || char == ',') {
+            "write each name for itself, without blanks, as in [\"a.example\", \"b.example\"]"
+        } else if text.ends_with('.') && text.len() > 1 {
+            "leave the dot at its end out"
+        } else if text.split('.').any(str::is_empty) {
+            "a dot stands between two labels, as in www.example.org"
+        } else {
+            "it has letters, digits, hyphens, underscores and dots alone"
         };
         Err(format!("{text:?} is no host name: {hint}"))
     }
@@ -176,7 +186,9 @@ mod tests {
             ("example.org:443", "leave the port out"),
             ("a.*.example.org", "first label"),
             ("bücher.example", "xn--"),
-            ("", "ASCII"),
+            ("", "name one"),
+            ("example.org.", "dot at its end"),
+            ("a b", "blanks"),
         ] {
             assert!(host(wrong).is_err_and(|error| error.contains(hint)), "{wrong}");
         }

@@ -164,9 +164,18 @@ impl Source {
             Inside::Table(entries) => table(entries, self.text.as_str())?,
             _ => DeTable::new(),
         };
-        options.remove("name");
+        let name = options.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
+        let name = name.or_else(|| node.value(self.text.as_str())?.get_ref().as_str().map(str::to_owned)).unwrap_or_default();
         let options = Spanned::new(node.span.clone(), DeValue::Table(options));
-        decode(&options, |span, message| Problem::at(&self.file, &self.text, &span, message), problems)
+        let problem = |span: Range<usize>, message: &dyn fmt::Display| {
+            let message = message.to_string();
+            match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+                Some(field) => Problem::at(&self.file, &self.text, &span, format_args!("the layer {name:?} has no `{field}`"))
+                    .with_hint(format_args!("add it, as in {{ name = {name:?}, {field} = … }}")),
+                None => Problem::at(&self.file, &self.text, &span, message),
+            }
+        };
+        decode(&options, problem, problems)
     }
 
     pub(crate) fn text(&self) -> &str {

@@ -44,7 +44,7 @@ fn each_error_is_told_with_its_line() {
         "pronghorn.toml:3:1: unknown key \"worker\"; did you mean \"workers\"?",
         "pronghorn.toml:4:1: unknown key \"wokers\"; did you mean \"workers\"?",
         "pronghorn.toml:5:14: unknown variant `cubik`, expected one of `cubic`, `newreno`, `bbr`; did you mean \"cubic\"?",
-        "pronghorn.toml:6:11: invalid type: string \"two\", expected u16",
+        "pronghorn.toml:6:11: invalid type: text \"two\", expected a whole number from 0 to 65535; write it without quotes",
         "pronghorn.toml:9:10: \"https://a\" is no host name: leave scheme and path out",
         "pronghorn.toml:10:1: unknown key \"cleartext\"; did you mean \"clear_text\"?",
         "pronghorn.toml:12:9: \"api\" is no path: it begins with a slash, as in /api/*",
@@ -81,6 +81,46 @@ fn each_error_in_a_list_of_matches_is_told_with_its_line() {
         problems(&format!("{SITE}[[sites.routes.match]]\npath = \"/a\"\n[[sites.routes.match]]\npaht = \"/b\"\n"))[0]
             .starts_with("pronghorn.toml:10:1: unknown key \"paht\"; did you mean \"path\"?")
     );
+}
+
+#[test]
+fn value_of_the_wrong_type_is_told_in_the_words_of_toml() {
+    let server = |line: &str| problems(&SITE.replace("[server]\n", &format!("[server]\n{line}\n"))).concat();
+    for (line, message) in [
+        ("workers = \"4\"", "text \"4\", expected a whole number from 0 to 65535; write it without quotes"),
+        ("workers = 70000", "integer `70000`, expected a whole number from 0 to 65535"),
+        ("grace = 10", "integer `10`, expected a time: a whole number with ms, s, m or h; write it in quotes, such as \"30s\""),
+        ("http3 = \"yes\"", "text \"yes\", expected true or false; write it without quotes"),
+        ("name = []", "a list, expected text; write it in quotes"),
+        ("state_dir = 4", "integer `4`, expected a path; write it in quotes"),
+        ("alt_svc = 1", "integer `1`, expected a table; write it as { key = … }"),
+        ("trusted_proxies = \"10.0.0.0/8\"", "text \"10.0.0.0/8\", expected a list; write it in square brackets, as in [\"10.0.0.0/8\"]"),
+    ] {
+        let found = server(line);
+        assert!(found.starts_with("pronghorn.toml:2:") && found.ends_with(message), "{line}: {found}");
+    }
+    assert_eq!(
+        problems("[[sites.routes]]\nrespond = \"x\"\n"),
+        [
+            "pronghorn.toml:1:3: invalid type: a table, expected a list of tables; write [[sites]] in double brackets, and before the tables in \
+             it such as [[sites.…]]"
+        ]
+    );
+}
+
+#[test]
+fn host_that_is_no_name_is_told_by_its_fault() {
+    for (host, hint) in [
+        ("EXAMPLE.org.", "leave the dot at its end out"),
+        ("a b", "write each name for itself, without blanks"),
+        ("a..b", "a dot stands between two labels"),
+        ("bücher.example", "write international names in their ASCII form (xn--…)"),
+        ("a!b", "it has letters, digits, hyphens, underscores and dots alone"),
+        ("a:1", "leave the port out"),
+    ] {
+        let found = problems(&SITE.replace("hosts = [\"a\"]", &format!("hosts = [{host:?}]"))).concat();
+        assert!(found.contains(&format!("{host:?} is no host name: {hint}")), "{found}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ macro_rules! written {
     ($type:ty, $name:literal, $description:literal, $($example:literal),+) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                super::values::deserialize(deserializer, $description)
+                super::values::deserialize(deserializer, $description, [$($example),+][0])
             }
         }
 
@@ -32,18 +32,30 @@ macro_rules! written {
 pub(crate) use written;
 
 /// Parses within the visitor, so that an error is told to be where the text is, not at the list that it is in.
-pub(crate) fn deserialize<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+pub(crate) fn deserialize<'de, T, D>(deserializer: D, description: &'static str, example: &'static str) -> Result<T, D::Error>
 where
     T: FromStr<Err = String>,
     D: Deserializer<'de>,
 {
-    struct Text<T>(&'static str, PhantomData<T>);
+    struct Text<T> {
+        description: &'static str,
+        example: &'static str,
+        value: PhantomData<T>,
+    }
 
     impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
+            let Self { description, example, .. } = self;
+            let description = description.trim_end_matches('.');
+            let mut letters = description.chars();
+            // The first word is a usual one where it has no further capitals.
+            match letters.next().filter(|_| !letters.as_str().starts_with(char::is_uppercase)) {
+                Some(first) => write!(f, "{}{}", first.to_lowercase(), letters.as_str()),
+                None => f.write_str(description),
+            }?;
+            write!(f, "; write it in quotes, such as {example:?}")
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
@@ -51,7 +63,7 @@ where
         }
     }
 
-    deserializer.deserialize_str(Text(expected, PhantomData))
+    deserializer.deserialize_str(Text { description, example, value: PhantomData })
 }
 
 /// A time, such as `30s`.

@@ -47,6 +47,12 @@ impl Connection {
                     }
                 }
                 Framed::Last => exchange.fin = true,
+                Framed::Unsendable(error) => {
+                    drop(encoded);
+                    self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+                    return self.on_inbound_end(id, Err(StreamError::Unsendable(error.to_string())));
+                }
                 Framed::Abort(code) => {
                     drop(encoded);
                     // A server may wait for the rest of a request that has broken off as long as it likes.
