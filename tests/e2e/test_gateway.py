@@ -337,10 +337,10 @@ def test_check_says_all_that_is_wrong_and_exits_65(gateway):
 
     gateway.write(SITE + '[[sites.routes]]\nfiles = "nowhere"\n')
     missing = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30)
-    assert missing.returncode == 65
+    assert missing.returncode == 66
     assert "nowhere: No such file or directory" in missing.stderr
     refused = subprocess.run(gateway.command(), capture_output=True, text=True, timeout=30)
-    assert refused.returncode == 65
+    assert refused.returncode == 66
 
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n')
     right = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30)

@@ -77,7 +77,7 @@ def test_errors_have_pages_of_their_own(start, gateway, up, fetcher):
 def test_page_that_is_not_there_is_told_at_its_line(start, gateway, protocol_fetcher):
     gateway.write(SITE + 'errors = { 404 = "none.html" }\n[[sites.routes]]\nmatch = "/x"\nrespond = ""\n')
     checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
-    assert checked.returncode == 65
+    assert checked.returncode == 66
     assert re.search(r"pronghorn\.toml:9:1: .*none\.html: No such file", checked.stderr), checked.stderr
     (gateway.folder / "none.html").write_text("one")
     server = start(gateway.command())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 
@@ -92,6 +93,41 @@ def test_what_could_not_be_read_is_not_called_missing(gateway, route, count):
     assert done.returncode == MALFORMED
     *lines, _ = done.stderr.splitlines()
     assert len(lines) == count, done.stderr
+
+
+MISSING, PERMISSION = 66, 77
+
+LACKS = {
+    "folder": ('files = "none"\n', "", MISSING),
+    "page": ('respond = "x"\nerrors = { 404 = "none" }\n', "", MISSING),
+    "trust": ('proxy = { servers = ["https://a:1"], tls = { trust = "none" } }\n', "", MISSING),
+    "log": ('respond = "x"\n', '[log]\naccess = "none/log"\n', MISSING),
+    "certificate": ('respond = "x"\n', '[[sites]]\nhosts = ["b"]\ntls = { cert = "none", key = "none" }\n', MISSING),
+    "and something wrong": ('files = "none"\nstrip_prefix = true\n', "", MALFORMED),
+    "included file": ('respond = "x"\n', "", MISSING),
+    "no UTF-8": ('respond = "x"\n', "", MALFORMED),
+}
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_exit_code_tells_what_is_missing_from_what_is_wrong(gateway, lack):
+    route, more, code = LACKS[lack]
+    if "[[sites]]" in more:
+        more += '[[sites.routes]]\nrespond = "y"\n'
+    gateway.write(SITE + "[[sites.routes]]\n" + route + more)
+    if lack == "included file":
+        gateway.file.write_text('include = ["none.toml"]\n' + gateway.file.read_text())
+    if lack == "no UTF-8":
+        gateway.file.write_bytes(gateway.file.read_bytes() + b"# \xff\n")
+    for done in command("check", gateway.file), command(*gateway.command()[1:]):
+        assert done.returncode == code, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_exit_code_tells_what_this_user_may_not_read(gateway):
+    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n')
+    gateway.file.chmod(0)
+    assert command("check", gateway.file).returncode == PERMISSION
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pronghorn_gateway::Gateway;
-use pronghorn_gateway::config::{self, Config, Problem};
+use pronghorn_gateway::config::{self, Config, Fault, Problem};
 use pronghorn_gateway::layers::Registry;
 
 use crate::counted::counted;
@@ -78,8 +78,12 @@ pub(crate) fn failure(file: &Path, problems: &[Problem]) -> Failure {
     for line in lines(problems) {
         tell!("{line}");
     }
-    let missing = problems.iter().all(|problem| problem.position.is_none());
-    let kind = if missing { Kind::Missing } else { Kind::Malformed };
+    let has = |fault: Fault| problems.iter().any(|problem| problem.fault == fault);
+    let kind = match () {
+        () if has(Fault::Malformed) => Kind::Malformed,
+        () if has(Fault::Missing) => Kind::Missing,
+        () => Kind::Permission,
+    };
     let errors = if problems.len() == 1 { "an error".to_owned() } else { format!("{} errors", problems.len()) };
     Failure::new(kind, format_args!("{} has {errors}", file.display()))
 }

@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use pronghorn_gateway::config::{AdminAccess, AdminListen, Problem};
+use pronghorn_gateway::config::{AdminAccess, AdminListen, Fault, Problem};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -143,7 +143,11 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
 
 /// The file cannot be read, or not in what it says of the admin API.
 fn unknown_address(problem: &Problem) -> Failure {
-    let kind = if problem.position.is_none() { Kind::Missing } else { Kind::Malformed };
+    let kind = match problem.fault {
+        Fault::Malformed => Kind::Malformed,
+        Fault::Missing => Kind::Missing,
+        Fault::Permission => Kind::Permission,
+    };
     let message = Problem { hint: None, ..problem.clone() };
     let hint = problem.hint.as_deref().map(|hint| format!("{hint}, or ")).unwrap_or_default();
     Failure::new(kind, message).with_hint(format!("{hint}say where the admin API is with --admin, and its token with --token"))

@@ -20,7 +20,7 @@ use rustls::server::danger::ClientCertVerifier;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
-use crate::config::ClientAuthMode;
+use crate::config::{ClientAuthMode, Fault};
 use crate::distinguished_name;
 use crate::plan::{Plan, SitePlan, text};
 
@@ -66,11 +66,15 @@ impl From<Refusal> for Response {
 
 impl ClientAuthPlan {
     /// Reads those who may vouch.
-    pub(crate) fn new(ca: &Path, mode: ClientAuthMode) -> Result<Self, String> {
+    pub(crate) fn new(ca: &Path, mode: ClientAuthMode) -> Result<Self, (Fault, String)> {
+        let pem = std::fs::read(ca).map_err(|error| (Fault::from(&error), format!("{}: {error}", ca.display())))?;
+        Self::of_pem(&pem, ca, mode).map_err(|error| (Fault::Malformed, error))
+    }
+
+    fn of_pem(pem: &[u8], ca: &Path, mode: ClientAuthMode) -> Result<Self, String> {
         let path = ca.display();
-        let pem = std::fs::read(ca).map_err(|error| format!("{path}: {error}"))?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
+        for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| format!("{path}: {error:?}"))?;
             roots.add(certificate).map_err(|error| format!("{path}: {error}"))?;
         }

@@ -23,8 +23,8 @@ use crate::application::ApplicationPlan;
 use crate::certificate_faults::{CertificateFault, certificate_faults};
 use crate::client_auth::ClientAuthPlan;
 use crate::config::{
-    self, AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, FieldName, HostPattern, Log, MatchTable, PathPattern,
-    Paths, Place, Problem, Route, Server, Site, Tls, has_clear,
+    self, AcmeChallenge, AltSvc, CertificateFiles, ClearText, Config, ErrorPages, Fault, FieldName, HostPattern, Log, MatchTable,
+    PathPattern, Paths, Place, Problem, Route, Server, Site, Tls, has_clear,
 };
 use crate::content_types;
 use crate::extras::{Extras, Pages};
@@ -209,12 +209,18 @@ impl Making<'_> {
         self.problems.push(self.config.problem(place, message).with_hint(hint));
     }
 
+    /// The same of something that this user cannot have.
+    fn lacking(&mut self, place: &Place, fault: impl Into<Fault>, message: impl std::fmt::Display, hint: &str) {
+        self.problems.push(self.config.problem(place, message).with_hint(hint).with_fault(fault));
+    }
+
     /// Looks for the folder of responses that are held, if one is named.
     fn buffering_folder(&mut self) {
         let folder = self.config.buffering_folder();
         if self.config.server.buffering.folder.is_some() && !folder.is_dir() {
             let place = Place { file: 0, path: ["server", "buffering", "folder"].map(Into::into).into() };
-            self.problem(&place, format_args!("there is no folder {}", folder.display()), "name one that this user may write");
+            let message = format_args!("there is no folder {}", folder.display());
+            self.lacking(&place, Fault::Missing, message, "name one that this user may write");
         }
     }
 
@@ -234,7 +240,8 @@ impl Making<'_> {
                 match AccessLog::to_file(path.clone(), format, counts.clone()) {
                     Ok(log) => log,
                     Err(error) => {
-                        self.problem(&place, format_args!("{}: {error}", path.display()), "name a file that this user may write");
+                        let message = format_args!("{}: {error}", path.display());
+                        self.lacking(&place, &error, message, "name a file that this user may write");
                         return None;
                     }
                 }
@@ -260,12 +267,14 @@ impl Making<'_> {
                 Some(path) => {
                     let place = Place { file: 0, path: vec!["acme".into(), "trust".into()] };
                     let path = self.config.path(&place, path);
-                    let read = std::fs::read(&path).map_err(|error| error.to_string());
-                    match read.and_then(|pem| Roots::pem(&pem).to_config().map(|_| pem).map_err(|error| error.to_string())) {
+                    let read = std::fs::read(&path).map_err(|error| (Fault::from(&error), error.to_string()));
+                    match read
+                        .and_then(|pem| Roots::pem(&pem).to_config().map(|_| pem).map_err(|error| (Fault::Malformed, error.to_string())))
+                    {
                         Ok(pem) => Some(Arc::from(pem)),
-                        Err(error) => {
+                        Err((fault, error)) => {
                             let message = format_args!("{}: {error}", path.display());
-                            self.problem(&place, message, "name a file with certificates in PEM form as `trust` in [acme]");
+                            self.lacking(&place, fault, message, "name a file with certificates in PEM form as `trust` in [acme]");
                             return None;
                         }
                     }
@@ -319,7 +328,11 @@ impl Making<'_> {
                     CertificateError::Unusable { .. } => "name the key that the certificate was made for",
                     CertificateError::Keeping { .. } | CertificateError::Generation(_) => "name files with a certificate and its key",
                 };
-                self.problem(&site.place.key("tls"), error, hint);
+                let fault = match &error {
+                    CertificateError::File { source, .. } | CertificateError::Keeping { source, .. } => Fault::from(source),
+                    _ => Fault::Malformed,
+                };
+                self.lacking(&site.place.key("tls"), fault, error, hint);
                 None
             }
         }
@@ -339,8 +352,8 @@ impl Making<'_> {
         let Some(Tls::Files(CertificateFiles { client: Some(client), .. })) = &site.tls else { return None };
         match ClientAuthPlan::new(&self.config.path(&site.place, &client.ca), client.mode) {
             Ok(plan) => Some(plan),
-            Err(error) => {
-                self.problem(&site.place.key("tls"), error, "name a file with certificates in PEM form as client.ca");
+            Err((fault, error)) => {
+                self.lacking(&site.place.key("tls"), fault, error, "name a file with certificates in PEM form as client.ca");
                 None
             }
         }
@@ -396,7 +409,8 @@ impl Making<'_> {
                     self.problem(&place.key("errors"), message, "pages for errors are kept in memory: 1 MiB is the most");
                 }
                 Err(error) => {
-                    self.problem(&place.key("errors"), format_args!("{}: {error}", path.display()), "name a file that this user may read");
+                    let message = format_args!("{}: {error}", path.display());
+                    self.lacking(&place.key("errors"), &error, message, "name a file that this user may read");
                 }
             }
         }

@@ -13,7 +13,7 @@ use super::admin::Admin;
 use super::check;
 use super::layer::Layer;
 use super::log::Log;
-use super::problem::Problem;
+use super::problem::{Fault, Problem};
 use super::server::{LimitTable, Server};
 use super::site::{Proxy, Site, Tls};
 use super::source::{Place, Source, Step};
@@ -242,13 +242,22 @@ fn included(file: &Path, pattern: &str, sources: &Sources, place: &Place, proble
         match path {
             Ok(path) => paths.push(path),
             Err(error) => {
-                problems.push(sources.problem(place, format_args!("{} cannot be read: {}", error.path().display(), error.error())));
+                problems.push(
+                    sources
+                        .problem(place, format_args!("{} cannot be read: {}", error.path().display(), error.error()))
+                        .with_fault(error.error()),
+                );
             }
         }
     }
     // A folder may be empty, a name may not lead nowhere.
     if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
-        problems.push(sources.problem(place, format_args!("there is no file {}", whole.display())).with_hint("check the path"));
+        problems.push(
+            sources
+                .problem(place, format_args!("there is no file {}", whole.display()))
+                .with_hint("check the path")
+                .with_fault(Fault::Missing),
+        );
     }
     paths
 }

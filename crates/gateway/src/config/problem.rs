@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, and where.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -15,15 +16,45 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// Whose fault it is.
+    pub fault: Fault,
+}
+
+/// Whether a configuration is wrong, or what it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A file is malformed, or says what cannot be.
+    Malformed,
+    /// A file or folder is missing or cannot be read.
+    Missing,
+    /// This user may not read a file or folder.
+    Permission,
+}
+
+impl From<&io::Error> for Fault {
+    fn from(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            // It was read, and is no UTF-8.
+            io::ErrorKind::InvalidData => Self::Malformed,
+            _ => Self::Missing,
+        }
+    }
 }
 
 impl Problem {
     pub(crate) fn of_file(file: &Path, message: impl fmt::Display) -> Self {
-        Self { file: file.to_owned(), position: None, message: message.to_string(), hint: None }
+        Self { file: file.to_owned(), position: None, message: message.to_string(), hint: None, fault: Fault::Malformed }
     }
 
     pub(crate) fn at(file: &Path, text: &Text, span: &Range<usize>, message: impl fmt::Display) -> Self {
         Self { position: Some(text.position(span.start)), ..Self::of_file(file, message) }
+    }
+
+    #[must_use]
+    pub(crate) fn with_fault(mut self, fault: impl Into<Fault>) -> Self {
+        self.fault = fault.into();
+        self
     }
 
     #[must_use]

@@ -214,7 +214,7 @@ fn unreadable(file: &Path, error: &io::Error) -> Problem {
         io::ErrorKind::InvalidData => "write it in UTF-8",
         _ => "name another file",
     };
-    Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint)
+    Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint).with_fault(error)
 }
 
 /// Single values of a file whose rest may be wrong.

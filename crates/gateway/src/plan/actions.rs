@@ -67,7 +67,7 @@ impl Making<'_> {
             Ok(opened) => opened,
             Err(error) => {
                 let message = format_args!("{}: {error}", root.display());
-                self.problem(&place.key("root"), message, "name a folder that this user may read");
+                self.lacking(&place.key("root"), &error, message, "name a folder that this user may read");
                 return None;
             }
         };
@@ -98,8 +98,9 @@ impl Making<'_> {
                 }))
             }
             Err(error) => {
-                self.problem(
+                self.lacking(
                     &route.place.key("files"),
+                    &error,
                     format_args!("{}: {error}", root.display()),
                     "name a folder that this user may read",
                 );
@@ -134,7 +135,8 @@ impl Making<'_> {
         match std::fs::read(&path) {
             Ok(pem) => Ok(Some(pem.into())),
             Err(error) => {
-                self.problem(place, format_args!("{}: {error}", path.display()), "name a file with certificates in PEM form as tls.trust");
+                let message = format_args!("{}: {error}", path.display());
+                self.lacking(place, &error, message, "name a file with certificates in PEM form as tls.trust");
                 Err(Told)
             }
         }
