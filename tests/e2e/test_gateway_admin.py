@@ -65,14 +65,27 @@ def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(st
     assert "is the server running" in gone.stderr
 
 
-def test_socket_is_taken_over_and_other_files_are_not(start, gateway):
+def test_socket_of_a_server_that_runs_is_left_to_it_and_other_files_too(start, gateway):
     write(gateway)
     first = start(gateway.command())
     second = start(gateway.command())
-    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
+    second.wait_for_lines(
+        "warning: another server answers at unix:.*admin.sock: this one has no admin API until that one ends; "
+    )
+    third = start(gateway.command())
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == first.pid
+    third.terminate()
+    assert third.wait() == 0, third.lines
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == first.pid
     first.terminate()
     assert first.wait() == 0, first.lines
+    second.wait_for_lines("admin API at unix:")
     assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
+    # One that was left behind is replaced.
+    second.popen.kill()
+    second.wait()
+    fourth = start(gateway.command())
+    assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == fourth.pid
     (gateway.folder / "precious").write_text("kept")
     write(gateway, more='[admin]\nlisten = "unix:precious"\n')
     refused = command("run", "-c", gateway.file)

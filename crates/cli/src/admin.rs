@@ -17,6 +17,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pronghorn_gateway::config::{self, AdminListen, Token};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,6 +32,8 @@ use crate::serving;
 const CONNECTIONS: usize = 16;
 /// One request and its answer, from the first byte to the last.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// Between two looks at whether another server still has the socket.
+const TAKEN_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 /// Bytes of a request's content.
@@ -63,6 +67,8 @@ pub(crate) struct Admin {
 enum Socket {
     Unix(std::os::unix::net::UnixListener, SocketFile),
     Tcp(std::net::TcpListener),
+    /// Another server has the socket of this path.
+    Taken(PathBuf),
 }
 
 /// The name of a socket in the file system; taken away at the end, unless another server has taken it over.
@@ -91,6 +97,14 @@ impl Admin {
             AdminListen::Off => return Ok(None),
             AdminListen::Unix(path) => match bind_unix(path) {
                 Ok((listener, file)) => Socket::Unix(listener, file),
+                // Perhaps the one before this, which drains.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    tell!(
+                        "warning: another server answers at {address}: this one has no admin API until that one ends; give each server its own \
+                         `state_dir` in [server], or `listen` in [admin]"
+                    );
+                    Socket::Taken(path.clone())
+                }
                 // It is nobody's mistake, and no reason not to serve.
                 Err(error) if is_full(&error) || *choice == Choice::Usual => {
                     tell!("warning: there is no admin API until the next start: {}: {error}", path.display());
@@ -106,11 +120,12 @@ impl Admin {
         Ok(Some(Self { socket, token: token.cloned() }))
     }
 
-    /// Where it listens.
-    pub(crate) fn address(&self) -> AdminListen {
+    /// Where it listens; `None` where another server does.
+    pub(crate) fn address(&self) -> Option<AdminListen> {
         match &self.socket {
-            Socket::Unix(_, file) => AdminListen::Unix(file.path.clone()),
-            Socket::Tcp(listener) => listener.local_addr().map_or(AdminListen::Off, AdminListen::Tcp),
+            Socket::Unix(_, file) => Some(AdminListen::Unix(file.path.clone())),
+            Socket::Tcp(listener) => listener.local_addr().ok().map(AdminListen::Tcp),
+            Socket::Taken(_) => None,
         }
     }
 
@@ -121,9 +136,18 @@ impl Admin {
             Some(token) if !bears(parts, token) => error(StatusCode::UNAUTHORIZED, "the token is missing or wrong"),
             _ => answer(parts, content),
         });
+        let socket = match socket {
+            Socket::Taken(path) => {
+                let (listener, file) = freed(&path).await;
+                tell_now!("admin API at {}", AdminListen::Unix(path));
+                Socket::Unix(listener, file)
+            }
+            socket => socket,
+        };
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         let accept = async {
             match &socket {
+                Socket::Taken(_) => std::future::pending().await,
                 Socket::Unix(listener, _file) => {
                     let listener = UnixListener::from_std(listener.try_clone()?)?;
                     loop {
@@ -149,6 +173,16 @@ impl Admin {
         let ended: io::Result<std::convert::Infallible> = LocalSet::new().run_until(accept).await;
         let Err(error) = ended;
         tell!("warning: the admin API has ended: {error}");
+    }
+}
+
+/// Listens at `path` once no other server does.
+async fn freed(path: &Path) -> (std::os::unix::net::UnixListener, SocketFile) {
+    loop {
+        tokio::time::sleep(TAKEN_PAUSE).await;
+        if let Ok(bound) = bind_unix(path) {
+            return bound;
+        }
     }
 }
 
@@ -200,13 +234,16 @@ fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> 
     Ok(listener)
 }
 
-/// Nobody else can connect at any moment: the socket appears under its name with its permissions. One that is there is replaced, so that a
-/// server can take over from its predecessor, dead or alive.
+/// No other user can connect at any moment: the socket appears under its name with its permissions. One that a server left behind is replaced;
+/// one at which a server answers is not, with an error of the kind `AddrInUse`.
 fn bind_unix(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, SocketFile)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else of this name"));
+    }
+    if is_answered(path)? {
+        return Err(io::ErrorKind::AddrInUse.into());
     }
     let private = tempfile::Builder::new().prefix(".a").tempdir_in(folder)?;
     let new = private.path().join("s");
@@ -216,6 +253,19 @@ fn bind_unix(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, Socke
     let made = identity(&std::fs::symlink_metadata(&new)?);
     std::fs::rename(&new, path)?;
     Ok((listener, SocketFile { path: path.to_owned(), made }))
+}
+
+/// Whether a process listens on the socket of this path.
+fn is_answered(path: &Path) -> io::Result<bool> {
+    // Without waiting: a connection is refused at once where its queue is full.
+    // One that is too long is found out where it is made.
+    let Ok(address) = SocketAddrUnix::new(path) else { return Ok(false) };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(&probe, &address) {
+        Ok(()) => Ok(true),
+        Err(error) => Ok(error == Errno::AGAIN),
+    }
 }
 
 /// Whether the disk takes nothing new from anybody.

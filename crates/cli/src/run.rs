@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         Failure::new(Kind::Output, format_args!("certificates cannot be ordered: {error}"))
             .with_hint(format!("name a folder that this user may write with {}", WORDS.state_dir))
     })?;
-    let admin_address = admin.as_ref().map(Admin::address);
+    let admin_address = admin.as_ref().and_then(Admin::address);
     let ready = || {
         for (address, is_secure) in &running.listeners {
             let in_clear = if running.config.server.http2_prior_knowledge { "h1, h2" } else { "h1" };
