@@ -27,7 +27,14 @@ def test_lack_of_descriptors_is_one_line_and_ends(start, gateway, protocol_fetch
             # A connection over QUIC takes no descriptor.
             assert protocol_fetcher.fetch(server.origin + "/").body == b"here"
     assert protocol_fetcher.fetch(server.origin + "/").body == b"here"
+    server.wait_for_lines("connections over TCP are accepted again")
     assert len(server.wait_for_lines(LACK)) == 1
+
+
+def test_server_that_takes_most_descriptors_itself_says_so_at_the_start(start, gateway):
+    gateway.write(SITE + '[[sites.routes]]\nrespond = "here"\n')
+    server = start(limited(gateway.command(), 64, 64))
+    server.wait_for_lines(r"warning: the server itself has \d+ of 64 file descriptors: \d+ are left for connections")
 
 
 def test_limit_is_raised_to_what_the_user_may_have(start, gateway):
