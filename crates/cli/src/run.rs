@@ -33,6 +33,7 @@ const WORDS: Words = Words {
     congestion: "`congestion` in [server]",
     udp_buffer: "`udp_buffer` in [server]",
     certificate: "the site a certificate of its own",
+    grace: "`grace` in [server]",
 };
 
 /// Changes of servers that may wait to be told, and as many troubles of upstreams.
@@ -125,7 +126,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     };
     // What is wrong has been told.
     let heeds = Heeds { reload: &|| drop(running.reload()), reopen: &|| drop(running.reopen_log()) };
-    let served = serving::serve_until_told(workers, || grace, ready, Some(&heeds), beside);
+    let served = serving::serve_until_told(workers, || grace, ready, Some(&heeds), &WORDS, beside);
     running.gateway.finish_logs();
     served?;
     if let Some(qlog) = &engine.qlog {

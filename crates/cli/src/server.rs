@@ -25,6 +25,7 @@ const WORDS: Words = Words {
     congestion: "--congestion",
     udp_buffer: "--udp-buffer",
     certificate: "--cert and --key",
+    grace: "--grace",
 };
 
 /// Options of every command that serves.
@@ -189,7 +190,7 @@ where
 
     let stats: Vec<_> = workers.stats().cloned().collect();
     let ready = || introduce(arguments, &what, &addresses, tcp_congestion.as_deref(), loaded.as_ref());
-    serving::serve_until_told(workers, || arguments.grace, ready, None, std::future::pending())?;
+    serving::serve_until_told(workers, || arguments.grace, ready, None, &WORDS, std::future::pending())?;
     // The last lines of the log, before what is to be the last line.
     drop(log);
     // Its last user waits for the files, so it must not be a worker.

@@ -10,6 +10,7 @@ use pronghorn_engine::{BindError, Congestion, CongestionError, Identity, Listene
 use pronghorn_gateway::{CertificateError, Loaded, SecretError, kept_secret};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::counted::counted;
 use crate::descriptors;
 use crate::failure::{Failure, Kind};
 
@@ -20,6 +21,7 @@ pub(crate) struct Words {
     pub(crate) congestion: &'static str,
     pub(crate) udp_buffer: &'static str,
     pub(crate) certificate: &'static str,
+    pub(crate) grace: &'static str,
 }
 
 /// Counters are summed over the workers; what the store of sessions holds is there once for all of them.
@@ -53,9 +55,11 @@ pub(crate) fn serve_until_told(
     grace: impl Fn() -> Duration,
     ready: impl FnOnce(),
     heeds: Option<&Heeds<'_>>,
+    words: &Words,
     beside: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"));
+    let stats: Vec<_> = workers.stats().cloned().collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(internal)?;
@@ -63,7 +67,7 @@ pub(crate) fn serve_until_told(
         let mut hang_up = heeds.map(|_| signal(SignalKind::hangup()).map_err(internal)).transpose()?;
         let mut user = heeds.map(|_| signal(SignalKind::user_defined1()).map_err(internal)).transpose()?;
         ready();
-        let lacks = descriptors::watch(workers.stats().cloned().collect());
+        let lacks = descriptors::watch(stats.clone());
         let beside = async { tokio::join!(beside, lacks) };
         tokio::pin!(beside);
         let mut told = false;
@@ -94,7 +98,17 @@ pub(crate) fn serve_until_told(
         }
         Ok(())
     })?;
-    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))
+    workers.join().map_err(|error| Failure::new(Kind::Internal, format_args!("a worker failed: {error}")))?;
+    let cut_off = stats.iter().map(|stats| stats.requests_cut_off.value()).sum::<u64>();
+    if cut_off > 0 {
+        let (requests, grace) = (counted(cut_off, "request"), grace().as_secs_f64());
+        let were = if cut_off == 1 { "was" } else { "were" };
+        tell!(
+            "warning: {requests} {were} cut off, still running {grace} s after the server was told to end; allow more with {}",
+            words.grace
+        );
+    }
+    Ok(())
 }
 
 /// What connection IDs, tokens and stateless resets are derived from. `folder`: where it is kept; without one, in the user's own.

@@ -118,6 +118,8 @@ counters! {
     requests_open,
     /// Tunnels open now: what such requests became.
     tunnels_open,
+    /// Requests and tunnels that were open when the time for a graceful shutdown was over, and were cut off.
+    requests_cut_off,
     /// Connections whose peer was found to have lost them (stateless reset).
     quic_resets_received,
     /// Packets sent on QUIC connections.

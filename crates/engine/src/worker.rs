@@ -356,6 +356,10 @@ impl Worker {
     fn drain(&mut self, now: Instant) {
         let Some(drain) = self.drain.as_mut().filter(|drain| !drain.forced) else { return };
         drain.forced = now >= drain.until;
+        if drain.forced {
+            let stats = &self.context.stats;
+            stats.requests_cut_off.add(stats.requests_open.value() + stats.tunnels_open.value());
+        }
         // Until then handlers may need the connections that they have opened.
         let is_serving = self.context.stats.tcp_open.value() > 0 || self.quic.iter().any(|quic| quic.http3.is_serving());
         for quic in &mut self.quic {
