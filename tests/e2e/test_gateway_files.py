@@ -144,6 +144,16 @@ def test_ranges_that_come_to_more_than_the_file_get_the_file(serve, protocol_fet
     assert (answer.status, answer.header("content-range")) == (416, f"bytes */{len(TEXT)}")
 
 
+def test_range_that_is_not_there_says_that_it_depends_on_the_coding(serve, www, protocol_fetcher):
+    server = serve(", precompressed = true")
+    lengths = {"br": (www / "page.txt.br").stat().st_size, "identity": len(TEXT)}
+    for takes, length in lengths.items():
+        headers = [("accept-encoding", takes), ("range", "bytes=99999-")]
+        answer = protocol_fetcher.fetch(server.origin + "/page.txt", headers=headers)
+        seen = (answer.status, answer.header("content-range"), answer.header("vary"))
+        assert seen == (416, f"bytes */{length}", "accept-encoding")
+
+
 def test_conditions_of_each_kind_are_heeded(serve, protocol_fetcher):
     server = serve()
     known = protocol_fetcher.fetch(server.origin + "/alone.txt")

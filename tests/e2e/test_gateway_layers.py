@@ -113,6 +113,25 @@ def test_what_is_still_right_keeps_the_tag_that_it_was_known_by(start, gateway, 
         assert known.header("vary").lower() == "accept-encoding"
 
 
+@pytest.mark.parametrize("takes", ["gzip", "identity", None])
+def test_parts_vary_as_the_whole_would(start, gateway, protocol_fetcher, takes):
+    """RFC 9110, section 15.3.7. What a cache has stored is not for clients that take another coding."""
+    (gateway.folder / "page.txt").write_bytes(TEXT)
+    (gateway.folder / "tiny.txt").write_bytes(b"tiny")
+    (gateway.folder / "picture.png").write_bytes(TEXT)
+    server = serve(start, gateway, '[[sites.routes]]\nfiles = "."\nlayers = ["compress"]\n')
+    encoding = [("accept-encoding", takes)] if takes else []
+    for path, ranges, status, vary in [
+        ("/page.txt", "bytes=0-9", 206, "accept-encoding"),
+        ("/page.txt", "bytes=0-9,20-29", 206, "accept-encoding"),
+        ("/page.txt", "bytes=999999-", 416, "accept-encoding"),
+        ("/tiny.txt", "bytes=0-1", 206, None),
+        ("/picture.png", "bytes=0-9", 206, None),
+    ]:
+        answer = protocol_fetcher.fetch(server.origin + path, headers=[*encoding, ("range", ranges)])
+        assert (answer.status, answer.header("vary")) == (status, vary), (path, ranges)
+
+
 def test_what_comes_slowly_is_compressed_piece_by_piece(start, gateway, up, ca):
     more = threading.Event()
 

@@ -85,6 +85,11 @@ impl FileState {
         self.length
     }
 
+    /// What responses with this file depend on, if there are several of it.
+    pub(crate) fn vary(&self) -> Option<&HeaderValue> {
+        self.fields.lines().get(VARY)
+    }
+
     /// Answers a GET or HEAD request with these fields.
     pub(crate) fn answer(&self, method: &Method, request: &HeaderMap) -> Outcome {
         if !request.keys().any(may_ask_for_less) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use blocking::unblock;
 use bytes::Bytes;
-use http::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION, VARY};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::{Body, Request, Responder, Response};
 use rustix::io::Errno;
@@ -428,7 +428,14 @@ fn respond(state: &FileState, method: &Method, headers: &HeaderMap, source: Sour
         }
         Outcome::NotModified(headers) => with_headers(StatusCode::NOT_MODIFIED, headers),
         Outcome::PreconditionFailed => text(StatusCode::PRECONDITION_FAILED, "the file has changed\n"),
-        Outcome::RangeNotSatisfiable(range) => text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n").with_header(CONTENT_RANGE, range),
+        Outcome::RangeNotSatisfiable(range) => {
+            let answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such range\n").with_header(CONTENT_RANGE, range);
+            // Each coding has a length of its own.
+            match state.vary() {
+                Some(vary) => answer.with_header(VARY, vary.clone()),
+                None => answer,
+            }
+        }
     }
 }
 

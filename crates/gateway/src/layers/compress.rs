@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
@@ -99,6 +101,26 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether the whole content, of which this is the size if it is known, is to be compressed.
+    fn mean(&self, headers: &HeaderMap, size: Option<u64>) -> bool {
+        size.is_none_or(|size| size >= self.min_size.0) && may_be_changed(headers) && is_of_type(headers, &self.types)
+    }
+
+    /// Whether the whole content, of which this response has a part, would be compressed for some clients.
+    fn mean_whole_of(&self, headers: &HeaderMap) -> bool {
+        if headers.contains_key(CONTENT_ENCODING) {
+            return false;
+        }
+        // The type of the whole stands in the parts.
+        if headers.get(CONTENT_TYPE).is_some_and(|line| line.as_bytes().starts_with(b"multipart/byteranges")) {
+            return may_be_changed(headers);
+        }
+        let size = headers.get(CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/')?.1.parse().ok());
+        self.mean(headers, size)
+    }
+}
+
 pub(super) struct Compress {
     options: Arc<Options>,
     slots: Arc<AtomicUsize>,
@@ -135,7 +157,8 @@ impl Compress {
             .quality(level)
             .compress_when(Compressible { options: self.options.clone(), slots: self.slots.clone() });
         let marked = LocalService::around(Mark, inner);
-        LocalService::around(Conclude { slots: self.slots.clone() }, LocalService::new(layer.layer(marked)))
+        let conclude = Conclude { options: self.options.clone(), slots: self.slots.clone() };
+        LocalService::around(conclude, LocalService::new(layer.layer(marked)))
     }
 }
 
@@ -169,10 +192,7 @@ impl Predicate for Compressible {
     fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
         let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let size = length.or_else(|| response.body().size_hint().exact());
-        let is_meant = is_whole(response.status())
-            && size.is_none_or(|size| size >= self.options.min_size.0)
-            && may_be_changed(response.headers())
-            && is_of_type(response.headers(), &self.options.types);
+        let is_meant = is_whole(response.status()) && self.options.mean(response.headers(), size);
         let Some(decision) = response.extensions().get::<Decision>().filter(|_| is_meant) else { return false };
         let limit = self.options.concurrent;
         let taken = self.slots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
@@ -211,6 +231,7 @@ fn is_of_type(headers: &HeaderMap, types: &[String]) -> bool {
 
 /// Says of a compressed response what is true of it, and gives its slot back at its end.
 struct Conclude {
+    options: Arc<Options>,
     slots: Arc<AtomicUsize>,
 }
 
@@ -220,6 +241,16 @@ impl Around for Conclude {
         let mut response = inner.call(request).await?;
         let decision = response.extensions_mut().remove::<Decision>().map_or(0, |decision| decision.0.load(Ordering::Relaxed));
         if decision == FULL {
+            vary(response.headers_mut());
+        }
+        // RFC 9110, section 15.3.7: a part has the `Vary` that the whole content would have for the same request.
+        let is_part_of_meant = match response.status() {
+            StatusCode::PARTIAL_CONTENT => self.options.mean_whole_of(response.headers()),
+            // It says nothing of the content, as 304 does not; that there is no such range holds for what is not compressed.
+            StatusCode::RANGE_NOT_SATISFIABLE => true,
+            _ => false,
+        };
+        if is_part_of_meant {
             vary(response.headers_mut());
         }
         //= RFC 9110 section 15.4.5
