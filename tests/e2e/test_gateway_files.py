@@ -13,7 +13,8 @@ from curl_cffi import requests
 from harness.clients.curl import VERSIONS
 from harness.gateway import SITE, Gateway
 from harness.response import sha256
-from harness.server import pronghorn
+from harness.server import pronghorn, serve_command
+from harness.unprivileged import copied, open_folder, without_rights
 
 TEXT = b"the same words over and over, " * 500
 LARGE = bytes(range(256)) * 1024
@@ -320,3 +321,48 @@ def test_encoded_slash_is_for_the_page_of_an_application(serve, protocol_fetcher
     # No name has a slash.
     assert protocol_fetcher.fetch(serve().origin + "/sub%2F.htpasswd").status == 400
     assert protocol_fetcher.fetch(serve(', listing = true, fallback = "alone.txt"').origin + "/sub%2F/").body == TEXT
+
+
+@pytest.mark.parametrize("command", ["run", "run, php", "serve"])
+def test_file_that_may_not_be_read_is_logged_with_the_reason(start, identity, command):
+    with open_folder() as folder:
+        www, program = folder / "www", copied(pronghorn(), folder)
+        (www / "folder").mkdir(parents=True)
+        (www / "index.html").write_bytes(b"unreadable")
+        (www / "page.txt").write_bytes(b"unreadable")
+        (www / "folder" / "page.txt").write_bytes(b"out of reach")
+        (www / "open.txt").write_bytes(b"readable")
+        if command == "serve":
+            line = serve_command(www, None, listen=("http://127.0.0.1:0",))
+        else:
+            answer = 'files = "www"'
+            if command == "run, php":
+                answer = f'php = {{ root = "www", server = "unix:{folder}/none.sock", index = ["index.html"] }}'
+            gateway = Gateway(folder, identity)
+            site = '[[sites]]\nhosts = ["127.0.0.1"]\n[[sites.routes]]\n'
+            gateway.write(site + answer, listen=("http://127.0.0.1:0",))
+            line = gateway.command()
+        server = start(without_rights([program, *line[1:]]))
+        closed = [www / "index.html", www / "page.txt", www / "folder"]
+        for one in closed:
+            one.chmod(0)
+        try:
+            with requests.Session(timeout=30) as curl:
+                for path, name in (
+                    ("/page.txt", "page.txt"),
+                    ("/folder/page.txt", "folder/page.txt"),
+                    ("/", "index.html"),
+                ):
+                    assert curl.get(server.origin + path).status_code == 403, path
+                    reason = rf"cannot read {name}: Permission denied \(os error 13\); answered 403$"
+                    server.wait_for_lines(rf"^warning: folder {www}: {reason}")
+                # Neither of these is logged: a line of it would stand before that of the next request.
+                assert curl.get(server.origin + "/none.txt").status_code == 404
+                assert curl.get(server.origin + "/open.txt").content == b"readable"
+                www.chmod(0)
+                assert curl.get(server.origin + "/open.txt").status_code == 403
+                server.wait_for_lines(rf"^warning: folder {www}: cannot read open.txt: Permission denied")
+            assert sum("cannot read" in line for line in server.lines) == 4, server.lines
+        finally:
+            for one in [www, *closed]:
+                one.chmod(0o755)

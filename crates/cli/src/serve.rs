@@ -2,12 +2,16 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 use clap::Args;
 use pronghorn_gateway::StaticFiles;
 
 use crate::failure::{Failure, Kind};
 use crate::server::{self, ServerArgs, Service};
+
+/// Lines that may wait to be written.
+const LINES: usize = 256;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
@@ -23,12 +27,24 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     let dir = &arguments.dir;
     server::run(&arguments.server, |log| {
         let files = StaticFiles::new(dir).map_err(|error| folder_failure(dir, &error))?;
+        let files = files.on_trouble(dir, lines_aside()?);
         let files = match log {
             Some(log) => files.with_log(log),
             None => files,
         };
         Ok(Service { what: format!("serving {}", dir.display()), handler: move || files.handler() })
     })
+}
+
+/// Writes lines to standard error from a thread of its own: a worker does not wait for whoever reads it. Whether a line was taken.
+fn lines_aside() -> Result<impl Fn(String) -> bool + Send + Sync + 'static, Failure> {
+    let (line, lines) = mpsc::sync_channel::<String>(LINES);
+    let write = move || lines.into_iter().for_each(|line| tell_now!("warning: {line}"));
+    std::thread::Builder::new()
+        .name("lines".to_owned())
+        .spawn(write)
+        .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+    Ok(move |text| line.try_send(text).is_ok())
 }
 
 fn folder_failure(folder: &Path, error: &io::Error) -> Failure {

@@ -119,7 +119,12 @@ impl Scripts {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL) => Ok(None),
             // From memory that may be another file system that is mounted there.
             Err(Errno::XDEV) if effort == Effort::Disk => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => {
+                if effort == Effort::Disk {
+                    self.files.tell(path, error);
+                }
+                Err(error)
+            }
         }
     }
 }

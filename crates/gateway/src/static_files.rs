@@ -21,6 +21,7 @@ use crate::file_cache::{Entry, FileCache};
 use crate::file_state::{FileState, Outcome, Variant};
 use crate::listing;
 use crate::listings::Listings;
+use crate::proxy::{Trouble, Troubles};
 use crate::root::{Content, Effort, Opened, Root, is_definite};
 use crate::wanted::{Found, Wanted, key};
 use crate::whole_server;
@@ -44,6 +45,7 @@ pub struct StaticFiles {
     pub(crate) precompressed: bool,
     pub(crate) listings: Option<Arc<Listings>>,
     pub(crate) hidden: bool,
+    trouble: Option<Arc<Trouble>>,
 }
 
 /// Serves [`StaticFiles`] on one worker.
@@ -80,7 +82,37 @@ impl StaticFiles {
             precompressed: false,
             listings: None,
             hidden: false,
+            trouble: None,
         })
+    }
+
+    /// The same, calling `tell` with a line for a file that is there and cannot be read, which says why: ten lines at once and then one a
+    /// second, which says how many were left out. It is called on workers and other threads, which it must not hold up; a line that it
+    /// does not take (`false`) counts as left out. `name` is what the folder is called.
+    #[must_use]
+    pub fn on_trouble(self, name: &Path, tell: impl Fn(String) -> bool + Send + Sync + 'static) -> Self {
+        let troubles = Troubles::default();
+        troubles.set(Box::new(tell));
+        self.with_trouble(troubles.of_folder(name))
+    }
+
+    /// The same, telling there of files that cannot be read.
+    #[must_use]
+    pub(crate) fn with_trouble(mut self, trouble: Arc<Trouble>) -> Self {
+        self.trouble = Some(trouble);
+        self
+    }
+
+    /// Tells why what `path` names cannot be read, unless it is only that it is not there.
+    pub(crate) fn tell(&self, path: &[u8], error: Errno) {
+        let status = status_without_file(error);
+        if let Some(trouble) = &self.trouble
+            && status != StatusCode::NOT_FOUND
+            // A folder without its slash; a rename that keeps on.
+            && !matches!(error, Errno::ISDIR | Errno::AGAIN)
+        {
+            trouble.unreadable(path, &error, status);
+        }
     }
 
     /// The same with a line in `log` for each request.
@@ -285,6 +317,9 @@ impl FileHandler {
                 Err(error) => {
                     number += 1;
                     // A page of what is in a folder has to be read from the disk.
+                    if !is_missing(error) {
+                        files.tell(&path, error);
+                    }
                     if !is_missing(error) || wanted.candidate(files, number).is_none() {
                         let needs_disk = files.listings.is_some() && wanted.is_folder && is_missing(error);
                         return (!needs_disk).then(|| answer_without_file(error, uri));
@@ -454,11 +489,22 @@ pub(crate) fn answer_without_file(error: Errno, uri: &Uri) -> Response {
     match error {
         Errno::ISDIR if uri.path().ends_with('/') => not_found(),
         Errno::ISDIR => redirect_to_folder(uri),
-        Errno::ACCESS | Errno::PERM => text(StatusCode::FORBIDDEN, "forbidden\n"),
+        _ => match status_without_file(error) {
+            StatusCode::FORBIDDEN => text(StatusCode::FORBIDDEN, "forbidden\n"),
+            StatusCode::NOT_FOUND => not_found(),
+            StatusCode::SERVICE_UNAVAILABLE => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n"),
+            status => text(status, "the file cannot be read\n"),
+        },
+    }
+}
+
+fn status_without_file(error: Errno) -> StatusCode {
+    match error {
+        Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
         // A link or a path that leads out of the folder is not told from one that leads nowhere.
-        Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO | Errno::INVAL => not_found(),
-        Errno::AGAIN | Errno::MFILE | Errno::NFILE => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n"),
-        _ => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n"),
+        Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO | Errno::INVAL => StatusCode::NOT_FOUND,
+        Errno::AGAIN | Errno::MFILE | Errno::NFILE => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

@@ -115,7 +115,9 @@ impl StaticFiles {
             if let Some(listings) = self.listings.as_ref().filter(|_| wanted.is_folder && !is_own) {
                 match listings.page(&self.root, &wanted.path, self.hidden) {
                     Err(error) if is_missing(error) => {}
-                    page => return page.map(Found::Folder),
+                    page => {
+                        return page.map(Found::Folder).inspect_err(|error| self.tell(&wanted.path, *error));
+                    }
                 }
             }
             let Some(path) = wanted.candidate(self, number) else { break };
@@ -129,7 +131,10 @@ impl StaticFiles {
             match self.root.look_up(&path, self.plain(), Effort::Disk) {
                 Ok(opened) => return Ok(Found::File(opened, path.into_owned(), self.plain())),
                 Err(error) if is_missing(error) => last = error,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.tell(&path, error);
+                    return Err(error);
+                }
             }
         }
         Err(last)

@@ -72,7 +72,8 @@ impl Making<'_> {
             }
         };
         let files = if php.precompressed { files.with_precompressed() } else { files };
-        let files = files.with_types(content_types(&php.types));
+        let trouble = self.surroundings.observer.troubles.of_folder(&root);
+        let files = files.with_types(content_types(&php.types)).with_trouble(trouble);
         let folder = php.script_root.clone().unwrap_or(folder);
         let fallback = Some(php.fallback.clone()).filter(|name| !name.is_empty());
         let scripts = Scripts::new(files, &php.index, fallback, folder.as_os_str().as_bytes());
@@ -92,6 +93,7 @@ impl Making<'_> {
                 let opened = if files.precompressed { opened.with_precompressed() } else { opened };
                 let opened = if files.listing { opened.with_listing() } else { opened };
                 let opened = if files.hidden { opened.with_hidden() } else { opened };
+                let opened = opened.with_trouble(self.surroundings.observer.troubles.of_folder(&root));
                 Some(ActionPlan::Files(match &files.fallback {
                     Some(fallback) => opened.with_fallback(fallback),
                     None => opened,

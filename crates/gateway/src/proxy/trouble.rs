@@ -1,10 +1,11 @@
-//! What goes wrong with upstreams, as lines for the operator and as counts.
+//! What goes wrong with upstreams and folders of files, as lines for the operator and as counts.
 //!
 //! A server that fails does so for each request, and what it says may be what a client made it say. So each upstream has so many lines at
 //! once and then one a second, which says how many there would have been; what comes from outside is escaped and cut; and queries, which
 //! may have secrets, are left out.
 
 use std::fmt::{self, Display, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -18,6 +19,8 @@ use crate::access_log::Note;
 const BURST: u64 = 10;
 /// Between two lines after that, in milliseconds; so often one more of the burst comes back.
 const EVERY: u64 = 1000;
+/// How lines of upstreams begin.
+const UPSTREAM: &str = "upstream ";
 /// What stands in a line of a name, host or path, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 /// The same of a reason, or of what a server says.
@@ -96,7 +99,7 @@ pub(crate) struct Failure<'a> {
     pub(crate) then: Then,
 }
 
-/// The troubles of all upstreams: who is told, and how often there were which.
+/// The troubles of all upstreams and folders: who is told, and how often there were which.
 #[derive(Clone, Default)]
 pub(crate) struct Troubles(Arc<Shared>);
 
@@ -107,17 +110,18 @@ struct Shared {
     failures: [AtomicU64; Cause::NAMES.len()],
 }
 
-/// The troubles of each upstream, by its name.
+/// The troubles of each upstream and folder, by its name.
 #[derive(Default)]
 struct Known {
     by_name: FxHashMap<Arc<str>, Weak<Trouble>>,
-    /// At this size those of upstreams that are gone are removed.
+    /// At this size those of what is gone are removed.
     most: usize,
 }
 
-/// The troubles of one upstream, over all workers.
+/// The troubles of one upstream or folder, over all workers.
 pub(crate) struct Trouble {
-    upstream: Arc<str>,
+    /// What it is, and its name, as a line begins.
+    subject: Arc<str>,
     shared: Arc<Shared>,
     failures: Mutex<Pace>,
     /// Of what servers say themselves: it must not push out why they fail.
@@ -132,18 +136,27 @@ impl Troubles {
 
     /// Those of the upstream of this name: the same ones as long as somebody has them.
     pub(crate) fn of(&self, upstream: &str) -> Arc<Trouble> {
+        self.with_subject(format!("{UPSTREAM}{upstream}"))
+    }
+
+    /// The same of a folder of files.
+    pub(crate) fn of_folder(&self, folder: &Path) -> Arc<Trouble> {
+        self.with_subject(format!("folder {}", folder.display()))
+    }
+
+    fn with_subject(&self, subject: String) -> Arc<Trouble> {
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(trouble) = known.by_name.get(upstream).and_then(Weak::upgrade) {
+        if let Some(trouble) = known.by_name.get(&*subject).and_then(Weak::upgrade) {
             return trouble;
         }
         if known.by_name.len() >= known.most {
             known.by_name.retain(|_, one| one.strong_count() > 0);
             known.most = 2 * known.by_name.len() + 16;
         }
-        let upstream = Arc::<str>::from(upstream);
+        let subject = Arc::<str>::from(subject);
         let trouble =
-            Arc::new(Trouble { upstream: upstream.clone(), shared: self.0.clone(), failures: Mutex::default(), said: Mutex::default() });
-        known.by_name.insert(upstream, Arc::downgrade(&trouble));
+            Arc::new(Trouble { subject: subject.clone(), shared: self.0.clone(), failures: Mutex::default(), said: Mutex::default() });
+        known.by_name.insert(subject, Arc::downgrade(&trouble));
         trouble
     }
 
@@ -192,6 +205,17 @@ impl Trouble {
                 Then::SentAgain => line.write_str("; it is sent to another server"),
                 Then::BrokenOff => line.write_str("; the response breaks off"),
             };
+        });
+    }
+
+    /// Tells why a file cannot be read, which has the path below the folder, and how the request is answered.
+    pub(crate) fn unreadable(&self, path: &[u8], reason: &dyn Display, status: StatusCode) {
+        self.tell(&self.failures, health::now(), |line| {
+            line.push_str("cannot read ");
+            let path = if path.is_empty() { b"." } else { path };
+            quote(line, MAX_NAME_BYTES, &String::from_utf8_lossy(path));
+            // Writing to a string cannot fail.
+            let _ = write!(line, ": {reason}; answered {}", status.as_u16());
         });
     }
 
@@ -245,15 +269,15 @@ impl Trouble {
     /// Adds a server, unless its upstream is named by it, as one is that a route has for itself.
     fn name(&self, line: &mut String, server: &dyn Display) {
         let server = server.to_string();
-        if *server != *self.upstream {
+        if self.subject.strip_prefix(UPSTREAM) != Some(&*server) {
             quote(line, MAX_NAME_BYTES, &server);
             line.push_str(": ");
         }
     }
 
     fn beginning(&self) -> String {
-        let mut line = "upstream ".to_owned();
-        quote(&mut line, MAX_NAME_BYTES, &self.upstream);
+        let mut line = String::new();
+        quote(&mut line, MAX_NAME_BYTES, &self.subject);
         line.push_str(": ");
         line
     }
@@ -401,6 +425,19 @@ mod tests {
             let _ = troubles.of(&format!("app-{number}"));
         }
         assert!(troubles.0.known.lock().unwrap().by_name.len() <= 17, "those that are gone are removed");
+    }
+
+    #[test]
+    fn folder_has_lines_of_its_own() {
+        let (troubles, lines) = told();
+        let folder = troubles.of_folder(Path::new("/srv/app"));
+        folder.unreadable(b"sub/a\n.html", &"Permission denied (os error 13)", StatusCode::FORBIDDEN);
+        folder.unreadable(b"", &"Permission denied (os error 13)", StatusCode::FORBIDDEN);
+        assert_eq!(
+            *lines.lock().unwrap(),
+            ["sub/a\\n.html", "."]
+                .map(|path| format!("folder /srv/app: cannot read {path}: Permission denied (os error 13); answered 403"))
+        );
     }
 
     #[test]
