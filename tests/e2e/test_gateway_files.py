@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import gzip
 import os
@@ -366,3 +367,38 @@ def test_file_that_may_not_be_read_is_logged_with_the_reason(start, identity, co
         finally:
             for one in [www, *closed]:
                 one.chmod(0o755)
+
+
+def test_link_to_the_root_that_is_removed_is_404_on_all_workers_and_logged_once(start, gateway):
+    for release in ("1", "2"):
+        (gateway.folder / release).mkdir()
+        (gateway.folder / release / "page.txt").write_text(release)
+    link = gateway.folder / "current"
+    link.symlink_to("1")
+    gateway.write(SITE + '[[sites.routes]]\nfiles = "current"\n', workers=2)
+    server = start(gateway.command())
+    # As many connections that each of the workers has some.
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(requests.Session(verify=False, timeout=30)) for _ in range(16)]
+
+        def seen() -> set[tuple[int, str]]:
+            answers = [session.get(server.origin + "/page.txt", http_version="v1") for session in sessions]
+            return {(answer.status_code, answer.text) for answer in answers}
+
+        lost = rf"^warning: folder {link}: No such file or directory \(os error 2\); until .* answered 404$"
+        assert seen() == {(200, "1")}
+        # Only some of the workers see the second release.
+        (gateway.folder / "next").symlink_to("2")
+        (gateway.folder / "next").rename(link)
+        assert sessions[0].get(server.origin + "/page.txt", http_version="v1").text == "2"
+        link.unlink()
+        for _ in range(2):
+            assert seen() == {(404, "not found\n")}
+        server.wait_for_lines(lost)
+        link.symlink_to("2")
+        assert seen() == {(200, "2")}
+        # A folder that is gone behind its link is the same.
+        (gateway.folder / "2").rename(gateway.folder / "3")
+        assert seen() == {(404, "not found\n")}
+        server.wait_for_lines(lost, 2)
+        assert sum("warning: folder" in line for line in server.lines) == 2, server.lines

@@ -175,7 +175,7 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// When there is none, as in the middle of a deployment; or, without waiting for the disk, when that is not known.
+    /// When there is none; or, without waiting for the disk, when that is not known.
     pub(crate) fn moved(&self, effort: Effort) -> Result<Option<Self>, Errno> {
         let Some(way) = &self.way else { return Ok(None) };
         let resolve = if effort == Effort::Memory { ResolveFlags::CACHED } else { ResolveFlags::empty() };

@@ -57,6 +57,7 @@ pub struct StaticFiles {
 /// it; such a change shows then.)
 ///
 /// Where a symbolic link stands on the way to the folder, as in a deployment that switches one atomically, it is looked at once a turn as well.
+/// As long as it leads nowhere, every file is missing: each worker may have seen another folder last.
 ///
 /// Files on network file systems, and on others than the folder itself is on, are always read on other threads, because there even
 /// the question whether something has changed can take long.
@@ -174,6 +175,20 @@ impl StaticFiles {
         self
     }
 
+    /// Tells once that the folder is not there any more.
+    fn tell_lost(&self, error: Errno) {
+        if let Some(trouble) = &self.trouble {
+            trouble.lost(&error, status_without_file(error));
+        }
+    }
+
+    /// The next time that it is not there is told again.
+    fn tell_found(&self) {
+        if let Some(trouble) = &self.trouble {
+            trouble.found();
+        }
+    }
+
     /// A handler for one worker.
     pub fn handler(&self) -> FileHandler {
         FileHandler { files: Rc::new(RefCell::new(Rc::new(self.clone()))), looked_at: Cell::new(None), cache: Rc::default() }
@@ -237,17 +252,15 @@ impl FileHandler {
     }
 
     /// The files as they are in this turn: below another folder, when a link on the way to it leads there now. And whether that is sure, or has
-    /// to be looked at on the disk.
+    /// to be looked at on the disk, as where there is no folder now.
     fn files(&self, turn: u64) -> (Rc<StaticFiles>, bool) {
         let files = self.files.borrow().clone();
         if !files.root.may_move() || self.looked_at.get() == Some(turn) {
             return (files, true);
         }
-        let moved = match files.root.moved(Effort::Memory) {
-            Ok(moved) => moved,
-            // In the middle of a deployment there may be none: the one before stands.
-            Err(error) => return (files, is_definite(error)),
-        };
+        // Where there is none now, the disk says so as well, and nothing else is served.
+        let Ok(moved) = files.root.moved(Effort::Memory) else { return (files, false) };
+        files.tell_found();
         self.looked_at.set(Some(turn));
         let Some(root) = moved else { return (files, true) };
         (move_to(root, &self.files, &self.cache), true)
@@ -271,10 +284,18 @@ impl FileHandler {
             };
             let found = unblock(move || match files.root.moved(Effort::Disk) {
                 Ok(Some(root)) => {
+                    files.tell_found();
                     let files = StaticFiles { root: Arc::new(root), ..files };
                     (files.find(&wanted, &codings), Some(files.root))
                 }
-                _ => (files.find(&wanted, &codings), None),
+                Ok(None) => {
+                    files.tell_found();
+                    (files.find(&wanted, &codings), None)
+                }
+                Err(error) => {
+                    files.tell_lost(error);
+                    (Err(error), None)
+                }
             });
             let (found, moved) = found.await;
             if let Some(root) = moved {

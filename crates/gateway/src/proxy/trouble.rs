@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Display, Write as _};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use http::{Method, StatusCode, Uri};
@@ -126,6 +126,8 @@ pub(crate) struct Trouble {
     failures: Mutex<Pace>,
     /// Of what servers say themselves: it must not push out why they fail.
     said: Mutex<Pace>,
+    /// Whether it is a folder that is not there now, and that was told.
+    is_lost: AtomicBool,
 }
 
 impl Troubles {
@@ -154,8 +156,13 @@ impl Troubles {
             known.most = 2 * known.by_name.len() + 16;
         }
         let subject = Arc::<str>::from(subject);
-        let trouble =
-            Arc::new(Trouble { subject: subject.clone(), shared: self.0.clone(), failures: Mutex::default(), said: Mutex::default() });
+        let trouble = Arc::new(Trouble {
+            subject: subject.clone(),
+            shared: self.0.clone(),
+            failures: Mutex::default(),
+            said: Mutex::default(),
+            is_lost: AtomicBool::default(),
+        });
         known.by_name.insert(subject, Arc::downgrade(&trouble));
         trouble
     }
@@ -217,6 +224,23 @@ impl Trouble {
             // Writing to a string cannot fail.
             let _ = write!(line, ": {reason}; answered {}", status.as_u16());
         });
+    }
+
+    /// Tells why a folder that was there cannot be opened any more, and how requests are answered: once until it is [found](Self::found).
+    pub(crate) fn lost(&self, reason: &dyn Display, status: StatusCode) {
+        if !self.is_lost.swap(true, Ordering::Relaxed) {
+            self.tell(&self.failures, health::now(), |line| {
+                // Writing to a string cannot fail.
+                let _ = write!(line, "{reason}; until it is there again, requests are answered {}", status.as_u16());
+            });
+        }
+    }
+
+    /// A folder is there. Many say so, and nearly always it was.
+    pub(crate) fn found(&self) {
+        if self.is_lost.load(Ordering::Relaxed) {
+            self.is_lost.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Tells what a server, or whoever looks after it, has to say: each line of a text that has any.
