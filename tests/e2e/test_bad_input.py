@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from harness.certificates import as_version_1, pem, sign
 from harness.clients.raw_h1 import RawH1
 from harness.server import pronghorn
 from harness.unprivileged import copied, open_folder, without_rights
@@ -267,3 +268,11 @@ def test_key_with_a_passphrase_is_known_as_one(refuse, root, identity, tmp_path,
     refuse(
         root, *local(identity, key=encrypted), code=DATA_MALFORMED, mentions="encrypted.pem: the key has a passphrase"
     )
+
+
+def test_certificate_of_version_1_is_to_be_issued_again(refuse, root, identity, tmp_path):
+    key = load_pem_private_key(identity.key.read_bytes(), None)
+    old = tmp_path / "old.pem"
+    old.write_bytes(pem(as_version_1(sign("localhost", key, "localhost", key, is_ca=False), key)))
+    mentions = "old.pem: the certificate is not of X.509 version 3"
+    refuse(root, *local(identity, cert=old), code=DATA_MALFORMED, mentions=mentions)

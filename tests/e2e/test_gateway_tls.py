@@ -13,10 +13,12 @@ import subprocess
 import pytest
 from aioquic.tls import CipherSuite
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from harness.admin import metrics
-from harness.certificates import make_identity
+from harness.certificates import Identity, as_version_1, make_identity, pem, sign
 from harness.clients import FETCHERS, curl
 from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
@@ -99,6 +101,62 @@ def context_of(identity, client=None) -> ssl.SSLContext:
     if client is not None:
         context.load_cert_chain(client.cert, client.key)
     return context
+
+
+@pytest.fixture
+def version_1(tmp_path):
+    """A client's certificate without extensions, from an authority that is trusted."""
+    folder = tmp_path / "version-1"
+    folder.mkdir()
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", "")
+    identity.ca.write_bytes(pem(sign("authority", ca_key, "authority", ca_key, is_ca=True)))
+    leaf = as_version_1(sign("client", key, "authority", ca_key, is_ca=False), ca_key)
+    assert leaf.version == x509.Version.v1
+    identity.cert.write_bytes(pem(leaf))
+    identity.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return identity
+
+
+@pytest.mark.parametrize("mode", ["required", "optional"])
+def test_certificate_of_version_1_is_not_trusted(start, gateway, version_1, up, identity, protocol_fetcher, mode):
+    write(gateway, version_1, up, mode)
+    server = start(gateway.command())
+    answer = ask(server, identity.ca, protocol_fetcher.protocol, version_1)
+    assert (answer.status, answer.body) == (403, b"the client certificate is not trusted\n")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_certificate_of_version_1_is_not_trusted_in_either_version_of_tls(
+    start, gateway, version_1, up, identity, version
+):
+    write(gateway, version_1, up)
+    server = start(gateway.command())
+    context = context_of(identity, version_1)
+    context.maximum_version = version
+    answer, _, _ = h1(server, context, "localhost", "localhost")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_certificate_of_version_1_has_to_come_with_its_key(start, gateway, version_1, up, identity, is_own):
+    write(gateway, version_1, up)
+    server = start(gateway.command())
+    key = serialization.load_pem_private_key(version_1.key.read_bytes(), None)
+    shown = {
+        "certificate": x509.load_pem_x509_certificate(version_1.cert.read_bytes()),
+        "private_key": key if is_own else ec.generate_private_key(ec.SECP256R1()),
+    }
+
+    async def status() -> int:
+        async with h3_connection(server.origin, identity.ca, **shown) as client:
+            return (await client.fetch("/")).status
+
+    if is_own:
+        assert asyncio.run(status()) == 403
+    else:
+        with pytest.raises(ConnectionError):
+            asyncio.run(status())
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -102,6 +102,36 @@ def sign(
     return builder.sign(issuer_key, hashes.SHA256())
 
 
+def as_version_1(certificate: x509.Certificate, issuer_key) -> x509.Certificate:
+    """The same without version and extensions, as OpenSSL 3.0 makes it from a request where no extensions are named."""
+    version, extensions = 0xA0, 0xA3
+    fields = der_parts(der_parts(certificate.tbs_certificate_bytes)[0][2])
+    parts = [field for field in fields if field[0] not in (version, extensions)]
+    tbs = der(0x30, b"".join(whole for _, whole, _ in parts))
+    algorithm = parts[1][1]
+    signature = der(0x03, b"\0" + issuer_key.sign(tbs, ec.ECDSA(hashes.SHA256())))
+    return x509.load_der_x509_certificate(der(0x30, tbs + algorithm + signature))
+
+
+def der(tag: int, content: bytes) -> bytes:
+    length = len(content).to_bytes((len(content).bit_length() + 7) // 8)
+    if len(content) >= 0x80:
+        length = bytes([0x80 | len(length)]) + length
+    return bytes([tag]) + length + content
+
+
+def der_parts(encoded: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The tag of each value in a row, the whole of it, and its content."""
+    parts, at = [], 0
+    while at < len(encoded):
+        start, size, at = at, encoded[at + 1], at + 2
+        if size & 0x80:
+            size, at = int.from_bytes(encoded[at : at + (size & 0x7F)]), at + (size & 0x7F)
+        parts.append((encoded[start], encoded[start : at + size], encoded[at : at + size]))
+        at += size
+    return parts
+
+
 def common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 

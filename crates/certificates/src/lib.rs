@@ -122,7 +122,10 @@ impl Loaded {
         })?;
         let spki_sha256 = EndEntityCert::try_from(&leaf).map(|leaf| spki_sha256(&leaf)).map_err(|error| CertificateError::Malformed {
             path: cert.to_owned(),
-            reason: format!("holds no usable certificate ({error})"),
+            reason: match error {
+                webpki::Error::UnsupportedCertVersion => NOT_VERSION_3.to_owned(),
+                other => format!("holds no usable certificate ({other})"),
+            },
         })?;
         let unusable = |error| CertificateError::Unusable {
             cert: cert.to_owned(),
@@ -137,6 +140,9 @@ impl Loaded {
         Ok(Self { identity, key: Arc::new(certified), spki_sha256, cert: cert.to_owned() })
     }
 }
+
+const NOT_VERSION_3: &str = "the certificate is not of X.509 version 3 and so has no extensions, such as the names that it is for; issue it again with \
+     extensions (openssl x509 -req … -extfile FILE, with subjectAltName=DNS:HOST in the file)";
 
 const ENCRYPTED: &str =
     "the key has a passphrase; write a copy without one (openssl pkey -in KEY -out PLAIN_KEY) that only the server's user can read";

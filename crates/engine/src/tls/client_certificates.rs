@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+use webpki::{RawPublicKeyEntity, anchor_from_trusted_cert};
 
 use super::provider;
 
@@ -133,7 +135,13 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+        let verified = verify_tls12_signature(message, certificate, signed, &self.algorithms);
+        if_unread(verified, certificate, |key| {
+            let key = RawPublicKeyEntity::try_from(key).ok()?;
+            let (_, algorithms) = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme)?;
+            let mut verified = algorithms.iter().map(|algorithm| key.verify_signature(*algorithm, message, signed.signature()));
+            verified.any(|verified| verified.is_ok()).then(HandshakeSignatureValid::assertion)
+        })
     }
 
     fn verify_tls13_signature(
@@ -142,12 +150,43 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+        let verified = verify_tls13_signature(message, certificate, signed, &self.algorithms);
+        if_unread(verified, certificate, |key| verify_tls13_signature_with_raw_key(message, key, signed, &self.algorithms).ok())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// Has the signature verified with the key alone where the library does not read the certificate, as one of version 1, so that whoever looks
+/// at requests can refuse it and say so: a handshake that fails tells the client nothing that it understands.
+fn if_unread(
+    verified: Result<HandshakeSignatureValid, Error>,
+    certificate: &CertificateDer<'_>,
+    verify: impl FnOnce(&SubjectPublicKeyInfoDer<'_>) -> Option<HandshakeSignatureValid>,
+) -> Result<HandshakeSignatureValid, Error> {
+    match verified {
+        Err(Error::InvalidCertificate(reason)) if reason != CertificateError::BadSignature => {
+            key_of(certificate).and_then(|key| verify(&key)).ok_or(Error::InvalidCertificate(reason))
+        }
+        verified => verified,
+    }
+}
+
+/// The public key in a certificate, of which nothing else is believed.
+fn key_of(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    const SEQUENCE: u8 = 0x30;
+    // Version 1 is read as an authority only.
+    let anchor = anchor_from_trusted_cert(certificate).ok()?;
+    let content = &*anchor.subject_public_key_info;
+    let length = u16::try_from(content.len()).ok()?.to_be_bytes();
+    let head: &[u8] = match length {
+        [0, short @ 0..0x80] => &[SEQUENCE, short],
+        [0, short] => &[SEQUENCE, 0x81, short],
+        [high, low] => &[SEQUENCE, 0x82, high, low],
+    };
+    Some([head, content].concat().into())
 }
 
 #[cfg(test)]
