@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from cryptography import x509
+from curl_cffi import requests
 
 from harness.addresses import own_address
 from harness.certificates import make_identity
@@ -277,6 +278,23 @@ def test_untrusted_upstream_is_not_spoken_to(start, gateway, start_serve, tmp_pa
     gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ {servers}, tls = {{ trust = "{other.ca}" }} }}\n')
     server = start(gateway.command())
     assert ask(protocol_fetcher, server, "/").status == 502
+
+
+def test_redirect_to_the_host_keeps_the_port_that_was_asked(start, gateway, protocol_fetcher):
+    gateway.write(SITE + '[[sites.routes]]\nredirect = "https://{host}/z{path}"\n')
+    server = start(gateway.command())
+    answer = protocol_fetcher.fetch(server.origin + "/a?b")
+    assert (answer.status, answer.header("location")) == (308, f"{server.origin}/z/a?b")
+
+
+def test_redirect_to_another_scheme_has_no_port(start, gateway):
+    gateway.write(
+        '[[sites]]\nhosts = ["127.0.0.1"]\n[[sites.routes]]\nredirect = "https://{host}{path}"\n',
+        listen=("http://127.0.0.1:0",),
+    )
+    server = start(gateway.command())
+    answer = requests.get(server.origin + "/a", allow_redirects=False, timeout=30)
+    assert (answer.status_code, answer.headers["location"]) == (308, "https://127.0.0.1/a")
 
 
 def test_clear_text_is_redirected_and_unknown_hosts_are_misdirected(start, gateway, identity):

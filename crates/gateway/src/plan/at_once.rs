@@ -24,7 +24,11 @@ impl ActionPlan {
 fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
     let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     // In this order: a host has no braces, and what a client wrote in its target is no template.
-    let location = to.replace("{host}", uri.host().unwrap_or_default()).replace("{path}", target);
+    let location = match uri.port_u16().filter(|_| keeps_port(to, uri)) {
+        Some(port) => to.replacen("{host}", &format!("{}:{port}", uri.host().unwrap_or_default()), 1),
+        None => to.to_owned(),
+    };
+    let location = location.replace("{host}", uri.host().unwrap_or_default()).replace("{path}", target);
     // Who configures it may name another host by two slashes; what a client sent may not.
     let location = if to.starts_with("//") { location } else { canonical::location(location) };
     match HeaderValue::try_from(location) {
@@ -33,9 +37,37 @@ fn redirect(to: &str, status: StatusCode, uri: &Uri) -> Response {
     }
 }
 
+/// Whether the first `{host}` ends the host of a URL of the request's scheme: the port is no other scheme's.
+fn keeps_port(to: &str, uri: &Uri) -> bool {
+    let Some((scheme, rest)) = to.split_once("//") else { return false };
+    let Some((before, after)) = rest.split_once("{host}") else { return false };
+    let is_same = scheme.is_empty() || scheme.strip_suffix(':').is_some_and(|scheme| uri.scheme_str() == Some(scheme));
+    let is_end = after.is_empty() || after.starts_with(['/', '?', '#']) || after.starts_with("{path}");
+    is_same && is_end && !before.contains(['/', '?', '#', '{'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_has_the_port_where_it_leads_to_the_same_server() {
+        for (to, wanted) in [
+            ("https://{host}/z{path}", "https://old.example:8443/z/a"),
+            ("https://www.{host}{path}", "https://www.old.example:8443/a"),
+            ("//{host}", "//old.example:8443"),
+            ("https://{host}?{host}", "https://old.example:8443?old.example"),
+            // Another scheme, another port or another host.
+            ("http://{host}{path}", "http://old.example/a"),
+            ("https://{host}:9443{path}", "https://old.example:9443/a"),
+            ("https://{host}.backup.example{path}", "https://old.example.backup.example/a"),
+            ("https://new.example/{host}", "https://new.example/old.example"),
+            ("/{host}", "/old.example"),
+        ] {
+            let answer = redirect(to, StatusCode::FOUND, &Uri::from_static("https://old.example:8443/a"));
+            assert_eq!(answer.headers.get(LOCATION).map(HeaderValue::as_bytes), Some(wanted.as_bytes()), "{to}");
+        }
+    }
 
     #[test]
     fn redirect_leads_to_another_host_only_where_it_names_one() {
