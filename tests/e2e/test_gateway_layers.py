@@ -113,6 +113,14 @@ def test_what_is_still_right_keeps_the_tag_that_it_was_known_by(start, gateway, 
         assert known.header("vary").lower() == "accept-encoding"
 
 
+def test_of_codings_with_equal_weights_the_quickest_is_taken(start, gateway, protocol_fetcher):
+    (gateway.folder / "page.txt").write_bytes(TEXT)
+    server = serve(start, gateway, '[[sites.routes]]\nfiles = "."\nlayers = ["compress"]\n')
+    for takes, coding in [("gzip, br, zstd", "zstd"), ("gzip, br", "br"), ("gzip, br;q=0.9", "gzip")]:
+        answer = protocol_fetcher.fetch(server.origin + "/page.txt", headers=[("accept-encoding", takes)])
+        assert answer.header("content-encoding") == coding, takes
+
+
 @pytest.mark.parametrize("takes", ["gzip", "identity", None])
 def test_parts_vary_as_the_whole_would(start, gateway, protocol_fetcher, takes):
     """RFC 9110, section 15.3.7. What a cache has stored is not for clients that take another coding."""

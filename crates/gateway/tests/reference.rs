@@ -78,7 +78,8 @@ impl<'a> Writer<'a> {
                 Some(default) if is_plain(default) => format!("`{default}`"),
                 Some(_) => String::new(),
             };
-            let words: Vec<_> = forms.iter().map(|form| self.words(form)).collect();
+            let own = value.get("examples").and_then(Value::as_array).map(Vec::as_slice);
+            let words: Vec<_> = forms.iter().map(|form| self.words(form, own)).collect();
             let meaning = describe(value).or_else(|| forms.first().and_then(|form| describe(form))).unwrap_or_default();
             let words = words.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", or ");
             self.line(format_args!("| `{key}` | {} | {} | {} |", cell(&words), cell(&default), cell(&meaning)));
@@ -129,8 +130,8 @@ impl<'a> Writer<'a> {
         vec![value]
     }
 
-    /// What a value looks like.
-    fn words(&self, form: &'a Value) -> String {
+    /// What a value looks like. `own`: examples of the key, in place of those of all values of its type.
+    fn words(&self, form: &'a Value, own: Option<&[Value]>) -> String {
         if let Some(choices) = form.get("oneOf").and_then(Value::as_array) {
             let names: Vec<_> = choices.iter().filter_map(|one| one.get("const")).map(|name| format!("`{name}`")).collect();
             return names.join(", ");
@@ -140,7 +141,7 @@ impl<'a> Writer<'a> {
             Some(kind) => kind.as_str().unwrap_or_default(),
             None => "",
         };
-        let examples = form.get("examples").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let examples = own.or_else(|| form.get("examples")?.as_array().map(Vec::as_slice)).unwrap_or_default();
         let example = examples.split_last().map(|(last, others)| match others {
             [] => format!(", as `{last}`"),
             _ => format!(", as {} or `{last}`", others.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")),
@@ -159,7 +160,8 @@ impl<'a> Writer<'a> {
             "number" => "a number".to_owned(),
             "array" => {
                 let items: Vec<_> = form.get("items").map(|items| self.forms(items)).unwrap_or_default();
-                let words: BTreeSet<_> = items.iter().map(|item| self.words(item)).collect();
+                let own = own.and_then(|lists| lists.first()?.as_array().map(Vec::as_slice));
+                let words: BTreeSet<_> = items.iter().map(|item| self.words(item, own)).collect();
                 format!("a list: {}", words.into_iter().collect::<Vec<_>>().join(", or "))
             }
             "object" => "a table".to_owned(),

@@ -116,6 +116,7 @@ pub struct UpstreamCheckTable {
     #[schemars(range(min = 1))]
     pub successes: u32,
     /// The host that is asked for; if it is left out, the one that the upstream names as `host`, or else the server's own.
+    #[schemars(example = "app.internal")]
     pub host: Option<FieldValue>,
     /// For FastCGI: the script that is run, as the servers see it, such as `/var/www/site/health.php`. If it is left out, PHP-FPM is asked
     /// for `path` itself, which is what its `ping.path` and `pm.status_path` answer to.

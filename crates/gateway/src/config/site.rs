@@ -155,6 +155,7 @@ pub struct Route {
     /// dashes (`user_id`), those that name another target or method (`x-original-url`, `x-http-method-override`), and, of proxies in
     /// `trusted_proxies` alone, those that name a user or a certificate (`remote-user`).
     #[serde(default)]
+    #[schemars(example = ["user_id"])]
     pub keep_fields: Vec<FieldName>,
     /// Which other protocols requests may go on in, for a route with `proxy`, and how many of them.
     #[serde(default)]
@@ -176,6 +177,7 @@ pub struct Route {
     /// Values of `link` that are sent as 103 (Early Hints) to who asks for a page over HTTP/2 and 3, at once or when the layers have let the
     /// request through, and with its response.
     #[serde(default)]
+    #[schemars(example = ["</style.css>; rel=preload; as=style"])]
     pub early_hints: Vec<FieldValue>,
     /// The `cache-control` of responses that have none, and are no errors.
     pub cache_control: Option<FieldValue>,
@@ -258,6 +260,7 @@ super::values::written!(FieldValue, "field_value", "The value of a field.", "no-
 #[serde(default)]
 pub struct HeaderRules {
     /// Names of fields that are taken away.
+    #[schemars(example = ["server"])]
     pub remove: Vec<FieldName>,
     /// Fields that replace those of their name.
     pub set: BTreeMap<FieldName, FieldValue>,
@@ -355,7 +358,8 @@ pub struct Redirect(pub RedirectTable);
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 pub struct RedirectTable {
     /// Where to: a URL or a path. `{path}` stands for the path with its query as it was asked for (after `strip_prefix`), `{host}` for
-    /// the host.
+    /// the host, with the port that was asked for where the URL has the request's scheme and its host ends there.
+    #[schemars(example = "https://example.org{path}")]
     pub to: FieldValue,
     /// 301 or 308 for good, 302, 303 or 307 for now.
     #[serde(default = "permanent")]
@@ -397,6 +401,7 @@ pub struct RespondTable {
     pub body: String,
     /// Its type.
     #[schemars(default = "plain_text")]
+    #[schemars(example = "text/html; charset=utf-8")]
     pub content_type: Option<FieldValue>,
 }
 

@@ -30,6 +30,7 @@ pub struct Upstream {
     #[serde(default)]
     pub policy: Policy,
     /// The field of requests that the policy `header` goes by.
+    #[schemars(example = "x-user")]
     pub policy_header: Option<FieldName>,
     /// What is spoken with them.
     #[serde(default)]

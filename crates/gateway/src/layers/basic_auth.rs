@@ -37,6 +37,7 @@ pub(super) struct Options {
     /// What is asked for, as browsers show it.
     realm: String,
     /// The field in which whatever answers learns the name; what a client says in it is taken away.
+    #[schemars(example = "x-user")]
     user_header: Option<FieldName>,
 }
 

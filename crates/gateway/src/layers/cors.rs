@@ -16,8 +16,10 @@ pub(super) struct Options {
     /// Methods that they may use.
     methods: Vec<Method>,
     /// Fields that they may send besides those that every page may.
+    #[schemars(example = ["x-requested-with"])]
     headers: Vec<FieldName>,
     /// Fields of responses that they may read besides those that every page may.
+    #[schemars(example = ["x-total-count"])]
     expose: Vec<FieldName>,
     /// Whether they may send cookies and credentials.
     credentials: bool,

@@ -57,6 +57,7 @@ pub(super) struct Options {
     path: String,
     /// Fields of its answer that whatever answers the request gets; what a client says in them is taken away.
     #[serde(default)]
+    #[schemars(example = ["remote-user"])]
     copy: Vec<FieldName>,
     /// How long it may take until the head of the answer is there.
     #[serde(default = "timeout")]
