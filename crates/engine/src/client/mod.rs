@@ -8,6 +8,7 @@ mod exchange;
 mod failure;
 mod http1;
 mod interim;
+mod last_words;
 mod request;
 mod response;
 mod slots;
