@@ -74,7 +74,7 @@ where
     let mut connection = library(&context, has_room).serve_connection(TokioIo::new(wire.handle()), service);
     let mut watchdog = Watchdog::new(activity.clone(), &context);
     let mut shutdown = Notice::new(&context);
-    let mut finishing = false;
+    let (mut finishing, mut is_cut_off) = (false, false);
     let outcome = loop {
         let outcome = poll_fn(|cx| {
             shared.begin_poll(context.handle.phase());
@@ -109,7 +109,11 @@ where
                     context.stats.requests_refused.add(1);
                     Poll::Ready(Some(Outcome::ProtocolError))
                 }
-                Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => Poll::Ready(Some(Outcome::ProtocolError)),
+                Poll::Ready(Err(error)) if error.is_user() && !gave_up(&error) => {
+                    // The application has failed in the middle of an answer, which is no fault of the peer's.
+                    is_cut_off = true;
+                    Poll::Ready(Some(Outcome::Done))
+                }
                 // Other errors say that the peer left, in mid-message or between two.
                 Poll::Ready(_) => Poll::Ready(Some(Outcome::Done)),
                 Poll::Pending if shared.keeps_content() || (shared.wants_room() && !activity.has_exchanges()) => Poll::Ready(None),
@@ -151,8 +155,8 @@ where
         poll_fn(|cx| if corked.poll_write(&mut io, cx).is_ready() { Poll::Ready(()) } else { watchdog.poll(cx) }).await;
     }
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
-        // Whoever has sent what is no request may go on to send its content.
-        let rest = if outcome == Outcome::ProtocolError { Rest::Untold } else { shared.rest() };
+        // Whoever has sent what is no request may go on to send its content, and nobody expects that an answer breaks off.
+        let rest = if outcome == Outcome::ProtocolError || is_cut_off { Rest::Untold } else { shared.rest() };
         close(io, rest, &context).await;
         return outcome;
     };

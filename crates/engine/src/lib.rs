@@ -60,7 +60,7 @@ pub use message::{Peer, Protocol, Request, Response};
 pub use meter::ContentLimit;
 pub use qlog::Qlog;
 pub use runtime::{Handle, Sleep};
-pub use shared_fields::SharedFields;
+pub use shared_fields::{SharedFields, announced as announced_length};
 pub use spare_memory::set_memory_release;
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;

@@ -80,8 +80,8 @@ impl Present {
     }
 }
 
-/// The length that the lines announce; `None` where they announce none, several, or what is not a number.
-pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
+/// The length of content that the lines announce; `None` where they announce none, several, or what is not a number.
+pub fn announced(headers: &HeaderMap) -> Option<u64> {
     let repeats_names = headers.len() > headers.keys_len();
     let length = headers.get(CONTENT_LENGTH)?.as_bytes();
     if length.is_empty() || (repeats_names && headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()) {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
-use pronghorn_engine::{Body, BodyError, Response};
+use pronghorn_engine::{Body, BodyError, Response, announced_length};
 
 use crate::failure::{FailedPart, Watch};
 
@@ -22,12 +22,14 @@ where
 {
     let (head, body) = response.into_parts();
     let mut converted = Response::new(head.status);
+    let announced = announced_length(&head.headers);
     converted.headers = head.headers;
-    converted.body = content(body, watch, cx);
+    converted.body = content(body, announced, watch, cx);
     converted
 }
 
-fn content<B>(body: B, watch: Watch, cx: &mut Context<'_>) -> Body
+/// `announced`: what the head says of the length.
+fn content<B>(body: B, announced: Option<u64>, watch: Watch, cx: &mut Context<'_>) -> Body
 where
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
@@ -35,18 +37,13 @@ where
     if body.is_end_stream() {
         return Body::empty();
     }
-    let size = body.size_hint().exact().filter(|size| *size <= SMALL_BYTES);
-    let mut body = Converted { first: None, body: Some(Box::pin(body)), watch };
-    let Some(size) = size else { return Body::stream(body) };
+    let exact = body.size_hint().exact();
+    // A head that says something else than the body is corrected.
+    let expected = exact.or(announced);
+    let mut body = Converted { first: None, body: Some(Box::pin(body)), sent: 0, expected, watch };
+    let Some(size) = exact.filter(|size| *size <= SMALL_BYTES) else { return Body::stream(body) };
     match body.poll_inner(cx) {
         Poll::Pending => Body::stream(body),
-        // What was announced and did not come must not look like a whole response.
-        Poll::Ready(None) if size > 0 => {
-            let error: BodyError = format!("the body ended {size} bytes before its size hint said").into();
-            body.watch.failed(FailedPart::Body, &error);
-            body.first = Some(Err(error));
-            Body::stream(body)
-        }
         Poll::Ready(None) => Body::empty(),
         Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
             Ok(data) if data.len() as u64 == size && body.has_ended() => Body::from(data),
@@ -67,6 +64,10 @@ struct Converted<B> {
     first: Option<Result<Frame<Bytes>, BodyError>>,
     /// `None` once it has ended or failed: many bodies may not be polled after that.
     body: Option<Pin<Box<B>>>,
+    /// Bytes that came out of it.
+    sent: u64,
+    /// How many there have to be in all, where that was said.
+    expected: Option<u64>,
     watch: Watch,
 }
 
@@ -77,8 +78,10 @@ where
 {
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let frame = ready!(body.as_mut().poll_frame(cx));
+        // One that has ended is asked again only for what is missing.
+        let frame = if body.is_end_stream() { None } else { ready!(body.as_mut().poll_frame(cx)) };
         let frame = frame.map(|frame| frame.map(|frame| frame.map_data(to_bytes)).map_err(Into::into));
+        let frame = self.check_length(frame);
         if !matches!(frame, Some(Ok(_))) {
             self.body = None;
         }
@@ -88,8 +91,31 @@ where
         Poll::Ready(frame)
     }
 
+    /// What was announced and does not come, or comes besides, must not look like a whole response.
+    fn check_length(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        let Some(expected) = self.expected else { return frame };
+        let is_over = match &frame {
+            Some(Err(_)) => return frame,
+            Some(Ok(frame)) => {
+                self.sent = self.sent.saturating_add(frame.data_ref().map_or(0, Bytes::len) as u64);
+                frame.is_trailers()
+            }
+            None => true,
+        };
+        let error = if self.sent > expected {
+            format!("the body has more than the {expected} bytes that were announced")
+        } else if is_over && self.sent < expected {
+            format!("the body ended after {} of the {expected} bytes that were announced", self.sent)
+        } else {
+            return frame;
+        };
+        Some(Err(error.into()))
+    }
+
+    /// Nothing more comes of it, not even a failure.
     fn has_ended(&self) -> bool {
-        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+        let is_short = self.expected.is_some_and(|expected| self.sent < expected);
+        self.body.as_ref().is_none_or(|body| body.is_end_stream() && !is_short)
     }
 }
 

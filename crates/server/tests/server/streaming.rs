@@ -15,7 +15,7 @@ use pronghorn_server::{Body, FailedPart};
 use tokio::sync::mpsc;
 use tower::service_fn;
 
-use crate::support::{Never, PROTOCOLS, Site, bytes, run};
+use crate::support::{Never, PROTOCOLS, Site, bytes, eventually, run};
 
 const PIECE_BYTES: usize = 64 << 10;
 /// More than all windows and buffers on the way hold together.
@@ -288,4 +288,73 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
     });
     let stats = site.handle().stats();
     assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (3, 6));
+}
+
+/// Pieces of content, and what its body says of their size.
+struct Said {
+    pieces: Vec<&'static str>,
+    size: Option<u64>,
+}
+
+impl http_body::Body for Said {
+    type Data = Bytes;
+    type Error = Never;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+        Poll::Ready(self.pieces.pop().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.size.map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
+    }
+}
+
+#[test]
+fn body_of_another_length_than_announced_is_counted_and_passed_on() {
+    const SHORT: &str = "the body ended after 4 of the 10 bytes that were announced";
+    const LONG: &str = "the body has more than the 10 bytes that were announced";
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let answer = service_fn(|request: Request<Body>| async move {
+        let (pieces, is_hint) = match request.uri().path() {
+            "/fits" => (vec!["world", "hello"], false),
+            "/short" => (vec!["half"], false),
+            "/long" => (vec!["six bytes", "hello"], false),
+            "/short-hint" => (vec!["half"], true),
+            _ => (vec!["six bytes", "hello"], true),
+        };
+        let mut response = Response::new(Said { pieces, size: is_hint.then_some(10) });
+        if !is_hint {
+            response.headers_mut().insert("content-length", http::HeaderValue::from_static("10"));
+        }
+        Ok::<_, Never>(response)
+    });
+    let site = Site::with(|server| {
+        let server = server.on_failure(move |failure| failures.send((failure.part, failure.error.to_string())).unwrap());
+        server.start(answer).unwrap()
+    });
+    run(async {
+        for protocol in PROTOCOLS {
+            for (path, error) in [("/short", SHORT), ("/long", LONG), ("/short-hint", SHORT), ("/long-hint", LONG)] {
+                if let Ok(response) = site.client(protocol).send(site.get(path)).await {
+                    let collected = response.into_body().collect().await;
+                    assert!(collected.is_err(), "{protocol} {path}: {collected:?}");
+                }
+                assert_eq!(failed.recv().await, Some((FailedPart::Body, error.to_owned())), "{protocol} {path}");
+            }
+            let client = site.client(protocol);
+            assert_eq!(site.text(&client, "/fits").await, "helloworld", "{protocol}");
+            let head = client.send(Request::head(site.url("/short")).body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(head.headers()["content-length"], "10", "{protocol}");
+        }
+        // What a connection came to is counted when it has ended.
+        eventually(|| async { site.handle().stats().open_connections() == 0 }).await;
+    });
+    assert!(failed.try_recv().is_err());
+    let stats = site.handle().stats();
+    let counts = ["body_errors", "service_errors", "handler_panics", "tcp_protocol_errors"].map(|name| stats.count(name));
+    assert_eq!(counts, [12, 0, 0, 0]);
 }
