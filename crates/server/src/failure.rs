@@ -1,7 +1,9 @@
 //! Failures of services and of the bodies they answer with: counted, and passed to the application's hook.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,9 +14,9 @@ use pronghorn_engine::BodyError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailedPart {
-    /// The service gave an error instead of a response. The client gets 500.
+    /// The service gave an error instead of a response, or panicked. The client gets 500.
     Service,
-    /// The body of a response gave an error. The client sees that the response is cut off.
+    /// The body of a response gave an error, or panicked. The client sees that the response is cut off.
     Body,
 }
 
@@ -28,8 +30,33 @@ pub struct Failure<'a> {
     pub method: &'a Method,
     /// The target of the request.
     pub uri: &'a Uri,
-    /// The error.
+    /// The error; a [`Panicked`] if it was a panic.
     pub error: &'a (dyn Error + Send + Sync + 'static),
+}
+
+/// A panic of the application, as the error of a [`Failure`].
+///
+/// ```
+/// # use pronghorn_server::{Panicked, Server};
+/// let server = Server::new().listen("[::]:443").on_failure(|failure| {
+///     let kind = if failure.error.is::<Panicked>() { "a bug" } else { "an error" };
+///     eprintln!("{kind}: {failure}");
+/// });
+/// # let _ = server;
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("it panicked: {message}")]
+#[non_exhaustive]
+pub struct Panicked {
+    /// What the panic said.
+    pub message: String,
+}
+
+impl Panicked {
+    fn new(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self { message: text.unwrap_or("its message is no text").to_owned() }
+    }
 }
 
 impl fmt::Display for Failure<'_> {
@@ -82,8 +109,20 @@ impl Watch {
             FailedPart::Body => &self.failures.bodies,
         };
         count.fetch_add(1, Ordering::Relaxed);
+        self.pass_on(part, &**error);
+    }
+
+    fn pass_on(&self, part: FailedPart, error: &(dyn Error + Send + Sync + 'static)) {
         if let (Some(hook), Some(request)) = (&self.failures.hook, &self.request) {
-            hook(&Failure { part, method: &request.0, uri: &request.1, error: &**error });
+            hook(&Failure { part, method: &request.0, uri: &request.1, error });
         }
+    }
+
+    /// Runs what belongs to the application. A panic is passed on, and goes on: the engine counts it, and ends what it was at work for.
+    pub(crate) fn during<T>(&self, part: FailedPart, work: impl FnOnce() -> T) -> T {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+            self.pass_on(part, &Panicked::new(&*payload));
+            resume_unwind(payload)
+        })
     }
 }

@@ -127,8 +127,11 @@ where
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        let answer = ready!(self.poll_answer(cx));
         let watch = self.watch.take().expect("invariant: an answer is polled until it is ready");
+        let Poll::Ready(answer) = watch.during(FailedPart::Service, || self.poll_answer(cx)) else {
+            self.watch = Some(watch);
+            return Poll::Pending;
+        };
         Poll::Ready(match answer {
             Ok(answer) => response::convert(answer, watch, cx),
             Err(error) => {

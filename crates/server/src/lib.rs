@@ -34,7 +34,7 @@ mod upgrade;
 pub mod webtransport;
 
 pub use error::Error;
-pub use failure::{FailedPart, Failure};
+pub use failure::{FailedPart, Failure, Panicked};
 pub use peer::Peer;
 pub use pronghorn_certificates::CertificateError;
 pub use pronghorn_client as client;

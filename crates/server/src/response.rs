@@ -79,7 +79,8 @@ where
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         // One that has ended is asked again only for what is missing.
-        let frame = if body.is_end_stream() { None } else { ready!(body.as_mut().poll_frame(cx)) };
+        let poll = || if body.is_end_stream() { Poll::Ready(None) } else { body.as_mut().poll_frame(cx) };
+        let frame = ready!(self.watch.during(FailedPart::Body, poll));
         let frame = frame.map(|frame| frame.map(|frame| frame.map_data(to_bytes)).map_err(Into::into));
         let frame = self.check_length(frame);
         if !matches!(frame, Some(Ok(_))) {

@@ -316,9 +316,10 @@ impl Server {
         self
     }
 
-    /// Calls `on_failure` when the service gives an error instead of a response, and when the body of a response does: the client
-    /// learns of neither why, and gets 500 or a response that is cut off. It runs on the worker's thread and must not block. The counters
-    /// `service_errors` and `body_errors` of [`Stats`](crate::Stats) count both, with or without it. Default: nothing is called.
+    /// Calls `on_failure` when the service gives an error instead of a response, and when the body of a response does, or one of them
+    /// panics ([`Panicked`](crate::Panicked)): the client learns of none of them why, and gets 500 or a response that is cut off. It runs on
+    /// the worker's thread and must not block. The counters `service_errors` and `body_errors` of [`Stats`](crate::Stats) count the errors,
+    /// and `handler_panics` the panics, with or without it. Default: nothing is called.
     ///
     /// ```
     /// # use pronghorn_server::Server;

@@ -26,7 +26,7 @@ impl Stats {
     }
 
     /// The counter of this name; 0 where there is none. The names are those of [`pronghorn_engine::Stats`], and
-    /// `service_errors` and `body_errors`: see [`Server::on_failure`](crate::Server::on_failure).
+    /// `service_errors` and `body_errors`; of these and `handler_panics`: see [`Server::on_failure`](crate::Server::on_failure).
     pub fn count(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }

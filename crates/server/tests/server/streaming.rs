@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use pronghorn_server::{Body, FailedPart};
+use pronghorn_server::{Body, FailedPart, Panicked};
 use tokio::sync::mpsc;
 use tower::service_fn;
 
@@ -288,6 +288,74 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
     });
     let stats = site.handle().stats();
     assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (3, 6));
+}
+
+/// A body that panics once it has given its piece.
+struct Panicking {
+    piece: Option<&'static str>,
+    size: u64,
+}
+
+impl http_body::Body for Panicking {
+    type Data = Bytes;
+    type Error = Never;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+        let piece = self.piece.take().unwrap_or_else(|| panic!("broken {}", "body"));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.size)
+    }
+}
+
+#[test]
+fn panics_of_services_and_bodies_are_counted_and_passed_on() {
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let answer = service_fn(|request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        assert_ne!(path, "/call", "broken call");
+        async move {
+            match &path[..] {
+                "/service" => panic!("broken service"),
+                "/first" => Ok::<_, Never>(Response::new(Panicking { piece: None, size: 8 })),
+                "/small" => Ok(Response::new(Panicking { piece: Some("half"), size: 8 })),
+                _ => Ok(Response::new(Panicking { piece: Some("half"), size: 1 << 20 })),
+            }
+        }
+    });
+    let site = Site::with(|server| {
+        let server = server.on_failure(move |failure| {
+            assert!(failure.error.is::<Panicked>());
+            failures.send((failure.uri.path().to_owned(), failure.to_string())).unwrap();
+        });
+        server.start(answer).unwrap()
+    });
+    run(async {
+        for protocol in PROTOCOLS {
+            for path in ["/call", "/service", "/first", "/small", "/large"] {
+                if let Ok(response) = site.client(protocol).send(site.get(path)).await {
+                    let status = response.status();
+                    let collected = response.into_body().collect().await;
+                    assert!(collected.is_err() || status == http::StatusCode::INTERNAL_SERVER_ERROR, "{protocol} {path}: {status}");
+                }
+                let (of, told) = failed.recv().await.unwrap();
+                assert_eq!(of, path, "{protocol}");
+                let says = match path {
+                    "/call" => ("the service failed: it panicked: ", "broken call"),
+                    "/service" => ("the service failed: it panicked: ", "broken service"),
+                    _ => ("the body of the response failed: it panicked: ", "broken body"),
+                };
+                assert!(told.contains(says.0) && told.contains(says.1), "{protocol} {path}: {told}");
+            }
+        }
+        // They are counted when the worker's turn is over.
+        eventually(|| async { site.handle().stats().count("handler_panics") == 15 }).await;
+    });
+    assert!(failed.try_recv().is_err());
+    let stats = site.handle().stats();
+    assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (0, 0));
 }
 
 /// Pieces of content, and what its body says of their size.
