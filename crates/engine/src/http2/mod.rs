@@ -396,6 +396,8 @@ pub(crate) async fn pump(
     let outbox = place.outbox();
     // RFC 8441, section 5: what resets a TCP connection is CANCEL here.
     let broken = if body.is_tunnel() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
+    let on_panic = ResetOnPanic(stream, broken);
+    let stream = &mut *on_panic.0;
     let mut body = pin!(body);
     let mut patience = server.map(|(_, context)| Patience::new(context));
     loop {
@@ -459,6 +461,17 @@ pub(crate) async fn pump(
                     return stream.send_trailers(trailers).map_err(|_| Reason::CANCEL);
                 }
             }
+        }
+    }
+}
+
+/// Ends a message whose body panics as one whose body fails. The library would say that nobody is interested any more (CANCEL).
+struct ResetOnPanic<'a>(&'a mut SendStream<Held>, Reason);
+
+impl Drop for ResetOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_reset(self.1);
         }
     }
 }
