@@ -14,7 +14,7 @@ use pronghorn_engine::BodyError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailedPart {
-    /// The service gave an error instead of a response, or panicked. The client gets 500.
+    /// The service gave an error or an interim status instead of a response, or panicked. The client gets 500.
     Service,
     /// The body of a response gave an error, or panicked. The client sees that the response is cut off.
     Body,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use http_body::Body as _;
-use pronghorn_engine::{BodyError, Handler, Request, Responder, Response, WebTransport};
+use pronghorn_engine::{BodyError, Handler, Protocol, Request, Responder, Response, WebTransport};
 use tower_service::Service;
 
 use crate::failure::{FailedPart, Failures, Watch};
@@ -57,10 +57,11 @@ where
             return responder.respond_eagerly(Answer::new(service, request, &self.failures));
         };
         let asked = upgrade::Asked { upgrade, protocol, incoming };
+        let may_switch = protocol == Protocol::Http1;
         let (handle, failures) = (responder.handle().clone(), self.failures.clone());
         handle.spawn(upgrade::run(asked, responder, move |asked, on_upgrade| {
             upgrade::announce(&mut request, asked, on_upgrade);
-            Answer::new(service, request, &failures)
+            Answer { may_switch, ..Answer::new(service, request, &failures) }
         }));
     }
 }
@@ -105,12 +106,19 @@ struct Answer<S: Service<http::Request<Body>>> {
     called: Option<Pin<Box<S::Future>>>,
     /// Until there is a response.
     watch: Option<Watch>,
+    /// 101 (Switching Protocols) is an answer to what is asked.
+    may_switch: bool,
 }
 
 impl<S: Service<http::Request<Body>>> Answer<S> {
     fn new(service: S, request: http::Request<Body>, failures: &Arc<Failures>) -> Self {
         let watch = failures.watch(request.method(), request.uri());
-        Self { asked: Some((service, request)), called: None, watch: Some(watch) }
+        Self { asked: Some((service, request)), called: None, watch: Some(watch), may_switch: false }
+    }
+
+    /// Whether it is an interim status, which another one has to follow: as the one response it would leave the client waiting.
+    fn is_interim(&self, status: StatusCode) -> bool {
+        status.is_informational() && !(self.may_switch && status == StatusCode::SWITCHING_PROTOCOLS)
     }
 }
 
@@ -133,6 +141,11 @@ where
             return Poll::Pending;
         };
         Poll::Ready(match answer {
+            Ok(answer) if self.is_interim(answer.status()) => {
+                let error = format!("{} is an interim status, and there is no final response", answer.status());
+                watch.failed(FailedPart::Service, &error.into());
+                Response::new(StatusCode::INTERNAL_SERVER_ERROR)
+            }
             Ok(answer) => response::convert(answer, watch, cx),
             Err(error) => {
                 watch.failed(FailedPart::Service, &error.into());

@@ -290,6 +290,32 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
     assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (3, 6));
 }
 
+#[test]
+fn interim_status_as_the_response_is_a_failure() {
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let answer = service_fn(|request: Request<Body>| async move {
+        let status = request.uri().path()[1..].parse::<http::StatusCode>().unwrap();
+        Ok::<_, Never>(Response::builder().status(status).body(Body::from("content")).unwrap())
+    });
+    let site = Site::with(|server| {
+        let server = server.on_failure(move |failure| failures.send((failure.part, failure.error.to_string())).unwrap());
+        server.start(answer).unwrap()
+    });
+    run(async {
+        for protocol in PROTOCOLS {
+            for status in ["100", "101", "103", "199"] {
+                let response = site.client(protocol).send(site.get(&format!("/{status}"))).await.unwrap();
+                assert_eq!(response.status(), http::StatusCode::INTERNAL_SERVER_ERROR, "{protocol} {status}");
+                assert_eq!(bytes(response).await, "", "{protocol} {status}");
+                let (part, error) = failed.recv().await.unwrap();
+                assert_eq!(part, FailedPart::Service);
+                assert!(error.starts_with(status) && error.contains("interim"), "{protocol}: {error}");
+            }
+        }
+    });
+    assert_eq!(site.handle().stats().count("service_errors"), 12);
+}
+
 /// A body that panics once it has given its piece.
 struct Panicking {
     piece: Option<&'static str>,
