@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -258,6 +258,24 @@ def test_congestion_control_that_the_user_may_not_choose(folder):
     done = serve_without_rights(folder, *arguments)
     assert done.returncode == NO_PERMISSION, done.stderr
     assert re.fullmatch(rf"error: [^\n]*{forbidden[0]}[^\n]*tcp_allowed_congestion_control[^\n]*\n", done.stderr)
+
+
+def test_missing_certificate_and_missing_key_are_told_together(refuse, root, identity, tmp_path):
+    paths = {"cert": tmp_path / "no-cert.pem", "key": tmp_path / "no-key.pem"}
+    says = refuse(root, *local(identity, **paths), code=INPUT_MISSING, mentions="no-key.pem")
+    assert "no-cert.pem" in says
+    assert says.count("check the path") == 1
+
+
+def test_key_that_is_too_small_is_told_which_are_not(refuse, root, identity, tmp_path):
+    small = tmp_path / "small.pem"
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    small.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    says = refuse(
+        root, *local(identity, key=small), code=DATA_MALFORMED, mentions="small.pem: the key is of a kind or size"
+    )
+    assert "RSA of 2048" in says
+    assert "was made for" not in says
 
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS 8", "OpenSSL"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from harness.certificates import pem, sign
@@ -116,6 +116,27 @@ def test_key_that_does_not_fit_is_an_error(write):
     done = check(write(own_key=False))
     assert done.returncode == MALFORMED
     assert "the key does not belong to the certificate" in done.stderr
+
+
+def test_certificate_and_key_that_are_missing_are_told_together(write, gateway):
+    file = write()
+    for name in ("cert.pem", "key.pem"):
+        (gateway.folder / name).unlink()
+    done = check(file)
+    assert done.stderr.count("check the path") == 2, done.stderr
+    assert "cert.pem: " in done.stderr
+    assert "key.pem: " in done.stderr
+
+
+def test_key_that_is_too_small_is_told_which_are_not(write, gateway):
+    file = write()
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    (gateway.folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    done = check(file)
+    assert done.returncode == MALFORMED
+    assert "key.pem: the key is of a kind or size that is not supported" in done.stderr
+    assert "RSA of 2048" in done.stderr
+    assert "was made for" not in done.stderr
 
 
 def test_start_reload_and_changed_files_tell_of_it_too(start, gateway, write):

@@ -172,7 +172,10 @@ mod tests {
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
         assert_eq!(Loaded::from_pem(&cert, &key).unwrap().spki_sha256, from_files.spki_sha256);
         let swapped = Loaded::from_pem(&key, &cert).unwrap_err();
-        assert_eq!(swapped.to_string(), "the certificate chain: holds no certificate in PEM form");
+        assert_eq!(
+            swapped.to_string(),
+            "the certificate chain: holds no certificate in PEM form; the key: holds no private key in PEM form"
+        );
     }
 
     #[test]
@@ -181,7 +184,8 @@ mod tests {
         Loaded::for_development(folder.path()).unwrap();
         let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         let swapped = Loaded::from_files(&key, &cert);
-        assert!(matches!(swapped, Err(CertificateError::Malformed { .. })), "{swapped:?}");
+        let CertificateError::Both(both) = swapped.unwrap_err() else { panic!("one file only") };
+        assert!(matches!(*both, [CertificateError::Malformed { .. }, CertificateError::Malformed { .. }]), "{both:?}");
         let missing = Loaded::from_files(&folder.path().join("none.pem"), &key);
         assert!(matches!(missing, Err(CertificateError::File { .. })), "{missing:?}");
     }

@@ -42,7 +42,15 @@ pub enum CertificateError {
         /// What is missing.
         reason: String,
     },
-    /// Certificate and key do not fit, or are of a kind that is not supported.
+    /// A key is of a kind that is not supported, or too small.
+    #[error("{}: the key is of a kind or size that is not supported ({reason})", key.display())]
+    UnsupportedKey {
+        /// The key's file.
+        key: PathBuf,
+        /// What the library for cryptography said.
+        reason: String,
+    },
+    /// Certificate and key do not fit.
     #[error("{} and {}: {reason}", cert.display(), key.display())]
     Unusable {
         /// The certificate's file.
@@ -64,6 +72,22 @@ pub enum CertificateError {
     /// The key or the certificate for development could not be made.
     #[error("cannot make a certificate: {0}")]
     Generation(String),
+    /// Neither the certificate nor its key can be used.
+    #[error("{}", .0.each_ref().map(ToString::to_string).join("; "))]
+    Both(Box<[CertificateError; 2]>),
+}
+
+impl CertificateError {
+    /// Keys that can be used, for whoever has another one.
+    pub const KEYS: &str = "RSA of 2048 to 8192 bits, ECDSA P-256, P-384 or P-521, or Ed25519";
+
+    /// Each thing that is wrong, to be told for itself.
+    pub fn each(self) -> Vec<Self> {
+        match self {
+            Self::Both(both) => Vec::from(*both),
+            one => vec![one],
+        }
+    }
 }
 
 /// A certificate chain and key, ready to use.
@@ -112,21 +136,37 @@ impl Loaded {
         cert: &Path,
         key: &Path,
     ) -> Result<Self, CertificateError> {
-        let chain = chain.map_err(|error| pem_error(cert, "certificate", error))?;
-        let Some(leaf) = chain.first().cloned() else {
-            return Err(CertificateError::Malformed { path: cert.to_owned(), reason: "holds no certificate in PEM form".to_owned() });
-        };
+        let malformed = |reason| CertificateError::Malformed { path: cert.to_owned(), reason };
+        let chain = chain.map_err(|error| pem_error(cert, "certificate", error)).and_then(|chain| {
+            let leaf = chain.first().ok_or_else(|| malformed("holds no certificate in PEM form".to_owned()))?;
+            let leaf = EndEntityCert::try_from(leaf).map_err(|error| {
+                malformed(match error {
+                    webpki::Error::UnsupportedCertVersion => NOT_VERSION_3.to_owned(),
+                    other => format!("holds no usable certificate ({other})"),
+                })
+            })?;
+            let spki_sha256 = spki_sha256(&leaf);
+            Ok((chain, spki_sha256))
+        });
         let private = private.map_err(|error| match error {
             KeyError::Pem(error) => pem_error(key, "private key", error),
             KeyError::Encrypted => CertificateError::Malformed { path: key.to_owned(), reason: ENCRYPTED.to_owned() },
-        })?;
-        let spki_sha256 = EndEntityCert::try_from(&leaf).map(|leaf| spki_sha256(&leaf)).map_err(|error| CertificateError::Malformed {
-            path: cert.to_owned(),
-            reason: match error {
-                webpki::Error::UnsupportedCertVersion => NOT_VERSION_3.to_owned(),
-                other => format!("holds no usable certificate ({other})"),
-            },
-        })?;
+        });
+        let private = private.and_then(|private| match provider().key_provider.load_private_key(private.clone_key()) {
+            Ok(_) => Ok(private),
+            Err(error) => {
+                let reason = match error {
+                    rustls::Error::General(text) => text,
+                    other => other.to_string(),
+                };
+                Err(CertificateError::UnsupportedKey { key: key.to_owned(), reason })
+            }
+        });
+        let ((chain, spki_sha256), private) = match (chain, private) {
+            (Ok(chain), Ok(private)) => (chain, private),
+            (Err(chain), Err(private)) => return Err(CertificateError::Both(Box::new([chain, private]))),
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+        };
         let unusable = |error| CertificateError::Unusable {
             cert: cert.to_owned(),
             key: key.to_owned(),

@@ -54,6 +54,15 @@ impl Failure {
         self.kind
     }
 
+    /// Both, told together. The exit code is that of the first; a hint that both have is given once.
+    #[must_use]
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        let hint = self.hint.take_if(|hint| other.hint.as_ref() != Some(hint)).map_or_else(String::new, |hint| format!("; {hint}"));
+        self.message = format!("{}{hint}; {}", self.message, other.message);
+        self.hint = other.hint;
+        self
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }

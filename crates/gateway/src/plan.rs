@@ -318,24 +318,31 @@ impl Making<'_> {
                 }
                 Some(loaded.key)
             }
-            Err(error) => {
-                let hint = match &error {
-                    CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                        "make it readable for this user"
-                    }
-                    CertificateError::File { .. } => "check the path",
-                    CertificateError::Malformed { .. } => "name the certificate chain as cert and its key as key, both in PEM form",
-                    CertificateError::Unusable { .. } => "name the key that the certificate was made for",
-                    CertificateError::Keeping { .. } | CertificateError::Generation(_) => "name files with a certificate and its key",
-                };
-                let fault = match &error {
-                    CertificateError::File { source, .. } | CertificateError::Keeping { source, .. } => Fault::from(source),
-                    _ => Fault::Malformed,
-                };
-                self.lacking(&site.place.key("tls"), fault, error, hint);
+            Err(errors) => {
+                for error in errors.each() {
+                    self.certificate_problem(site, &error);
+                }
                 None
             }
         }
+    }
+
+    fn certificate_problem(&mut self, site: &Site, error: &CertificateError) {
+        let hint = match error {
+            CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "make it readable for this user",
+            CertificateError::File { .. } => "check the path",
+            CertificateError::Malformed { .. } => "name the certificate chain as cert and its key as key, both in PEM form",
+            CertificateError::UnsupportedKey { .. } => &format!("name one of {}, and its certificate", CertificateError::KEYS),
+            CertificateError::Unusable { .. } => "name the key that the certificate was made for",
+            CertificateError::Keeping { .. } | CertificateError::Generation(_) | CertificateError::Both(_) => {
+                "name files with a certificate and its key"
+            }
+        };
+        let fault = match error {
+            CertificateError::File { source, .. } | CertificateError::Keeping { source, .. } => Fault::from(source),
+            _ => Fault::Malformed,
+        };
+        self.lacking(&site.place.key("tls"), fault, error, hint);
     }
 
     fn site(&mut self, site: &Site, switches: Arc<SiteSwitches>) -> SitePlan {

@@ -34,7 +34,7 @@ pub enum Error {
     NoCertificate,
     /// The certificate or its key cannot be used.
     #[error("{0}{hint}", hint = certificate_hint(.0))]
-    Certificate(#[from] CertificateError),
+    Certificate(#[source] CertificateError),
     /// The identity cannot be used for TLS 1.3, which QUIC needs.
     #[error("the certificate cannot be used for QUIC: {0}; give a key of ECDSA P-256, RSA or Ed25519")]
     Identity(#[from] rustls::Error),
@@ -68,12 +68,24 @@ pub enum Error {
 
 impl Error {
     /// All that `errors` say; nothing if there are none.
-    pub(crate) fn all(mut errors: Vec<Self>) -> Result<(), Self> {
+    pub(crate) fn all(errors: Vec<Self>) -> Result<(), Self> {
+        let each = |error| match error {
+            Self::Several(errors) => errors,
+            error => vec![error],
+        };
+        let mut errors: Vec<_> = errors.into_iter().flat_map(each).collect();
         match errors.len() {
             0 => Ok(()),
             1 => Err(errors.remove(0)),
             _ => Err(Self::Several(errors)),
         }
+    }
+}
+
+impl From<CertificateError> for Error {
+    fn from(error: CertificateError) -> Self {
+        let mut errors: Vec<_> = error.each().into_iter().map(Self::Certificate).collect();
+        if errors.len() == 1 { errors.remove(0) } else { Self::Several(errors) }
     }
 }
 
@@ -105,12 +117,15 @@ fn bind_hint(error: &BindError) -> &'static str {
     }
 }
 
-fn certificate_hint(error: &CertificateError) -> &'static str {
-    match error {
+fn certificate_hint(error: &CertificateError) -> String {
+    let hint = match error {
         CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "; make it readable for this user",
         CertificateError::File { .. } => "; check the path",
         CertificateError::Malformed { .. } => "; give the chain first and its key second, both in PEM form",
+        CertificateError::UnsupportedKey { .. } => return format!("; give one of {}, and its certificate", CertificateError::KEYS),
         CertificateError::Unusable { .. } => "; give the key that the certificate was made for",
         CertificateError::Keeping { .. } | CertificateError::Generation(_) => "; give a certificate with Server::certificate_files",
-    }
+        CertificateError::Both(_) => "",
+    };
+    hint.to_owned()
 }

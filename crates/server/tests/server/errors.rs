@@ -50,7 +50,7 @@ fn certificate_that_cannot_be_used_is_named_with_what_helps() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     let with_files = || Server::new().listen("127.0.0.1:0").certificate_files(&cert, &key);
-    assert!(failure(with_files()).1.ends_with("; check the path"));
+    assert_eq!(failure(with_files()).1.matches("; check the path").count(), 2);
     for file in [&cert, &key] {
         std::fs::write(file, "nothing").unwrap();
     }
@@ -61,6 +61,35 @@ fn certificate_that_cannot_be_used_is_named_with_what_helps() {
         assert!(failure(with_files()).1.contains("readable"));
     }
     assert!(failure(Server::new().listen("127.0.0.1:0").certificate_pem("no", "thing")).1.contains("PEM form"));
+}
+
+/// Of RSA with 1024 bits, made by `openssl genpkey` for this test.
+const SMALL_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+MIICdwIBADANBgkqhkiG9w0BAQEFAASCAmEwggJdAgEAAoGBAK5hBPiwhaTNaVsz\n\
+xQqU3ArOQeOt3+XawRZ+9UjguK1N9e4mt3YwrkVpAUqQZfYQ97oWdOx/KgyFxA1F\n\
+G5HGk1XfHnN8xFBd5vtmKYDT+1gQSdPD5qZUkF35phUJ/kNeotCU8tOd3pnspOyq\n\
+sduOUJHIbequ8rVE2t4hdNoB+YItAgMBAAECgYBLy3PjvKZ6WaZ/s+LjlIyITdqp\n\
+4fu95vWil5B6GuNqwMYyu7VmtAYruVaMWHNZH0ruIbC00xkt1D7BHda76DpFkz6u\n\
+ZbitIzH9dFD5AKUfrrmh+l5u0LLCkuQzoHfQ2r+x5EicdY9vG6mtoHAqGHnGBR8z\n\
+hz61VTMBln6dePyN6QJBANdLiMd/d7C/5h42YvY4dF9plQmX9JHW3NDkHxk119YX\n\
+hKp0cD8qPv488SJfr5HDdQD1+2qeN1YtUGR74HcdzwsCQQDPWRyr5RxLdItLPCsG\n\
+xrcCcmtNeQMLs6trKeXwGtqNVpLk/T160P/Um1cEjq9Cz877E/6qmTfjtf6HI65B\n\
+BZanAkBpEttJikNvBukXW7HGu1zIaC4txXS+bJ/Ob1diJW4Wddnwmu1hVovx5upE\n\
+vXBhcoQ7GNJAgcE+FNWEhRTS7cBrAkEAnZPtlD1kSXviuGSblmTChJuMLK6AwA3l\n\
+gmWvF9Bws+VNcbV7WbEoG92KPi5px27CsFG7ws76iJWxP+a/8S5cFQJBAKNKRJk9\n\
+u4Z862cjQUyT+SrVAneD1oksy4kLy/8eAZTO1W0hi75/VzXqDuXGImej6bMdMqid\n\
+RfJ5dSMlbvUfCtQ=\n\
+-----END PRIVATE KEY-----\n\n";
+
+#[test]
+fn key_that_is_too_small_is_refused_with_those_that_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = || Server::new().listen("127.0.0.1:0");
+    let service = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    drop(server().development_certificate_in(folder.path()).start(service).unwrap());
+    let cert = std::fs::read(folder.path().join("cert.pem")).unwrap();
+    let (_, text) = failure(server().certificate_pem(cert, SMALL_KEY));
+    assert!(text.starts_with("the key: ") && text.contains("RSA of 2048") && !text.contains("made for"), "{text}");
 }
 
 #[test]
@@ -83,10 +112,10 @@ fn all_that_is_wrong_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let server = || Server::new().listen("nowhere").listen_clear(address).certificate_files("none.pem", "none.pem").qlog(&file);
+    let server = || Server::new().listen("nowhere").listen_clear(address).certificate_files("none.pem", "none.key").qlog(&file);
     let (error, text) = failure(server());
-    assert!(matches!(&error, Error::Several(errors) if errors.len() == 4), "{text}");
-    for says in ["4 things are wrong:\n- ", "none.pem", "listen on nowhere:", &address.to_string(), "qlog files"] {
+    assert!(matches!(&error, Error::Several(errors) if errors.len() == 5), "{text}");
+    for says in ["5 things are wrong:\n- ", "- none.pem: ", "- none.key: ", "listen on nowhere:", &address.to_string(), "qlog files"] {
         assert!(text.contains(says), "{text}");
     }
     assert_eq!(format!("{error:?}"), text);
