@@ -20,7 +20,7 @@ pub enum Http3 {
     AltSvc,
     /// Everywhere, on the same port; with HTTP/2 or 1.1 where it does not answer.
     First,
-    /// Everywhere, and nothing else.
+    /// Everywhere, and nothing else. A request in clear text, where there is no HTTP/3, is refused with [`Error::Uri`](crate::Error::Uri).
     Only,
     /// Nowhere.
     Off,

@@ -23,7 +23,7 @@ use crate::origin::{Origin, Target};
 use crate::spare::Spare;
 use crate::underway::LONG;
 use crate::waiting::{Ticket, Waiting};
-use crate::{Error, Options, Phase, connect};
+use crate::{Error, Http3, Options, Phase, connect};
 
 /// Sends requests from one worker, over connections that are kept for the next ones. Cheap to clone; bound to the worker's thread.
 ///
@@ -246,7 +246,12 @@ impl Shared {
         {
             return Ok(connections.clone());
         }
-        let connections = self.connections(Origin::of_request(request)?);
+        let origin = Origin::of_request(request)?;
+        if self.options.http3 == Http3::Only && !origin.secure {
+            let reason = "there is no HTTP/3 in clear text; ask for https, or let the client speak more than HTTP/3";
+            return Err(Error::Uri { uri: request.uri().to_string(), reason });
+        }
+        let connections = self.connections(origin);
         *self.latest.borrow_mut() = Target::of(request).map(|target| (target, connections.clone()));
         Ok(connections)
     }

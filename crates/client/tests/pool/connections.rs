@@ -357,3 +357,15 @@ fn http1_connection_that_its_server_closes_after_a_response_is_not_used_again() 
         assert_eq!(accepted, 9, "{response}");
     }
 }
+
+#[test]
+fn client_of_http3_only_asks_nothing_in_clear_text() {
+    let mut bench = Bench::new(only(Protocol::Http3), &hello);
+    for _ in 0..2 {
+        let asked = http::Request::get("http://localhost/").body(Body::empty()).unwrap();
+        let error = bench.send(asked).unwrap_err();
+        assert!(matches!(&error, Error::Uri { uri, .. } if uri == "http://localhost/"), "{error}");
+        assert!(error.to_string().contains("HTTP/3") && error.is_unprocessed(), "{error}");
+    }
+    assert_eq!(bench.fetch(), "hello");
+}
