@@ -8,14 +8,18 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from conftest import random_bytes
+from harness.admin import metrics
 from harness.counting_server import ANSWER, CountingServer, Seen
+from harness.gateway import SITE
 from harness.response import sha256
 from harness.server import Server, pronghorn, quic_go_server
+from harness.serving import listening, read_head
 
 MISSING = 66
 UNKNOWN_HOST = 68
@@ -278,6 +282,25 @@ def test_server_that_never_answers_is_given_up(get, version):
             udp.bind(tcp.getsockname())
             url = f"https://127.0.0.1:{tcp.getsockname()[1]}/"
             get("--http", version, "--timeout", "1", url, code=TIMED_OUT)
+
+
+def test_server_learns_that_a_late_answer_is_not_waited_for(get, start, gateway, version):
+    """Over HTTP/3 too, where it would find out only by its idle time-out."""
+    left = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        read_head(connection)
+        if connection.recv(1) == b"":
+            left.set()
+
+    with listening(answer) as address:
+        gateway.write(SITE + f'[[sites.routes]]\nproxy = "http://{address}"\n', server='state_dir = "state"')
+        server = start(gateway.command())
+        get("--http", version, "--timeout", "1", server.origin, code=TIMED_OUT)
+        assert left.wait(60)
+        counted = metrics(gateway.folder / "state/admin.sock")
+    timed_out = ['pronghorn_connections_timed_out_total{transport="quic"}', "pronghorn_idle_timeouts_total"]
+    assert [counted[name] for name in timed_out] == [0, 0]
 
 
 def test_unknown_host(get):

@@ -128,10 +128,7 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let timeout = arguments.timeout;
     let fetch = async move { Fetch { arguments, connector, content, connection: None, spoken: None }.run().await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
-    let result = runtime.block_on(async {
-        let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
-        tokio::time::timeout(timeout, drive(&mut worker, fetch)).await.unwrap_or_else(|_| Err(late()))
-    });
+    let result = runtime.block_on(drive(&mut worker, timeout, fetch));
     drop(worker);
     if let Some(qlog) = &qlog {
         qlog::conclude(qlog);
@@ -145,8 +142,10 @@ pub(crate) fn read_content(path: &Path) -> Result<Bytes, Failure> {
     })
 }
 
-/// Runs `future` on `worker` to its end, and gives the worker a moment to say goodbye to the server.
-async fn drive(worker: &mut Worker, future: impl Future<Output = Result<(), Failure>> + 'static) -> Result<(), Failure> {
+/// Runs `future` on `worker` to its end, or as long as it may take, and gives the worker a moment to say goodbye to the server, which else would
+/// work on for nobody.
+async fn drive(worker: &mut Worker, timeout: Duration, future: impl Future<Output = Result<(), Failure>> + 'static) -> Result<(), Failure> {
+    let internal = |error: io::Error| Failure::new(Kind::Internal, error);
     let result = Rc::new(RefCell::new(None));
     let slot = result.clone();
     worker.handle().spawn(async move {
@@ -158,11 +157,14 @@ async fn drive(worker: &mut Worker, future: impl Future<Output = Result<(), Fail
         turns_after += usize::from(result.borrow().is_some());
         turns_after > 0
     });
-    turns.await.map_err(|error| Failure::new(Kind::Internal, error))?;
+    let in_time = tokio::time::timeout(timeout, turns).await;
+    let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
+    // What comes of it in the last turn is too late, and in the middle of its end.
+    let result = in_time.map_or_else(|_| Err(late()), |turns| turns.map_err(internal).and(result.take().unwrap_or(Ok(()))));
     let now = Instant::now();
     worker.shut_down(now, Duration::ZERO);
-    worker.turn(now).map_err(|error| Failure::new(Kind::Internal, error))?;
-    result.take().unwrap_or(Ok(()))
+    let goodbye = worker.turn(now).map_err(internal);
+    result.and(goodbye)
 }
 
 /// One invocation.
