@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
@@ -67,34 +66,6 @@ def test_answer_that_breaks_off_is_never_taken_for_whole(start, gateway, fetcher
             assert not isinstance(told, TimeoutError), told
         after = fetcher.fetch(server.origin + "/")
         assert (after.status, after.body) == (200, b"after")
-
-
-@pytest.mark.parametrize("secure", [False, True], ids=["clear text", "TLS"])
-def test_answer_before_the_end_of_an_upload_arrives_though_the_server_closes(
-    start, gateway, identity, protocol_fetcher, secure
-):
-    """It closes with content that it has not read, so that the system resets the connection behind the answer."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(identity.cert, identity.key)
-
-    def answer(connection: socket.socket) -> None:
-        # What waits for the acknowledgement of session tickets is never sent when the connection is closed.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if secure:
-            connection = context.wrap_socket(connection, server_side=True)
-        with connection, suppress(ConnectionError):
-            read_head(connection)
-            connection.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 6\r\nconnection: close\r\n\r\nearly\n")
-
-    with listening(answer) as address:
-        server = f'"https://{address}"' if secure else f'"http://{address}"'
-        trust = f'tls = {{ trust = "{identity.ca}" }}\n' if secure else ""
-        app = f"[upstreams.app]\nservers = [{server}]\n{trust}"
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = "app"\n{app}')
-        server = start(gateway.command())
-        for _ in range(10):
-            seen = protocol_fetcher.fetch(server.origin + "/", method="POST", body=bytes(4 << 20))
-            assert (seen.status, seen.body) == (413, b"early\n"), server.lines[-3:]
 
 
 WRONG = {

@@ -16,7 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{Connection, Ended, Sender};
 use super::http1::{self, Link};
-use super::last_words::LastWords;
 use super::slots::Slots;
 use super::tls::ClientTlsConfigs;
 use super::{Error, Remote, Resumption, StatsProbe, upgrade};
@@ -118,8 +117,6 @@ impl Connector {
         let began = Instant::now();
         let mut stream = self.tcp_stream(remote).await?;
         let probe = StatsProbe::tcp(stream.probe());
-        // Below TLS, which gives up a connection that it cannot write to as well.
-        let stream = LastWords::new(stream);
         let to = Remote::from(remote);
         let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         if !target.secure {

@@ -8,7 +8,6 @@ mod exchange;
 mod failure;
 mod http1;
 mod interim;
-mod last_words;
 mod request;
 mod response;
 mod slots;

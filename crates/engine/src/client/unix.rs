@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::last_words::LastWords;
 use super::{ConnectTimings, Connection, Connector, Error, Remote, StatsProbe};
 use crate::limits::Limits;
 use crate::message::Protocol;
@@ -36,7 +35,7 @@ impl Connector {
             return Err(Error::Unsupported(protocol));
         }
         let began = Instant::now();
-        let stream = LastWords::new(self.unix_stream(path).await?);
+        let stream = self.unix_stream(path).await?;
         let timings = ConnectTimings { tcp: Some(began.elapsed()), tls: None };
         self.speak(stream, StatsProbe::uncounted(), Remote::Unix(path.clone()), protocol, timings, None).await
     }
