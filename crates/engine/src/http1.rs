@@ -239,11 +239,15 @@ pub(crate) async fn close<T: AsyncRead + AsyncWrite + Ends + Unpin>(mut io: T, r
     let mut pause = handle.sleep(PAUSE);
     let mut shutdown = context.shutdown.subscribe();
     let (mut is_half, mut is_shut_down, mut is_over) = (!is_told, false, rest == Rest::Nothing);
-    let mut untaken = u64::MAX;
+    let (mut untaken, mut taken_at) = (u64::MAX, handle.now());
     poll_fn(|cx| {
         if Pin::new(&mut in_all).poll(cx).is_ready() {
             let before = std::mem::replace(&mut untaken, io.untaken());
-            if is_half && untaken > 0 && untaken < before {
+            if untaken < before {
+                taken_at = handle.now();
+            }
+            // A slow reader's system asks for more when there is room for much.
+            if is_half && untaken > 0 && handle.now().saturating_duration_since(taken_at) < LINGER_IN_ALL {
                 in_all = handle.sleep(LINGER);
                 cx.waker().wake_by_ref();
             } else {

@@ -65,7 +65,8 @@ impl<T> Checked<T> {
     fn new(io: T, skip: usize, limits: &Limits) -> Self {
         // Names and values as they are written may be longer than those that count, and those that are too long are answered.
         let bytes = limits.field_section_bytes() as usize * 2 + 2 * MAX_FRAME_BYTES;
-        let frames = (limits.continuation_frames() as usize).max(bytes / MAX_FRAME_BYTES) + 1;
+        // More than who counts them lets come.
+        let frames = 2 * (limits.continuation_frames() as usize).max(bytes / MAX_FRAME_BYTES);
         Self { io, blocks: Blocks { skip, table: Table::default(), most: Most { frames, bytes }, is_over: false }, detour: None }
     }
 
@@ -140,8 +141,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
             return Poll::Ready(Ok(()));
         }
         while !self.hand_on(buffer) {
+            // The library has had what it ends the connection for, and says goodbye. It needs no more for that.
             if self.blocks.is_over {
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                return Poll::Pending;
             }
             let before = buffer.filled().len();
             ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
