@@ -157,7 +157,8 @@ where
     let Some(granted) = granted.take().filter(|_| outcome == Outcome::Done) else {
         // Whoever has sent what is no request may go on to send its content, and nobody expects that an answer breaks off.
         let rest = if outcome == Outcome::ProtocolError || is_cut_off { Rest::Untold } else { shared.rest() };
-        close(io, rest, &context).await;
+        // Boxed, so that a connection that has not come to its end does not take the room for it.
+        Box::pin(close(io, rest, &context)).await;
         return outcome;
     };
     // Boxed, so that a connection without one does not take the room for it.
@@ -165,7 +166,7 @@ where
     match outcome {
         Ok(ended) => {
             if ended != Ended::Aborted {
-                close(io, if ended == Ended::Unread { Rest::Untold } else { Rest::Nothing }, &context).await;
+                Box::pin(close(io, if ended == Ended::Unread { Rest::Untold } else { Rest::Nothing }, &context)).await;
             }
             Outcome::Done
         }

@@ -161,7 +161,8 @@ where
                     // The peer still sends WINDOW_UPDATE frames for what it reads. The kernel answers those to a closed socket with a reset, and
                     // discards what it has not sent yet.
                     if let Some(io) = io.into_inner() {
-                        http1::close(io, http1::Rest::Untold, &context).await;
+                        // Boxed, so that a connection that has not come to its end does not take the room for it.
+                        Box::pin(http1::close(io, http1::Rest::Untold, &context)).await;
                     }
                 }
                 return end;
