@@ -21,6 +21,7 @@ const globals = Object.fromEntries(
     'DOMException',
     'ReadableStream',
     'WritableStream',
+    'AbortSignal',
     'URLSearchParams',
     'FormData',
     'fetch',

@@ -52,7 +52,7 @@ export interface AppOptions extends TlsOptions {
 /** A request. It can be read only while its handler runs, before the first await. */
 export interface HttpRequest {
   /** The value of a header, by its name in lower case; '' if there is none. Several lines are joined. */
-  getHeader(lowerCaseKey: string): string;
+  getHeader(lowerCaseKey: RecognizedString): string;
   /** The value of a parameter of the route, by its index or name. */
   getParameter(key: number | string): string | undefined;
   /** The path, without the query. */
@@ -286,21 +286,21 @@ export interface WebTransportBehavior<UserData> {
 }
 
 export interface TemplatedApp {
-  get(pattern: string, handler: RouteHandler): this;
-  post(pattern: string, handler: RouteHandler): this;
-  put(pattern: string, handler: RouteHandler): this;
-  patch(pattern: string, handler: RouteHandler): this;
-  del(pattern: string, handler: RouteHandler): this;
-  options(pattern: string, handler: RouteHandler): this;
-  head(pattern: string, handler: RouteHandler): this;
-  connect(pattern: string, handler: RouteHandler): this;
-  trace(pattern: string, handler: RouteHandler): this;
+  get(pattern: RecognizedString, handler: RouteHandler): this;
+  post(pattern: RecognizedString, handler: RouteHandler): this;
+  put(pattern: RecognizedString, handler: RouteHandler): this;
+  patch(pattern: RecognizedString, handler: RouteHandler): this;
+  del(pattern: RecognizedString, handler: RouteHandler): this;
+  options(pattern: RecognizedString, handler: RouteHandler): this;
+  head(pattern: RecognizedString, handler: RouteHandler): this;
+  connect(pattern: RecognizedString, handler: RouteHandler): this;
+  trace(pattern: RecognizedString, handler: RouteHandler): this;
   /** All methods, after the routes of each. */
-  any(pattern: string, handler: RouteHandler): this;
+  any(pattern: RecognizedString, handler: RouteHandler): this;
   /** WebSocket connections over all protocols. These routes go before the others; `null` removes one. */
-  ws<UserData>(pattern: string, behavior: WebSocketBehavior<UserData> | null): this;
+  ws<UserData>(pattern: RecognizedString, behavior: WebSocketBehavior<UserData> | null): this;
   /** WebTransport sessions over HTTP/3. To be called before `listen`; `null` removes a route. */
-  wt<UserData>(pattern: string, behavior: WebTransportBehavior<UserData> | null): this;
+  wt<UserData>(pattern: RecognizedString, behavior: WebTransportBehavior<UserData> | null): this;
   /** To all that have subscribed to exactly this topic; whether there are any. */
   publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
   numSubscribers(topic: RecognizedString): number;

@@ -43,6 +43,12 @@ class Connection {
   }
 }
 
+/** Text, also where it is given as bytes. */
+function patternOf(call, given) {
+  const isBytes = ArrayBuffer.isView(given) || given instanceof ArrayBuffer;
+  return isBytes ? recognizedText(`app.${call}()`, given) : given;
+}
+
 class TemplatedApp {
   constructor(kind, transports, given = {}) {
     options.check(kind, given);
@@ -68,7 +74,8 @@ class TemplatedApp {
 
   // ---- routes ---------------------------------------------------------------------------------------------------------------
 
-  _route(call, method, pattern, handler) {
+  _route(call, method, given, handler) {
+    const pattern = patternOf(call, given);
     const path = this._path(call, pattern);
     native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
     return this;
@@ -156,7 +163,8 @@ class TemplatedApp {
   // ---- WebSocket ------------------------------------------------------------------------------------------------------------
 
   /** Connections over all protocols. These routes go before the others; `null` removes one. */
-  ws(pattern, behavior) {
+  ws(given, behavior) {
+    const pattern = patternOf('ws', given);
     const path = this._path('ws', pattern);
     const handler = behavior === null ? null : websocket.route(this, pattern, behavior);
     native.socketRoute(this._number, this._domain, path, this._handler('ws', pattern, path, handler));
@@ -164,7 +172,8 @@ class TemplatedApp {
   }
 
   /** WebTransport sessions over HTTP/3, for what listens from now on; `null` removes a route. */
-  wt(pattern, behavior) {
+  wt(given, behavior) {
+    const pattern = patternOf('wt', given);
     const path = this._path('wt', pattern);
     if (!this._hasQuic) throw new TypeError(`app.wt() needs HTTP/3: use H3App or Server, not ${this._kind}.`);
     if (this._sockets.size > 0 && !this._hasSessions) {

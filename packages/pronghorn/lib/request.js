@@ -2,6 +2,7 @@
 
 const native = require('./native');
 const { usedAfterHandler, noFunction } = require('./errors');
+const { recognizedText } = require('./text');
 
 /** A request, readable while its handler runs. */
 class HttpRequest {
@@ -18,7 +19,8 @@ class HttpRequest {
   }
 
   getHeader(name) {
-    return native.header(this._check('getHeader'), String(name));
+    const known = typeof name === 'string' ? name : recognizedText('req.getHeader()', name);
+    return native.header(this._check('getHeader'), known);
   }
 
   getParameter(key) {

@@ -160,6 +160,68 @@ for (const { name, options, request } of ways) {
   });
 }
 
+describe('the shape of node:http', () => {
+  /** What programs see of both servers, by the same handlers. */
+  async function seen(createServer) {
+    const found = {};
+    const closed = happening();
+    const server = createServer({}, async (req, res) => {
+      if (req.url === '/break') {
+        for await (const chunk of req) if (chunk.length > 0) break;
+        res.end('after it');
+      } else {
+        found.before = [res.writableLength, res.writableNeedDrain, typeof res.writableHighWaterMark];
+        const events = [];
+        for (const [name, emitter] of Object.entries({ response: res, socket: req.socket })) {
+          emitter.on('close', () => events.push(name));
+        }
+        req.socket.on('close', () => closed.happen(events));
+        const hasRoom = res.write(Buffer.alloc(4 << 20));
+        found.full = [hasRoom, res.writableLength > 0, res.writableNeedDrain];
+        if (!hasRoom) await new Promise((resolve) => res.once('drain', resolve));
+        found.drained = res.writableNeedDrain;
+        res.end();
+      }
+    });
+    const port = await listen(server);
+    const broken = await ways[0].request(port, { path: '/break', method: 'POST', body: 'content' });
+    await ways[0].request(port, { path: '/full' });
+    found.closed = await closed.promise;
+    server.closeAllConnections();
+    server.close();
+
+    const events = [];
+    const unwanted = createServer({}, () => {});
+    for (const event of ['listening', 'close', 'error']) unwanted.on(event, () => events.push(event));
+    unwanted.listen({ port: 0, signal: AbortSignal.abort() });
+    await turn();
+    await turn();
+    return { ...found, broken: [broken.status, broken.body?.toString()], events, listening: unwanted.listening };
+  }
+
+  it('is what programs see', async () => {
+    const expected = await seen(http.createServer);
+    assert.deepEqual(expected.full, [false, true, true]);
+    assert.deepEqual(await seen(pronghorn.createServer), expected);
+  });
+});
+
+describe('a stream of no bytes', () => {
+  it('is told that nobody reads it', async () => {
+    const cancelled = happening();
+    const app = faces[0].make({ onError: () => {} }).any(
+      '/*',
+      fetchHandler(
+        () => new Response(new ReadableStream({ pull: (to) => to.enqueue('text'), cancel: cancelled.happen })),
+      ),
+    );
+    const answer = await faces[0].request(listening(app));
+    assert.ok(answer.status === 500 || answer.error !== undefined);
+    assert.match((await cancelled.promise).message, /Uint8Arrays/);
+    app.close();
+  });
+});
+
 describe('tools that watch node:http', () => {
   let server;
   let port;

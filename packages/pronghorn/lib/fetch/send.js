@@ -61,8 +61,18 @@ function discard(response) {
 }
 
 async function sendStream(exchange, stream) {
-  const { res, head } = exchange;
   const reader = stream.getReader();
+  try {
+    await sendPieces(exchange, reader);
+  } catch (error) {
+    // Who makes it is told, too.
+    reader.cancel(error).catch(() => {});
+    throw error;
+  }
+}
+
+async function sendPieces(exchange, reader) {
+  const { res, head } = exchange;
   if (head.method === 'HEAD') {
     reader.cancel().catch(() => {});
     return end(exchange, null);

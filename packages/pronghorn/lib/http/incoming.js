@@ -84,8 +84,10 @@ function destroy(error, callback) {
     this.emit('aborted');
   }
   const { client } = this;
+  // `for await` takes the socket away before it lets go of a request that it has not read to its end: the response is still to come.
+  const isLetGo = this.socket === null;
   if (client._res._readsOn) client._res._stopReading();
-  else if (this.aborted && !client.destroyed && !client._res._done) client.destroy(error);
+  else if (this.aborted && !isLetGo && !client.destroyed && !client._res._done) client.destroy(error);
   process.nextTick(() => (error && this.listenerCount('error') > 0 ? callback(error) : callback()));
 }
 

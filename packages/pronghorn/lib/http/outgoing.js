@@ -37,6 +37,7 @@ function makeResponse(Base, message, socket) {
   response._isFull = false;
   /** What is to be called when it does not any more. */
   response._flushed = undefined;
+  response._waiting = 0;
   response._lines = undefined;
   response.socket = socket;
   socket._httpMessage = response;
@@ -82,6 +83,11 @@ function storeHeader(firstLine, headers) {
   if (statusCode !== 200) answers.status(answer._slot, statusCode);
   for (let index = 0; index < lines.length; index += 2) writeField(answer._slot, lines[index], lines[index + 1]);
 }
+
+/** The symbol under which node:http notes that `drain` is waited for. */
+const kNeedDrain = Object.getOwnPropertySymbols(
+  new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} }),
+).find(({ description }) => description === 'kNeedDrain');
 
 /** The symbol under which node:http keeps what `setHeader` was given. */
 const kOutHeaders = (() => {
@@ -198,6 +204,8 @@ function write(chunk, encoding, callback) {
   const hasRoom = answer.write(data);
   if (!hasRoom) {
     this._isFull = true;
+    this._waiting += Buffer.byteLength(data);
+    this[kNeedDrain] = true;
     answer.onWritable(() => drained(this));
   }
   if (callback) callBack(this, callback);
@@ -213,7 +221,8 @@ function callBack(response, callback) {
 /** The client has taken most of what was written. */
 function drained(response) {
   if (!response._isFull) return true;
-  response._isFull = false;
+  response._isFull = response[kNeedDrain] = false;
+  response._waiting = 0;
   response.socket?._active();
   const callbacks = response._flushed;
   response._flushed = undefined;
@@ -305,6 +314,7 @@ function onClosed() {
     for (const callback of callbacks) callback(error);
   }
   this.emit('close');
+  this.req.client._end();
 }
 
 function addTrailers(headers) {

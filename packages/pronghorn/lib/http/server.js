@@ -129,6 +129,10 @@ class Server extends EventEmitter {
       );
     }
     if (callback !== undefined) this.once('listening', callback);
+    if (wanted.signal?.aborted) {
+      process.nextTick(() => this.emit('close'));
+      return this;
+    }
     this._closing = undefined;
     try {
       this._listening = listen(this.app, { port, host: wanted.host, exclusive: wanted.reusePort !== true });

@@ -73,12 +73,17 @@ class Socket extends EventEmitter {
     return this._head.earlyData;
   }
 
+  /** Bytes that were written and wait for room. */
   get writableLength() {
-    return 0;
+    return this._httpMessage?._waiting ?? 0;
   }
 
   get bufferSize() {
-    return 0;
+    return this.writableLength;
+  }
+
+  get writableHighWaterMark() {
+    return 65536;
   }
 
   get readableHighWaterMark() {
@@ -136,6 +141,14 @@ class Socket extends EventEmitter {
 
   end() {
     return this.destroy();
+  }
+
+  /** Its response is complete, and nothing more comes of the request. */
+  _end() {
+    if (this.destroyed || this._res._readsOn) return;
+    this.destroyed = true;
+    this.readable = this.writable = false;
+    this.emit('close', false);
   }
 
   /** The client has left. As in node:http that is an error of the connection only where its request was not complete. */
