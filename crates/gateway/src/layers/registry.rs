@@ -175,7 +175,7 @@ mod tests {
             ("[{ name = \"x\" }]", "7:13: there is no layer \"x\"; there are "),
             ("[{ name = \"timeout\", after = \"5s\", aftr = 1 }]", "7:45: unknown key \"aftr\"; did you mean \"after\"?"),
             ("[{ name = \"timeout\", after = \"soon\" }]", "7:39: \"soon\""),
-            ("[\"timeout\"]", "7:11: missing field `after`"),
+            ("[\"timeout\"]", "7:11: the layer \"timeout\" has no `after`; add it"),
             ("[{ name = \"compress\", encodings = [\"bz\"] }]", "did you mean \"br\"?"),
             ("[{ name = \"rate-limit\", requests = 0 }]", "7:11: with no requests the route cannot be used"),
         ] {
