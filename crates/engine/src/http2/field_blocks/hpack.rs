@@ -180,34 +180,24 @@ impl Table {
         if !indexed {
             return Ok(Outcome::Wrong(Vec::new()));
         }
+        let keeps_name = match name.kind {
+            // There may be no right value of this length.
+            Kind::Method | Kind::Status => false,
+            // Of an entry, the library has another name.
+            Kind::Wrong => index > 0 && name.length > 0,
+            Kind::Field | Kind::Pseudo => true,
+        };
         let mut field = Vec::new();
-        match name {
-            Name { length: 0, .. } => {
-                // There is no name of no length: it takes one of the value's bytes.
-                field.push(0x40);
-                write_filling(1, &mut field);
-                write_filling(value.len().checked_sub(1).ok_or(Undecodable)?, &mut field);
-            }
-            // Nothing of any length can stand there.
-            Name { kind: Kind::Method | Kind::Status, length } => {
-                field.push(0x40);
-                write_filling(length.into(), &mut field);
-                write_filling(value.len(), &mut field);
-            }
-            Name { kind: Kind::Wrong, length } => {
-                if index == 0 {
-                    field.push(0x40);
-                    write_filling(length.into(), &mut field);
-                } else {
-                    field.extend_from_slice(written_name);
-                }
-                write_filling(value.len(), &mut field);
-            }
-            _ => {
-                field.extend_from_slice(written_name);
-                write_filling(value.len(), &mut field);
-            }
+        let mut length = value.len();
+        if keeps_name {
+            field.extend_from_slice(written_name);
+        } else {
+            field.push(0x40);
+            write_filling(usize::from(name.length).max(1), &mut field);
+            // There is no name without a byte: an empty one takes one of the value's.
+            length = if name.length > 0 { length } else { length.checked_sub(1).ok_or(Undecodable)? };
         }
+        write_filling(length, &mut field);
         Ok(Outcome::Wrong(field))
     }
 }
