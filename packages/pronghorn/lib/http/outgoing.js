@@ -84,17 +84,14 @@ function storeHeader(firstLine, headers) {
   for (let index = 0; index < lines.length; index += 2) writeField(answer._slot, lines[index], lines[index + 1]);
 }
 
-/** The symbol under which node:http notes that `drain` is waited for. */
-const kNeedDrain = Object.getOwnPropertySymbols(
-  new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} }),
-).find(({ description }) => description === 'kNeedDrain');
-
-/** The symbol under which node:http keeps what `setHeader` was given. */
-const kOutHeaders = (() => {
-  const probe = new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} });
-  probe.setHeader('x-probe', '1');
-  return Object.getOwnPropertySymbols(probe).find((symbol) => probe[symbol]?.['x-probe'] !== undefined);
-})();
+/** A response whose symbols show where node:http keeps what is none of its interface. */
+const probe = new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} });
+probe.setHeader('x-probe', '1');
+const symbolOf = (isIt) => Object.getOwnPropertySymbols(probe).find(isIt);
+/** That `drain` is waited for. */
+const kNeedDrain = symbolOf(({ description }) => description === 'kNeedDrain');
+/** What `setHeader` was given. */
+const kOutHeaders = symbolOf((symbol) => probe[symbol]?.['x-probe'] !== undefined);
 const ownHeaders = (response) => response[kOutHeaders];
 
 /** `isChecked`: by `setHeader`. */
