@@ -23,6 +23,7 @@ use crate::runtime::{Handle, Sleep};
 use crate::seats::Seats;
 use crate::shared_fields::{Present, announced};
 use crate::stats::Stats;
+use crate::tcp::Activity;
 use crate::window_budget::WindowBudget;
 use crate::{Config, Handler, Request, Responder, Response};
 
@@ -40,6 +41,8 @@ pub(crate) struct Context {
     pub(crate) open_tunnels: Gauge,
     /// Heads over HTTP/3 that are not complete.
     pub(crate) partial_heads: Gauge,
+    /// Connections over TCP, each with the key of its task.
+    pub(crate) tcp_connections: RefCell<Slab<(Rc<Activity>, usize)>>,
     /// Where connections draw their random numbers; a simulation puts its own here.
     pub(crate) rng: RefCell<StdRng>,
     /// Memory in which heads over HTTP/3 are encoded, a piece for each. A piece that waits for its peer keeps all of the
@@ -99,6 +102,7 @@ impl Context {
             open_requests,
             open_tunnels,
             partial_heads: Gauge::default(),
+            tcp_connections: RefCell::default(),
             rng,
             encoded: RefCell::new(BytesMut::with_capacity(ENCODED_BYTES)),
             spares: Spares::default(),
@@ -302,6 +306,11 @@ impl Shutdown {
 
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.get()
+    }
+
+    /// Has all connections look whether there is something for them to do.
+    pub(crate) fn rouse(&self) {
+        self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
     }
 
     pub(crate) fn subscribe(self: &Rc<Self>) -> ShutdownSignal {

@@ -88,7 +88,7 @@ where
             let mut polled = Pin::new(&mut connection).poll(cx);
             // Now nothing is left to read, and no head has begun, so that no request is lost by it.
             let is_idle = polled.is_pending() && !activity.has_exchanges() && activity.head().is_none();
-            if is_idle && !finishing && shutdown.poll_after(cx, DRAIN_NOTICE, &context.handle).is_ready() {
+            if is_idle && !finishing && (activity.is_to_close() || shutdown.poll_after(cx, DRAIN_NOTICE, &context.handle).is_ready()) {
                 finishing = true;
                 Pin::new(&mut connection).graceful_shutdown();
                 polled = Pin::new(&mut connection).poll(cx);

@@ -345,6 +345,29 @@ impl Worker {
         self.quic.iter_mut().for_each(|quic| quic.http3.refuse_new());
     }
 
+    /// Closes the connections on which no request is open, of those that have had one; new ones are taken as before. Clients over HTTP/2 and
+    /// HTTP/3 are told which requests were not served (GOAWAY).
+    pub fn close_idle_connections(&mut self, now: Instant) {
+        self.context.tcp_connections.borrow().iter().for_each(|(_, (activity, _))| activity.close_if_idle());
+        self.context.shutdown.rouse();
+        self.quic.iter_mut().for_each(|quic| quic.http3.close_idle(now));
+        self.wakeup.notify();
+    }
+
+    /// Closes all connections of clients at once, whatever goes on over them; new ones are taken as before.
+    ///
+    /// Responses that are not complete are cut off, and their handlers learn of it as of clients that leave.
+    pub fn close_connections(&mut self, now: Instant) {
+        self.context.tcp_connections.borrow().iter().for_each(|(_, (_, task))| self.context.handle.cancel(*task));
+        for quic in &mut self.quic {
+            if quic.http3.close_serving(now) {
+                quic.http3.process(now);
+                quic.send(now, &mut { usize::MAX }, &self.context.stats);
+            }
+        }
+        self.wakeup.notify();
+    }
+
     fn close_listeners(&mut self) {
         for listener in &mut self.tcp {
             // Those that wait in the kernel's queue would be reset.

@@ -141,6 +141,9 @@ where
                     }
                 }
             }
+            if activity.is_to_close() && !finishing {
+                return Poll::Ready(Ended::Idle);
+            }
             if let Some(size) = window.on_received(context.handle.now(), watch.take_received(), || peer.rtt(), limits, &context.stats) {
                 connection.set_target_window_size(size as u32);
             }
@@ -170,6 +173,11 @@ where
             Ended::AtFault(code) => {
                 connection.abrupt_shutdown(Reason::from(code));
                 (finishing, at_fault, end) = (true, true, Outcome::ProtocolError);
+                watchdog.restart();
+            }
+            Ended::Idle => {
+                connection.abrupt_shutdown(Reason::NO_ERROR);
+                finishing = true;
                 watchdog.restart();
             }
             Ended::TimedOut if finishing => return if at_fault { end } else { Outcome::TimedOut },
@@ -223,6 +231,8 @@ fn dispatch(request: http::Request<h2::RecvStream>, exchange: Http2Exchange, pee
 enum Ended {
     /// It is over, or has failed.
     Closed(Option<h2::Error>),
+    /// No request is open, and connections at rest are to close.
+    Idle,
     TimedOut,
     /// The peer is, and the connection is to be closed with this code.
     AtFault(u32),

@@ -61,6 +61,8 @@ pub(super) struct Connection {
     /// Streams whose last byte was handed over and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
+    /// A client has sent a request.
+    is_used: bool,
     latest_authority: LatestAuthority,
     client: Option<Rc<ConnectionState>>,
     /// What comes until the handshake is done is early data.
@@ -159,6 +161,7 @@ impl Connection {
             given_up: 0,
             unacknowledged: 0,
             draining: false,
+            is_used: false,
             latest_authority: LatestAuthority::default(),
             client,
             handshaking: true,
@@ -362,6 +365,11 @@ impl Connection {
     /// Whether all that a client was promised is done after [`Connection::go_away`].
     pub(super) fn is_drained(&self) -> bool {
         self.draining && self.client.is_none() && self.is_done()
+    }
+
+    /// Whether a client has sent requests, and all of them are done.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_used && !self.draining && self.client.is_none() && self.is_done()
     }
 
     /// Whether a client is still about to connect.

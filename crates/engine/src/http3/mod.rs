@@ -66,6 +66,8 @@ pub(crate) struct Http3<T> {
     deferred: Vec<ConnectionKey>,
     /// During a shutdown; see [`Late`].
     late: Vec<Late>,
+    /// Connections at rest that were told to end, and when they close.
+    leaving: Vec<(Instant, ConnectionKey)>,
     /// Connections that have bytes for the transport.
     writing: Vec<ConnectionKey>,
     client: Client,
@@ -109,6 +111,7 @@ impl<T: Transport> Http3<T> {
             dirty,
             deferred: Vec::new(),
             late: Vec::new(),
+            leaving: Vec::new(),
             writing: Vec::new(),
             client,
             context,
@@ -215,6 +218,7 @@ impl<T: Transport> Http3<T> {
     }
 
     fn proceed_with_shutdown(&mut self, now: Instant) {
+        self.proceed_with_leaving(now);
         self.proceed_with_late(now);
         match self.shutdown {
             Shutdown::Announced(until) if now >= until => {
@@ -240,6 +244,18 @@ impl<T: Transport> Http3<T> {
                 }
             }
             Shutdown::No | Shutdown::Announced(_) | Shutdown::Final(_) => {}
+        }
+    }
+
+    fn proceed_with_leaving(&mut self, now: Instant) {
+        // In the order of their times. A request that came before its client knew is served to its end.
+        while let Some(at) = self.leaving.iter().position(|(at, _)| *at <= now) {
+            let (_, key) = self.leaving.swap_remove(at);
+            match self.connections.get(key) {
+                Some(connection) if connection.is_drained() => self.close(now, key, ErrorCode::H3_NO_ERROR, ""),
+                Some(_) => self.leaving.push((now + CLOSE_DELAY, key)),
+                None => {}
+            }
         }
     }
 
@@ -270,7 +286,7 @@ impl<T: Transport> Http3<T> {
             Shutdown::No => None,
         };
         let check = self.checks.peek().map(|Reverse((time, _))| *time);
-        let late = self.late.iter().map(|late| late.at).min();
+        let late = self.late.iter().map(|late| late.at).chain(self.leaving.iter().map(|(at, _)| *at)).min();
         [self.transport.poll_timeout(), own, late, check, self.wakeful.next()].into_iter().flatten().min()
     }
 
@@ -307,6 +323,25 @@ impl<T: Transport> Http3<T> {
             self.close(now, *key, ErrorCode::H3_NO_ERROR, "shutdown");
         }
         !keys.is_empty()
+    }
+
+    /// Ends every connection that a client has opened, now. Whether there was one.
+    pub(crate) fn close_serving(&mut self, now: Instant) -> bool {
+        let serving: Vec<_> =
+            self.connections.iter().filter(|(_, connection)| connection.client_state().is_none()).map(|(key, _)| key).collect();
+        for key in &serving {
+            self.close(now, *key, ErrorCode::H3_NO_ERROR, "");
+        }
+        !serving.is_empty()
+    }
+
+    /// Announces the end to the connections of clients on which all requests are done. They close a moment later: what comes until then is
+    /// not served, and its client knows that it may send it again.
+    pub(crate) fn close_idle(&mut self, now: Instant) {
+        for (key, connection) in self.connections.iter_mut().filter(|(_, connection)| connection.is_at_rest()) {
+            connection.go_away(&mut self.transport, true);
+            self.leaving.push((now + CLOSE_DELAY, key));
+        }
     }
 
     /// Near the end of a shutdown, ends the connections that this side has opened and that no request is on. Whether there was one.

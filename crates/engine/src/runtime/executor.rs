@@ -33,7 +33,8 @@ pub(crate) struct Executor {
 
 #[derive(Default)]
 struct Tasks {
-    running: RefCell<Slab<Task<()>>>,
+    /// `None`: it is cancelled, and ends when it is scheduled next.
+    running: RefCell<Slab<Option<Task<()>>>>,
     /// Counts how often all were cancelled: a task that ends after that must not take out another one that has its key.
     generation: Cell<u64>,
     panics: Cell<u64>,
@@ -129,16 +130,18 @@ impl Executor {
     }
 
     /// For a future that writes what others have for it: it is polled after them, so that it writes all at once.
-    pub(crate) fn spawn_last<F: Future<Output = ()> + 'static>(&self, future: F) {
-        self.spawn_boxed(future, true);
+    ///
+    /// Returns a key for [`Executor::cancel`], which is given to another task once this one has ended.
+    pub(crate) fn spawn_last<F: Future<Output = ()> + 'static>(&self, future: F) -> usize {
+        self.spawn_boxed(future, true)
     }
 
-    fn spawn_boxed<F: Future<Output = ()> + 'static>(&self, future: F, last: bool) {
+    fn spawn_boxed<F: Future<Output = ()> + 'static>(&self, future: F, last: bool) -> usize {
         // The compiler gives a future that is moved into another one room twice.
         if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future), last) } else { self.spawn_as_it_is(future, last) }
     }
 
-    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static, last: bool) {
+    fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static, last: bool) -> usize {
         // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {
@@ -152,15 +155,24 @@ impl Executor {
         };
         let mut running = self.tasks.running.borrow_mut();
         let place = running.vacant_entry();
-        let end = End { tasks: Rc::downgrade(&self.tasks), key: place.key(), generation: self.tasks.generation.get() };
+        let key = place.key();
+        let end = End { tasks: Rc::downgrade(&self.tasks), key, generation: self.tasks.generation.get() };
         let future = async move {
             let _end = end;
             future.await;
         };
         let (runnable, task) = async_task::spawn_local(future, schedule);
-        place.insert(task);
+        place.insert(Some(task));
         drop(running);
         runnable.schedule();
+        key
+    }
+
+    /// Drops the future of a task that has not ended, in the worker's next turn.
+    pub(crate) fn cancel(&self, key: usize) {
+        // Its place stays taken until the future is dropped, which frees it.
+        let task = self.tasks.running.borrow_mut().get_mut(key).and_then(Option::take);
+        drop(task);
     }
 
     /// Lets `polls` futures be polled before they become tasks, until this is said anew.
@@ -231,7 +243,7 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         let tasks = self.tasks.upgrade().filter(|tasks| tasks.generation.get() == self.generation);
-        let task = tasks.and_then(|tasks| tasks.running.borrow_mut().try_remove(self.key));
+        let task = tasks.and_then(|tasks| tasks.running.borrow_mut().try_remove(self.key)).flatten();
         if let Some(task) = task {
             // Dropped instead, it would cancel itself.
             task.detach();
@@ -351,7 +363,9 @@ mod tests {
             })
         };
         executor.spawn(ready("first"));
-        (0..10 * ROUND).for_each(|_| executor.spawn_last(ready("last")));
+        for _ in 0..10 * ROUND {
+            executor.spawn_last(ready("last"));
+        }
         executor.run(4 * (PATIENCE + ROUND));
         let first = polled.borrow().iter().filter(|name| **name == "first").count();
         assert_eq!(first, 4 * PATIENCE);

@@ -71,8 +71,15 @@ impl Handle {
     }
 
     /// The same for one that writes what others have for it: it is polled after them.
-    pub(crate) fn spawn_last(&self, future: impl Future<Output = ()> + 'static) {
-        self.executor.spawn_last(future);
+    ///
+    /// Returns a key for [`Handle::cancel`], which is given to another future once this one has ended.
+    pub(crate) fn spawn_last(&self, future: impl Future<Output = ()> + 'static) -> usize {
+        self.executor.spawn_last(future)
+    }
+
+    /// Drops a future that has not ended, in the next turn.
+    pub(crate) fn cancel(&self, key: usize) {
+        self.executor.cancel(key);
     }
 
     /// Whether the turn has a poll left for a future that is no task.

@@ -143,9 +143,10 @@ impl TcpListener {
             client_certificate: None,
         };
         let (tls, alt_svc, task_context) = (self.tls.clone(), self.alt_svc.clone(), context.clone());
-        let open = Open::new(remote, context.clone());
+        let open = Open::new(remote, stream.activity().clone(), context.clone());
+        let place = open.place;
         // The head and the content of a response often come from two polls of others.
-        context.handle.spawn_last(async move {
+        let task = context.handle.spawn_last(async move {
             let _open = open;
             if is_balancer {
                 match Box::pin(introduced(&mut stream, &task_context)).await {
@@ -170,26 +171,31 @@ impl TcpListener {
                 Outcome::ProtocolError => stats.tcp_protocol_errors.add(1),
             }
         });
+        context.tcp_connections.borrow_mut()[place].1 = task;
     }
 }
 
 /// Counts an open connection, also when its future is dropped.
 struct Open {
     remote: SocketAddr,
+    /// Where it stands among the connections over TCP.
+    place: usize,
     context: Rc<Context>,
 }
 
 impl Open {
-    fn new(remote: SocketAddr, context: Rc<Context>) -> Self {
+    fn new(remote: SocketAddr, activity: Rc<Activity>, context: Rc<Context>) -> Self {
         context.stats.tcp_open.add(1);
         context.handler.on_opened(remote);
-        Self { remote, context }
+        let place = context.tcp_connections.borrow_mut().insert((activity, usize::MAX));
+        Self { remote, place, context }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         self.context.stats.tcp_open.subtract(1);
+        self.context.tcp_connections.borrow_mut().remove(self.place);
         self.context.handler.on_closed(self.remote);
     }
 }

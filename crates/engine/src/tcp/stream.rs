@@ -33,6 +33,10 @@ pub(crate) struct Activity {
     last: Cell<Instant>,
     /// Bytes wait to be sent and the peer does not take them.
     write_blocked: Cell<bool>,
+    /// There has been a request.
+    is_used: Cell<bool>,
+    /// The connection closes if no other one comes.
+    is_to_close: Cell<bool>,
     /// Requests that have not been answered to their end.
     exchanges: Cell<usize>,
     /// Those of them that wait for the peer and not for their handler.
@@ -48,6 +52,8 @@ impl Activity {
         Rc::new(Self {
             last: Cell::new(now),
             write_blocked: Cell::default(),
+            is_used: Cell::default(),
+            is_to_close: Cell::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
             sending: Progress::new(limits),
@@ -84,6 +90,16 @@ impl Activity {
         self.exchanges.get() > 0
     }
 
+    /// Has the connection close if there was a request, and all that there were are answered.
+    pub(crate) fn close_if_idle(&self) {
+        self.is_to_close.set(self.is_used.get() && !self.has_exchanges() && self.head.get().is_none());
+    }
+
+    /// Whether it is to close, and no request has come since.
+    pub(crate) fn is_to_close(&self) -> bool {
+        self.is_to_close.get()
+    }
+
     /// Whether silence is the peer's doing: nothing is asked, content does not come, or what was answered is not taken.
     pub(crate) fn waits_for_peer(&self) -> bool {
         self.exchanges.get() == self.waiting.get() || self.write_blocked.get()
@@ -91,6 +107,8 @@ impl Activity {
 
     pub(crate) fn begin_exchange(self: &Rc<Self>) -> Rc<ExchangeGuard> {
         self.exchanges.set(self.exchanges.get() + 1);
+        self.is_used.set(true);
+        self.is_to_close.set(false);
         self.end_head();
         Rc::new(ExchangeGuard { activity: self.clone(), inbound: Cell::default(), outbound: Cell::default(), answered: Cell::default() })
     }

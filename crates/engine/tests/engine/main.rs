@@ -6,6 +6,8 @@ mod bad_servers;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod closing;
+#[cfg(test)]
 mod early_data;
 #[cfg(test)]
 mod embedding;

@@ -208,6 +208,7 @@ impl Connection {
 
     fn on_request(&mut self, transport: &mut impl Transport, id: StreamId, mut decoded: h3::RequestHead, end: bool) {
         self.context.stats.requests_http3.add(1);
+        self.is_used = true;
         self.patience.end_head(id);
         let context = &self.context;
         let head = fields::request(&mut decoded, &self.latest_authority, context.spares.map(), &mut context.spares.text());

@@ -1,0 +1,143 @@
+//! Connections that a worker closes while it goes on.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::support::{Bench, PROTOCOLS, fetch, get};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use pronghorn_engine::{Body, Config, Protocol, Request, Responder, Response, Stats, Upgrade};
+
+fn open(stats: &Stats) -> u64 {
+    stats.tcp_open.value() + stats.quic_open.value()
+}
+
+/// Answers `/` with `hello`; other requests wait in what it returns.
+fn held() -> (impl Fn(usize) -> Box<dyn Fn(Request, Responder)>, Rc<RefCell<Vec<Responder>>>) {
+    let held = Rc::<RefCell<Vec<Responder>>>::default();
+    let keep = held.clone();
+    let handler = move |_| {
+        let keep = keep.clone();
+        let handle = move |request: Request, responder: Responder| match request.uri.path() {
+            "/" => responder.send(Response::new(StatusCode::OK).with_body("hello")),
+            _ => keep.borrow_mut().push(responder),
+        };
+        Box::new(handle) as Box<dyn Fn(Request, Responder)>
+    };
+    (handler, held)
+}
+
+/// Content that never comes.
+struct Silence;
+
+impl http_body::Body for Silence {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        Poll::Pending
+    }
+}
+
+#[test]
+fn all_connections_are_closed_and_new_ones_served() {
+    for protocol in PROTOCOLS {
+        let (handler, held) = held();
+        let mut bench = Bench::new(1, &Config::default(), handler);
+        let (mut idle, mut busy, unused) = (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
+        let (answer, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
+        assert!(answer.is_ok(), "{protocol}");
+        let answer = Rc::new(RefCell::new(None));
+        let slot = answer.clone();
+        bench.client.handle().spawn(async move {
+            let answered = fetch(&mut busy, get("/held")).await;
+            *slot.borrow_mut() = Some(answered);
+        });
+        bench.turn_until(|_| !held.borrow().is_empty());
+        assert_eq!(bench.count(open), 3, "{protocol}");
+        let now = bench.now();
+        bench.servers[0].close_connections(now);
+        // Nobody has waited for a timer.
+        let latest = bench.elapsed() + Duration::from_secs(1);
+        bench.turn_until(|bench| bench.count(open) == 0 && answer.borrow().is_some());
+        assert!(bench.elapsed() < latest, "{protocol}");
+        assert!(answer.take().unwrap().is_err(), "{protocol}");
+        held.take().into_iter().for_each(|responder| responder.send(Response::new(StatusCode::OK)));
+        bench.turn_until(|_| !idle.is_usable() && !unused.is_usable());
+        let mut next = bench.connect(protocol);
+        let answer = bench.run(async move { fetch(&mut next, get("/")).await });
+        assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}");
+    }
+}
+
+#[test]
+fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
+    for protocol in PROTOCOLS {
+        let (handler, held) = held();
+        let mut bench = Bench::new(1, &Config::default(), handler);
+        let (mut idle, mut busy, unused) = (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
+        let (answer, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
+        assert!(answer.is_ok(), "{protocol}");
+        let answer = Rc::new(RefCell::new(None));
+        let slot = answer.clone();
+        bench.client.handle().spawn(async move {
+            let answered = fetch(&mut busy, get("/held")).await;
+            *slot.borrow_mut() = Some((answered, busy));
+        });
+        bench.turn_until(|_| !held.borrow().is_empty());
+        // So that the end of the response has been acknowledged.
+        let latest = bench.elapsed() + Duration::from_secs(5);
+        bench.turn_until(|bench| {
+            let now = bench.now();
+            bench.servers[0].close_idle_connections(now);
+            bench.count(open) == 2
+        });
+        assert!(bench.elapsed() < latest, "{protocol}");
+        bench.turn_until(|_| !idle.is_usable());
+        assert!(unused.is_usable(), "{protocol}: closed before its first request");
+        held.take().into_iter().for_each(|responder| responder.send(Response::new(StatusCode::OK).with_body("late")));
+        bench.turn_until(|_| answer.borrow().is_some());
+        let (answered, mut busy) = answer.take().unwrap();
+        assert_eq!(answered, Ok((StatusCode::OK, "late".into())), "{protocol}");
+        // It was busy when the others were told.
+        let answer = bench.run(async move { fetch(&mut busy, get("/")).await });
+        assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}");
+    }
+}
+
+#[test]
+fn tunnels_end_with_all_connections_and_stay_when_idle_ones_are_closed() {
+    for protocol in PROTOCOLS {
+        let granted = Rc::<RefCell<Vec<Request>>>::default();
+        let keep = granted.clone();
+        let mut bench = Bench::new(1, &Config::default(), move |_| {
+            let keep = keep.clone();
+            move |request: Request, responder: Responder| {
+                // Without its body the tunnel would end.
+                keep.borrow_mut().push(request);
+                responder.upgrade(HeaderMap::new(), Body::stream(Silence));
+            }
+        });
+        let mut connection = bench.connect(protocol);
+        let mut request = get("/");
+        *request.body_mut() = Body::stream(Silence);
+        request.extensions_mut().insert(Upgrade::new("echo"));
+        let (body, connection) = bench.run(async move { (connection.send(request).await.unwrap().into_body(), connection) });
+        assert_eq!(granted.borrow().len(), 1, "{protocol}");
+        let now = bench.now();
+        bench.servers[0].close_idle_connections(now);
+        (0..50).for_each(|_| bench.turn());
+        assert_eq!(bench.count(open), 1, "{protocol}: a tunnel is not idle");
+        let now = bench.now();
+        bench.servers[0].close_connections(now);
+        bench.turn_until(|bench| bench.count(open) == 0);
+        let end = bench.run(async move { body.collect().await.map(|rest| rest.to_bytes().len()) });
+        assert!(protocol == Protocol::Http1 || end.is_err(), "{protocol}: {end:?}");
+        drop(connection);
+    }
+}
