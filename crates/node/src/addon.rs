@@ -114,7 +114,7 @@ pub(crate) struct Addon {
     pub(crate) payloads: RefCell<VecDeque<Bytes>>,
     /// Those that JavaScript has not closed, by numbers that are not given again soon.
     pub(crate) sockets: RefCell<FxHashMap<u32, Rc<Socket>>>,
-    pub(crate) socket_kinds: RefCell<Vec<Rc<Kind>>>,
+    pub(crate) socket_kinds: RefCell<Slab<Rc<Kind>>>,
     /// Those that JavaScript has not closed, and streams that it is not done with.
     pub(crate) sessions: RefCell<FxHashMap<u32, WebTransport>>,
     pub(crate) streams: RefCell<FxHashMap<u32, Rc<Stream>>>,
@@ -127,7 +127,7 @@ pub(crate) struct Addon {
     pub(crate) head_text: RefCell<HeadText>,
     /// Content that JavaScript refers to by the number of its route.
     pub(crate) kept: RefCell<FxHashMap<u32, Bytes>>,
-    pub(crate) programs: RefCell<Vec<Rc<Program>>>,
+    pub(crate) programs: RefCell<Slab<Rc<Program>>>,
     pub(crate) apps: RefCell<Slab<Rc<App>>>,
     /// By numbers that are not given again: JavaScript may hold one of something that has ended.
     pub(crate) listenings: RefCell<FxHashMap<u32, Rc<Listening>>>,
@@ -167,6 +167,13 @@ impl Addon {
             last_listening: Cell::default(),
             poll_by_thread: Cell::default(),
         }))
+    }
+
+    /// Lets go of what an application has that nobody can reach any more.
+    pub(crate) fn forget(&self, app: &App) {
+        let (mut programs, mut kinds) = (self.programs.borrow_mut(), self.socket_kinds.borrow_mut());
+        app.programs.take().into_iter().for_each(|number| drop(programs.try_remove(number)));
+        app.socket_kinds.take().into_iter().for_each(|number| drop(kinds.try_remove(number)));
     }
 
     pub(crate) fn next_listening(&self) -> u32 {

@@ -140,6 +140,13 @@ impl Env {
         check(unsafe { sys::napi_set_named_property(self.0, object.0, name.as_ptr(), value.0) }, "set property")
     }
 
+    /// Tells the garbage collector of bytes that objects of JavaScript keep outside of its heap.
+    pub(crate) fn adjust_external_memory(self, bytes: i64) {
+        let mut total = 0;
+        // SAFETY: the pointer is to a local. Where it fails, the collector comes later.
+        unsafe { sys::napi_adjust_external_memory(self.0, bytes, &raw mut total) };
+    }
+
     pub(crate) fn object(self) -> Result<Value, Failure> {
         let mut value = ptr::null_mut();
         // SAFETY: the pointer is to a local.

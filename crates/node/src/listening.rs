@@ -32,6 +32,9 @@ pub(crate) struct App {
     wish_routers: [RefCell<Vec<(String, Router)>>; 2],
     /// JavaScript wants to know of connections.
     pub(crate) filters: Cell<bool>,
+    /// The numbers of what only it refers to, in the addon: its programs, and its kinds of WebSocket connections.
+    pub(crate) programs: RefCell<Vec<usize>>,
+    pub(crate) socket_kinds: RefCell<Vec<usize>>,
 }
 
 impl App {
@@ -45,6 +48,8 @@ impl App {
             routers: RefCell::new(vec![(String::new(), Router::default())]),
             wish_routers: Default::default(),
             filters: Cell::new(false),
+            programs: RefCell::default(),
+            socket_kinds: RefCell::default(),
         }
     }
 
@@ -196,6 +201,14 @@ fn bind(address: SocketAddr, transports: Transports, exclusive: bool) -> Result<
     Ok((listener, port.group.clone(), Share { key, number }))
 }
 
+/// Which connections are to be closed by a worker that goes on.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(crate) enum Closing {
+    /// Those on which no request is open.
+    Idle,
+    All,
+}
+
 /// How a worker is to end.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
@@ -213,6 +226,8 @@ pub(crate) struct Listening {
     worker: RefCell<Option<Running>>,
     /// Asked for while the worker's turn was running.
     asked: Cell<Option<Ending>>,
+    /// The same for connections.
+    asked_to_close: Cell<Option<Closing>>,
     stopped: Cell<bool>,
     draining: Cell<bool>,
     stats: Arc<Stats>,
@@ -277,6 +292,7 @@ impl Listening {
             addon: addon.clone(),
             worker: RefCell::new(None),
             asked: Cell::new(None),
+            asked_to_close: Cell::new(None),
             stopped: Cell::new(false),
             draining: Cell::new(false),
             stats,
@@ -315,6 +331,13 @@ impl Listening {
         self.turn();
     }
 
+    /// Closes connections; new ones are taken as before.
+    pub(crate) fn close_connections(self: &Rc<Self>, which: Closing) {
+        let asked = self.asked_to_close.get();
+        self.asked_to_close.set(Some(asked.filter(|asked| *asked > which).unwrap_or(which)));
+        self.turn();
+    }
+
     pub(crate) fn set_referenced(&self, referenced: bool) {
         if let Ok(worker) = self.worker.try_borrow()
             && let Some(running) = &*worker
@@ -344,13 +367,16 @@ impl Listening {
                     }
                     None => {}
                 }
+                match self.asked_to_close.take() {
+                    Some(Closing::Idle) => worker.close_idle_connections(now),
+                    Some(Closing::All) => worker.close_connections(now),
+                    None => {}
+                }
                 if let Err(error) = worker.turn(now) {
                     eprintln!("pronghorn: the listener on {} ends, because its poller failed: {error}", self.address);
                     break true;
                 }
-                let asked = self.asked.take();
-                self.asked.set(asked);
-                if asked.is_none() {
+                if self.asked.get().is_none() && self.asked_to_close.get().is_none() {
                     break worker.is_finished() || (self.stopped.get() && worker.is_idle());
                 }
             }

@@ -3,7 +3,7 @@
 const native = require('./native');
 const context = require('./context');
 const { apps, released } = require('./dispatch');
-const { routes } = require('./exchanges');
+const { routes, routeNumber, freeNumbers } = require('./exchanges');
 const { noFunction, complain } = require('./errors');
 const options = require('./options');
 const { recognizedText, textBuffer } = require('./text');
@@ -43,6 +43,12 @@ class Connection {
   }
 }
 
+/** Frees what the native part keeps of applications that nobody can reach any more. */
+const collected = new FinalizationRegistry(({ app, routeNumbers }) => {
+  native.freeApp(app);
+  freeNumbers.push(...routeNumbers);
+});
+
 /** Text, also where it is given as bytes. */
 function patternOf(call, given) {
   const isBytes = ArrayBuffer.isView(given) || given instanceof ArrayBuffer;
@@ -63,7 +69,10 @@ class TemplatedApp {
     this._hasQuic = transports >= QUIC;
     this._hasSessions = false;
     this._number = native.createApp(transports, native.environment, options.settings(given));
-    apps[this._number] = this;
+    /** Those with handlers in JavaScript, and their numbers. */
+    this._routes = [];
+    this._routeNumbers = [];
+    collected.register(this, { app: this._number, routeNumbers: this._routeNumbers });
     if (!this._isSecure) {
       options.warnWithoutTls(kind, given);
     } else {
@@ -100,7 +109,7 @@ class TemplatedApp {
   _handler(call, pattern, path, handler) {
     if (handler === null) return undefined;
     if (handler instanceof ArrayBuffer || ArrayBuffer.isView(handler)) {
-      return native.declare(handler instanceof ArrayBuffer ? new Uint8Array(handler) : handler, path);
+      return native.declare(this._number, handler instanceof ArrayBuffer ? new Uint8Array(handler) : handler, path);
     }
     if (typeof handler !== 'function') throw noFunction(`app.${call}('${pattern}')`, handler);
     const parameters = path.split('/').filter((segment) => segment.startsWith(':'));
@@ -110,13 +119,15 @@ class TemplatedApp {
       pattern,
       handler,
       isUpgrade: call === 'ws' || call === 'wt',
-      number: routes.length,
+      number: routeNumber(),
       parameters: parameters.map((segment) => segment.slice(1)),
       // What was answered last, and what the native part keeps to answer again.
       last: undefined,
       kept: undefined,
     };
-    routes.push(route);
+    this._routes.push(route);
+    this._routeNumbers.push(route.number);
+    if (this._sockets.size > 0) routes[route.number] = route;
     return route.number;
   }
 
@@ -270,10 +281,13 @@ class TemplatedApp {
       );
     }
     let socket;
+    // The first requests may come before `native.listen` returns.
+    this._setReachable(true);
     try {
       const number = native.listen(this._number, host || undefined, port, flags === LISTEN_EXCLUSIVE_PORT);
       socket = new ListenSocket(number, this);
     } catch (error) {
+      if (this._sockets.size === 0) this._setReachable(false);
       const failure = explain(error, port);
       if (callback === undefined) throw failure;
       // Who does not look at the error shall see it all the same.
@@ -284,11 +298,23 @@ class TemplatedApp {
     this._sockets.add(socket);
     released.set(socket._number, () => {
       this._sockets.delete(socket);
+      if (this._sockets.size === 0) this._setReachable(false);
       socket._number = -1;
       socket._end();
     });
     callback?.(socket);
     return this;
+  }
+
+  /** Whether events find it, which keeps it from being collected. */
+  _setReachable(isReachable) {
+    apps[this._number] = isReachable ? this : undefined;
+    for (const route of this._routes) routes[route.number] = isReachable ? route : undefined;
+  }
+
+  /** Closes connections and goes on listening: all of them, or those on which no request is open. */
+  _closeConnections(all) {
+    for (const socket of this._sockets) native.closeConnections(socket._number, all);
   }
 
   /**

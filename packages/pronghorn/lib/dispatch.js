@@ -14,7 +14,7 @@ const { routes } = exchanges;
 /** Where it stands whose handler runs: its request can be read although its response has ended. */
 const CURRENT = events.length - 1;
 
-/** Applications of this thread, by number. */
+/** Applications of this thread that listen, by number: others may be collected. */
 const apps = [];
 /** What is to be done when a listener has ended, by its number. */
 const released = new Map();

@@ -8,8 +8,14 @@ const { unanswered } = require('./errors');
 const { HttpRequest } = require('./request');
 const { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty } = require('./response');
 
-/** All routes of this thread that have handlers in JavaScript, by number. */
+/** Routes that have handlers in JavaScript, by number, of this thread's applications that listen: others may be collected. */
 const routes = [];
+/** Numbers of routes whose application is no more. */
+const freeNumbers = [];
+let lastNumber = 0;
+
+/** A number for another route. */
+const routeNumber = () => freeNumbers.pop() ?? lastNumber++;
 
 /** A request. */
 function request(slot, route, hasContent) {
@@ -86,4 +92,4 @@ function writable(slot) {
   guard(res, () => res._later.onWritable(native.offset(slot)));
 }
 
-module.exports = { routes, request, data, aborted, writable };
+module.exports = { routes, routeNumber, freeNumbers, request, data, aborted, writable };

@@ -24,6 +24,8 @@ const DEFAULTS = {
   sendPingsAutomatically: true,
   maxLifetime: 0,
 };
+/** Beside the bits of compression, for the native part: clients that are silent are sent pings. */
+const PINGS = 1 << 12;
 const MAX_LIFETIME_MINUTES = 239;
 
 /** Those that are open, by number. */
@@ -322,13 +324,13 @@ function behaviorOf(given) {
 function route(app, pattern, given) {
   const behavior = behaviorOf(given);
   const kind = native.socketKind(
+    app._number,
     behavior.maxPayloadLength,
     // None, as with uWebSockets.js.
     behavior.maxBackpressure === 0 ? Number.MAX_SAFE_INTEGER : behavior.maxBackpressure,
     behavior.idleTimeout,
     behavior.maxLifetime,
-    Boolean(behavior.sendPingsAutomatically),
-    behavior.compression,
+    behavior.compression | (behavior.sendPingsAutomatically ? PINGS : 0),
   );
   const own = { app, pattern, behavior, kind };
   const handler = (res, req) => {

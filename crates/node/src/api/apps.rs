@@ -12,11 +12,15 @@ use crate::addon::DECLARATIVE;
 use crate::certificates::Certificates;
 use crate::declarative::Program;
 use crate::js::{Call, Failure, Native, Value};
-use crate::listening::{App, Ending, Listening};
+use crate::listening::{App, Closing, Ending, Listening};
 use crate::router::parameter_names;
 
-pub(super) const FUNCTIONS: [(&str, Native); 16] = [
+/// What the collector is told of an application: about what one has here, with what its listeners leave behind.
+const APP_BYTES: i64 = 16 << 10;
+
+pub(super) const FUNCTIONS: [(&str, Native); 18] = [
     ("createApp", create_app),
+    ("freeApp", free_app),
     ("route", route),
     ("declare", declare),
     ("setCertificate", set_certificate),
@@ -29,6 +33,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 16] = [
     ("port", port),
     ("address", address),
     ("end", end),
+    ("closeConnections", close_connections),
     ("setReferenced", set_referenced),
     ("stats", stats),
     ("openExchanges", open_exchanges),
@@ -55,11 +60,22 @@ fn create_app(call: &Call<'_>) -> Result<Value, Failure> {
     let app = Rc::new(App::new(transports, config));
     let number = call.addon.apps.borrow_mut().insert(app.clone()) as u32;
     app.set_number(number);
+    call.env.adjust_external_memory(APP_BYTES);
     if transports != Transports::ClearTcp {
         let certificates = Certificates::new(u64::from(call.u32(1)), number);
         app.certificates.set(certificates).map_err(|_| "invariant: it is new")?;
     }
     Ok(call.env.number(number.into()))
+}
+
+/// `freeApp(app)`: nobody can listen for it any more. Its number is given to another one.
+fn free_app(call: &Call<'_>) -> Result<Value, Failure> {
+    let freed = call.addon.apps.borrow_mut().try_remove(call.u32(0) as usize);
+    if let Some(app) = freed {
+        call.addon.forget(&app);
+        call.env.adjust_external_memory(-APP_BYTES);
+    }
+    Ok(call.env.undefined())
 }
 
 fn config(settings: &str) -> Result<Config, Failure> {
@@ -83,14 +99,14 @@ fn route(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `declare(program, pattern)`: the number of a handler that runs without JavaScript.
+/// `declare(app, program, pattern)`: the number of a handler that runs without JavaScript.
 fn declare(call: &Call<'_>) -> Result<Value, Failure> {
-    let pattern = call.string(1)?;
+    let (app, pattern) = (app(call)?, call.string(2)?);
     let names: Vec<_> = parameter_names(&pattern).collect();
-    let program = Program::parse(&call.bytes(0)?, &names)?;
-    let mut programs = call.addon.programs.borrow_mut();
-    programs.push(Rc::new(program));
-    Ok(call.env.number(f64::from((programs.len() - 1) as u32 | DECLARATIVE)))
+    let program = Program::parse(&call.bytes(1)?, &names)?;
+    let number = call.addon.programs.borrow_mut().insert(Rc::new(program));
+    app.programs.borrow_mut().push(number);
+    Ok(call.env.number(f64::from(number as u32 | DECLARATIVE)))
 }
 
 fn certificates(call: &Call<'_>) -> Result<Arc<Certificates>, Failure> {
@@ -181,6 +197,14 @@ fn end(call: &Call<'_>) -> Result<Value, Failure> {
     };
     if let Some(listening) = listening(call) {
         listening.end(ending);
+    }
+    Ok(call.env.undefined())
+}
+
+/// `closeConnections(listening, all)`: all at once, or those on which no request is open.
+fn close_connections(call: &Call<'_>) -> Result<Value, Failure> {
+    if let Some(listening) = listening(call) {
+        listening.close_connections(if call.boolean(1) { Closing::All } else { Closing::Idle });
     }
     Ok(call.env.undefined())
 }

@@ -31,6 +31,8 @@ pub(super) const FUNCTIONS: [(&str, Native); 11] = [
 
 const BINARY: u32 = 1;
 const COMPRESS: u32 = 2;
+/// With the bits of compression: clients that are silent are sent pings.
+const PINGS: u32 = 1 << 12;
 
 fn socket(call: &Call<'_>) -> Option<Rc<Socket>> {
     call.addon.sockets.borrow().get(&call.u32(0)).cloned()
@@ -43,23 +45,26 @@ fn socket_route(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `socketKind(maxPayloadLength, maxBackpressure, idleTimeout in seconds, maxLifetime in minutes, pings, compression)`: the number of a
-/// kind of connections. 0 is for ever; `compression` has the bits of uWebSockets.js.
+/// `socketKind(app, maxPayloadLength, maxBackpressure, idleTimeout in seconds, maxLifetime in minutes, compression)`: the number of a kind
+/// of connections. 0 is for ever; `compression` has the bits of uWebSockets.js, and [`PINGS`].
 fn socket_kind(call: &Call<'_>) -> Result<Value, Failure> {
-    let mut options = Options::default().with_message_bytes(call.f64(0) as u64);
-    let seconds = call.f64(2);
+    let app = call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?;
+    let mut options = Options::default().with_message_bytes(call.f64(1) as u64);
+    let seconds = call.f64(3);
     options = options.with_timeout(if seconds > 0.0 { Duration::try_from_secs_f64(seconds)? } else { Duration::MAX });
-    if !call.boolean(4) {
+    let bits = call.u32(5);
+    if bits & PINGS == 0 {
         options = options.without_pings();
     }
-    if let Some(deflate) = compression(call.u32(5)) {
+    if let Some(deflate) = compression(bits & !PINGS) {
         options = options.with_deflate(deflate);
     }
-    let minutes = call.f64(3);
+    let minutes = call.f64(4);
     let lifetime = if minutes > 0.0 { Some(Duration::try_from_secs_f64(minutes * 60.0)?) } else { None };
-    let mut kinds = call.addon.socket_kinds.borrow_mut();
-    kinds.push(Rc::new(Kind { options, max_backpressure: call.f64(1) as usize, lifetime }));
-    Ok(call.env.number((kinds.len() - 1) as f64))
+    let kind = Rc::new(Kind { options, max_backpressure: call.f64(2) as usize, lifetime });
+    let number = call.addon.socket_kinds.borrow_mut().insert(kind);
+    app.socket_kinds.borrow_mut().push(number);
+    Ok(call.env.number(number as f64))
 }
 
 /// Bits 4 to 7 are those of the window to compress with, bits 8 to 11 those of the window to decompress with, 1 one that is shared.

@@ -165,21 +165,25 @@ class Server extends EventEmitter {
       return this;
     }
     if (callback !== undefined) this.once('close', () => callback());
-    // The application does it; frameworks that put themselves in its place hear of it.
-    this.closeIdleConnections();
     this._closing = this.app.close({ timeout: Infinity }).then(() => {
       process.nextTick(() => this.emit('close'));
     });
+    // For frameworks that put a function of their own in its place.
+    this.closeIdleConnections();
     return this;
   }
 
   /** Ends all connections, whatever goes on over them. Those that come later are served if nobody has called `close`. */
   closeAllConnections() {
     if (this._closing !== undefined) this._app.close();
+    else this._app?._closeConnections(true);
   }
 
-  /** There is nothing left to do: `close` closes them. */
-  closeIdleConnections() {}
+  /** Ends the connections on which no request is open, and that have had one. */
+  closeIdleConnections() {
+    // `close` ends them with more care: a request may be on its way.
+    if (this._closing === undefined) this._app?._closeConnections(false);
+  }
 
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')]() {
     await new Promise((resolve) => this.close(resolve));
