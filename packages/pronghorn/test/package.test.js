@@ -116,6 +116,14 @@ describe('the package', () => {
     assert.deepEqual(run(place, "console.log(typeof require('pronghorn').H3App)"), { status: 0, output: 'function' });
   });
 
+  it('is developed with packages that run on the version of Node.js that runs this', () => {
+    const { status, stderr } = spawnSync('npm', ['ci', '--dry-run', '--offline', '--ignore-scripts'], {
+      cwd: path.join(home, '..', '..'),
+      encoding: 'utf8',
+    });
+    assert.deepEqual([status, stderr.split('\n').filter((line) => line.includes('EBADENGINE'))], [0, []]);
+  });
+
   it('asks for no newer glibc than it says', { skip: glibcVersion() === undefined }, () => {
     const symbols = fs.readFileSync(path.join(packed, binary, `pronghorn.${platformName()}.node`)).toString('latin1');
     const minors = [...symbols.matchAll(/GLIBC_2\.(\d+)/g)].map(([, minor]) => Number(minor));
