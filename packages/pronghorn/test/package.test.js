@@ -162,11 +162,28 @@ describe('where there is no binary that works, the error says what to do:', () =
     assert.match(elsewhere('linux', 's390x'), /no binary for linux-s390x-\w+: it runs on Linux \(linux-x64-gnu, .*\)$/);
   });
 
-  it('an optional dependency that was left out', () => {
+  it('nothing but the tarball of pronghorn itself', () => {
+    const alone = installed('alone', own);
+    const { output } = run(alone, load);
+    const both = [own, ofPlatform].map((file) => `./${path.basename(file)}`).join(' ');
+    assert.ok(output.includes(`it is a package of its own, ${binary} ${version}. Where`), output);
+    assert.ok(output.endsWith(`npm install ${both}`), output);
+    // What it says helps.
+    const quiet = ['--offline', '--loglevel', 'error', '--cache', path.join(folder, 'cache')];
+    execFileSync('npm', ['install', ...quiet, own, ofPlatform], { cwd: alone, env: bare, stdio: 'ignore' });
+    assert.equal(run(alone, "console.log(typeof require('pronghorn').App)").output, 'function');
+  });
+
+  it('an optional dependency that was left out', (context) => {
     const other = process.arch === 'arm64' ? 'x64' : 'arm64';
+    // As npm notes what comes from a registry.
+    const notes = path.join(place, 'node_modules', '.package-lock.json');
+    const text = fs.readFileSync(notes, 'utf8');
+    context.after(() => fs.writeFileSync(notes, text));
+    fs.writeFileSync(notes, text.replaceAll('"resolved": "file:', '"resolved": "https://registry.example/'));
     assert.match(
       elsewhere('linux', other),
-      /is not installed: it is the package pronghorn-linux-.*without --omit=optional/,
+      /is not installed: it is a package of its own, pronghorn-linux-.* an optional dependency.*without --omit=optional.*With tarballs, give npm that of pronghorn-linux-/,
     );
   });
 
