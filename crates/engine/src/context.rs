@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
-use http::header::{ALT_SVC, CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{ALT_SVC, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Body as _;
 use rand::SeedableRng;
@@ -234,18 +234,21 @@ impl Context {
     }
 }
 
-/// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1).
+/// Takes out what concerns one connection of HTTP/1.1 only (RFC 9110, section 7.6.1). Of `te` a request keeps what is left of it.
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
-    let concerns_connection =
-        |name: &HeaderName| matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection");
+    remove_any(headers, |name| matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection"));
+}
+
+/// The same of a response or of trailers, where `te` has no place whatever it says: it would make the message malformed (RFC 9113, section 8.2.2).
+pub(crate) fn remove_connection_fields_of_response(headers: &mut HeaderMap) {
+    remove_any(headers, |name| {
+        matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" | "te")
+    });
+}
+
+fn remove_any(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     // One look at each name, instead of one for each of these in the map.
-    if !headers.keys().any(concerns_connection) {
-        return;
-    }
-    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
-    }
-    for name in ["keep-alive", "proxy-connection"] {
+    while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
         headers.remove(name);
     }
 }

@@ -159,7 +159,7 @@ impl Responder {
         }
         self.interim_responses += 1;
         let mut headers = headers.clone();
-        crate::context::remove_connection_fields(&mut headers);
+        crate::context::remove_connection_fields_of_response(&mut headers);
         headers.remove(http::header::CONTENT_LENGTH);
         match &self.exchange {
             Some(Exchange::Http1(exchange)) => exchange.inform(status, &headers),
@@ -203,7 +203,7 @@ impl Responder {
         self.asks_for_tunnel = false;
         // It does not count as a request any more.
         self.open = Some(open);
-        crate::context::remove_connection_fields(&mut headers);
+        crate::context::remove_connection_fields_of_response(&mut headers);
         //= RFC 9110 section 9.3.6
         //# A server MUST NOT send any Transfer-Encoding or Content-Length header fields in a 2xx (Successful) response to CONNECT.
         headers.remove(CONTENT_LENGTH);

@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::watch::{Watch, Watched};
 use crate::admission::{Admitted, Head, LatestAuthority};
 use crate::body::with_room;
-use crate::context::{Context, HANDSHAKE_NOTICE, Notice, remove_connection_fields};
+use crate::context::{Context, HANDSHAKE_NOTICE, Notice, remove_connection_fields_of_response};
 use crate::http1;
 use crate::message::{Peer, Protocol};
 use crate::progress::Progress;
@@ -286,7 +286,7 @@ impl Http2Exchange {
         is_final.set(true);
         let has_content = context.prepare(method, alt_svc.as_ref(), &mut response);
         // The library sends no response that has one of them.
-        remove_connection_fields(&mut response.headers);
+        remove_connection_fields_of_response(&mut response.headers);
         let may_wait = response.body.full_size().is_none_or(|size| size > SMALL_BYTES);
         let said = if has_content && may_wait { priority_field(&response.headers) } else { None };
         let mut head = http::Response::new(());
@@ -468,7 +468,11 @@ pub(crate) async fn pump(
                 }
             }
             Err(frame) => {
-                if let Ok(trailers) = frame.into_trailers() {
+                if let Ok(mut trailers) = frame.into_trailers() {
+                    remove_connection_fields_of_response(&mut trailers);
+                    if trailers.is_empty() {
+                        return send_data(stream, outbox, Bytes::new(), true);
+                    }
                     return stream.send_trailers(trailers).map_err(|_| Reason::CANCEL);
                 }
             }

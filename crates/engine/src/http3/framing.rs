@@ -8,13 +8,13 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use http_body::Body as _;
 use pronghorn_h3::{self as h3, ErrorCode, FieldLine, OutgoingLine, SendError, StreamId};
 
 use super::fields;
 use super::stream::{Outbound, RequestHead, Stream};
-use crate::context::Context;
+use crate::context::{Context, remove_connection_fields_of_response};
 use crate::qlog::{Trace, Way};
 use crate::schedule::priority_field;
 use crate::{Body, Response};
@@ -66,7 +66,7 @@ impl Framer<'_> {
                 self.data(data, wire);
                 Ok(Framed::More)
             }
-            Outbound::Trailers(trailers) => self.headers(fields::lines(&trailers).map(OutgoingLine::from)).map(|()| Framed::More),
+            Outbound::Trailers(trailers) => self.trailers(*trailers).map(|()| Framed::More),
             Outbound::End => Ok(Framed::Last),
             Outbound::Abort(code) => Ok(Framed::Abort(code)),
         };
@@ -136,7 +136,7 @@ impl Framer<'_> {
                     }
                     Err(frame) => {
                         if let Ok(trailers) = frame.into_trailers() {
-                            self.headers(fields::lines(&trailers).map(OutgoingLine::from))?;
+                            self.trailers(trailers)?;
                         }
                     }
                 },
@@ -152,6 +152,15 @@ impl Framer<'_> {
         }
         self.context.handle.spawn(stream.clone().pump(std::mem::take(body)));
         Ok(Some(false))
+    }
+
+    /// Nothing goes out where none of them may: a section without a line says nothing, and some peers do not take it.
+    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<(), SendError> {
+        remove_connection_fields_of_response(&mut trailers);
+        if trailers.is_empty() {
+            return Ok(());
+        }
+        self.headers(fields::lines(&trailers).map(OutgoingLine::from))
     }
 
     fn data(&mut self, data: Bytes, wire: &mut VecDeque<Bytes>) {

@@ -521,6 +521,28 @@ fn host_that_a_client_gives_is_whom_it_asks_for() {
 }
 
 #[test]
+fn fields_of_a_connection_do_not_come_with_a_response() {
+    const FIELDS: [(&str, &str); 5] =
+        [("te", "gzip"), ("keep-alive", "timeout=5"), ("proxy-connection", "close"), ("upgrade", "h2c"), ("x-end", "2")];
+    for protocol in [Protocol::Http2, Protocol::Http3] {
+        let mut bench = serving(|_, responder| {
+            let named = FIELDS.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let mut response = Response::new(StatusCode::OK).with_body(with_trailers("content", "te", "gzip"));
+            response.headers.extend(named);
+            responder.send(response);
+        });
+        let mut connection = bench.connect(protocol);
+        let (head, body) = bench.run(async move {
+            let (head, body) = connection.send(get("/")).await.unwrap().into_parts();
+            (head, body.collect().await)
+        });
+        let left: Vec<_> = FIELDS.into_iter().map(|(name, _)| name).filter(|name| head.headers.contains_key(*name)).collect();
+        assert_eq!((head.status, &left[..]), (StatusCode::OK, &["x-end"][..]), "{protocol}");
+        assert_eq!(body.unwrap().to_bytes(), "content", "{protocol}");
+    }
+}
+
+#[test]
 fn fields_of_a_connection_do_not_leave_it() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
         let mut bench = serving(mirror);
