@@ -64,7 +64,7 @@ pub use shared_fields::{SharedFields, announced as announced_length};
 pub use spare_memory::set_memory_release;
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
-pub use tls::{ACME_TLS, AsksClients, ClientCertificate, Identity, Policy, Sessions, TlsSummary, provider};
+pub use tls::{ACME_TLS, AsksClients, ClientCertificate, Identity, Policy, Sessions, TlsParameters, TlsSummary, TlsVersion, provider};
 pub use transport::Secret;
 pub use udp_buffers::UdpBuffers;
 pub use upgrade::Upgrade;

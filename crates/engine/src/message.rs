@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-use crate::{Body, ClientCertificate, Incoming, SharedFields, Upgrade};
+use crate::{Body, ClientCertificate, Incoming, SharedFields, TlsParameters, Upgrade};
 
 /// The version of HTTP that carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +40,8 @@ pub struct Peer {
     pub secure: bool,
     /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again. RFC 8470.
     pub early_data: bool,
+    /// What TLS has agreed on; `None` in clear text.
+    pub tls: Option<TlsParameters>,
     /// The name that the client asked for in TLS (SNI), in lower case, for which the certificate was chosen. `None` in clear text, and if
     /// it sent none, as for a URL with an IP address, or an invalid DNS name.
     pub server_name: Option<Arc<str>>,
@@ -123,5 +125,16 @@ impl<B: Into<Body>> From<http::Response<B>> for Response {
     fn from(response: http::Response<B>) -> Self {
         let (head, body) = response.into_parts();
         Self { status: head.status, headers: head.headers, body: body.into(), shared: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_takes_one_cache_line() {
+        // Each request has one.
+        assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
     }
 }

@@ -89,6 +89,7 @@ impl Exchange {
             remote: nobody,
             secure: false,
             early_data: false,
+            tls: None,
             server_name: None,
             client_certificate: None,
         };

@@ -75,7 +75,7 @@ impl Peer {
 
 impl From<pronghorn_engine::Peer> for Peer {
     fn from(peer: pronghorn_engine::Peer) -> Self {
-        let pronghorn_engine::Peer { protocol, remote, secure, early_data, server_name, client_certificate: _ } = peer;
+        let pronghorn_engine::Peer { protocol, remote, secure, early_data, tls: _, server_name, client_certificate: _ } = peer;
         Self { remote, protocol, secure, early_data, server_name }
     }
 }

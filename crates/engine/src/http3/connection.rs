@@ -27,12 +27,14 @@ use crate::limits::Limits;
 use crate::progress::Progress;
 use crate::qlog::Trace;
 use crate::schedule::Schedule;
-use crate::tls::ClientCertificate;
+use crate::tls::{ClientCertificate, TlsParameters};
 use crate::transport::{ConnectionKey, Dir, Transport};
 
 pub(super) struct Connection {
     key: ConnectionKey,
     remote: SocketAddr,
+    /// What TLS has agreed on with a client.
+    tls: Option<TlsParameters>,
     /// What the client asked for (SNI).
     server_name: Option<Arc<str>>,
     client_certificate: Option<Arc<ClientCertificate>>,
@@ -142,6 +144,7 @@ impl Connection {
         Self {
             key,
             remote,
+            tls: None,
             server_name: None,
             client_certificate: None,
             alt_svc: None,
@@ -438,6 +441,10 @@ impl Connection {
 
     pub(super) fn on_client_certificate(&mut self, certificate: Arc<ClientCertificate>) {
         self.client_certificate = Some(certificate);
+    }
+
+    pub(super) fn on_agreed(&mut self, parameters: TlsParameters) {
+        self.tls = Some(parameters);
     }
 
     pub(super) fn on_server_name(&mut self, name: Arc<str>) {

@@ -378,6 +378,10 @@ impl<T: Transport> Http3<T> {
         }
         match event {
             Event::Accepted { remote } => self.on_accepted(key, remote),
+            Event::Agreed(parameters) => self.with_connection(now, key, |connection, _| {
+                connection.on_agreed(parameters);
+                Ok(())
+            }),
             Event::ServerName(name) => self.with_connection(now, key, |connection, _| {
                 connection.on_server_name(name);
                 Ok(())

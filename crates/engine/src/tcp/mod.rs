@@ -139,6 +139,7 @@ impl TcpListener {
             remote,
             secure: self.tls.is_some(),
             early_data: false,
+            tls: None,
             server_name: None,
             client_certificate: None,
         };
@@ -266,7 +267,7 @@ async fn serve_tls(stream: TcpStream, tls: Arc<ServerConfig>, peer: Peer, alt_sv
     let is_http2 = io.alpn_protocol() == Some(b"h2");
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
     let server_name = io.server_name().map(Arc::from);
-    let peer = Peer { protocol, server_name, client_certificate: io.client_certificate(), ..peer };
+    let peer = Peer { protocol, tls: io.parameters(), server_name, client_certificate: io.client_certificate(), ..peer };
     let connected = Connected { peer, handshake: Some(handshake.clone()), path };
     let mut serve: Pin<Box<dyn Future<Output = Outcome>>> = if is_http2 {
         Box::pin(http2::serve(io, connected, alt_svc, activity, context.clone()))

@@ -20,7 +20,7 @@ use super::Ends;
 use super::clear_text::ClearText;
 use super::polled::{Beginning, Overheard, PolledRead, PolledWrite};
 use crate::stats::Stats;
-use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsSummary, forget_asked};
+use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsParameters, TlsSummary, forget_asked};
 
 /// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
@@ -210,6 +210,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         match &self.side {
             Side::Server { tls, .. } => ClientCertificate::new(tls.peer_certificates()?),
             Side::Client { .. } => None,
+        }
+    }
+
+    /// What was agreed on, once the handshake is done or early data is there.
+    pub(crate) fn parameters(&self) -> Option<TlsParameters> {
+        match &self.side {
+            Side::Server { tls, .. } => TlsParameters::new(tls),
+            Side::Client { tls, .. } => TlsParameters::new(tls),
         }
     }
 

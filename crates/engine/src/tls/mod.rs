@@ -202,6 +202,35 @@ fn configure(tcp: &mut rustls::ServerConfig, quic: &mut rustls::ServerConfig) {
     let _ = quic.crypto_provider().secure_random.fill(&mut [0]);
 }
 
+/// The version of TLS that a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// Version and cipher suite of a connection. Small, since each request has a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsParameters {
+    /// The version.
+    pub version: TlsVersion,
+    suite: u16,
+}
+
+impl TlsParameters {
+    /// The cipher suite.
+    pub fn cipher_suite(&self) -> CipherSuite {
+        self.suite.into()
+    }
+
+    /// `None` before the server has answered a ClientHello.
+    pub(crate) fn new(tls: &rustls::CommonState) -> Option<Self> {
+        Agreed::new(tls).parameters()
+    }
+}
+
 /// What a server made of a ClientHello.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHandshake {
@@ -229,6 +258,15 @@ impl Agreed {
             cipher_suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
             key_exchange: tls.negotiated_key_exchange_group().map(rustls::crypto::SupportedKxGroup::name),
         }
+    }
+
+    pub(crate) fn parameters(self) -> Option<TlsParameters> {
+        let version = match self.version? {
+            ProtocolVersion::TLSv1_2 => TlsVersion::Tls12,
+            // The only other one that is spoken.
+            _ => TlsVersion::Tls13,
+        };
+        Some(TlsParameters { version, suite: self.cipher_suite?.into() })
     }
 
     /// Counts a handshake that is done.

@@ -23,7 +23,7 @@ use pronghorn_h3::{Priority, StreamId};
 
 use crate::client::StatsSink;
 use crate::qlog::Trace;
-use crate::tls::{ClientCertificate, TlsSummary};
+use crate::tls::{ClientCertificate, TlsParameters, TlsSummary};
 use crate::window_budget::Windows;
 pub(crate) use congestion::Sending;
 use connection_id::ConnectionIds;
@@ -89,6 +89,8 @@ pub(crate) enum DatagramWrite {
 pub(crate) enum Event {
     /// The peer began a connection; nothing is known of it yet.
     Accepted { remote: SocketAddr },
+    /// What TLS has agreed on with a client. Nothing has come on a stream yet.
+    Agreed(TlsParameters),
     /// The name that the client asks for (SNI), if it gives one. Nothing has come on a stream yet.
     ServerName(Arc<str>),
     /// What the client has shown for itself. Told before the first request, and again when the handshake is done.

@@ -182,6 +182,7 @@ mod tests {
             remote: "192.0.2.1:5000".parse().unwrap(),
             secure: true,
             early_data: true,
+            tls: None,
             server_name: Some("example.org".into()),
             client_certificate: None,
         };

@@ -367,7 +367,7 @@ mod tests {
 
     fn peer(protocol: Protocol, early_data: bool) -> Peer {
         let remote = "[::ffff:192.0.2.7]:4000".parse().expect("an address");
-        Peer { protocol, remote, secure: true, early_data, server_name: None, client_certificate: None }
+        Peer { protocol, remote, secure: true, early_data, tls: None, server_name: None, client_certificate: None }
     }
 
     fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {

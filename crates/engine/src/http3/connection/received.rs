@@ -245,7 +245,8 @@ impl Connection {
         exchange.untold = true;
         self.requests.insert(id, exchange);
         let (early_data, server_name, client_certificate) = (self.handshaking, self.server_name.clone(), self.client_certificate.clone());
-        let peer = Peer { protocol: Protocol::Http3, remote: self.remote, secure: true, early_data, server_name, client_certificate };
+        let (remote, tls) = (self.remote, self.tls);
+        let peer = Peer { protocol: Protocol::Http3, remote, secure: true, early_data, tls, server_name, client_certificate };
         let request = Request { method, uri, headers, peer, upgrade, body };
         self.context.dispatch(request, Responder::http3(stream, &self.context));
     }

@@ -22,9 +22,16 @@ pub(super) fn handshake_is_told_on_both_sides_and_once<S: Subject>() {
     };
     assert!((20..200).contains(&handshake.as_millis()), "{handshake:?} over a network of 10 ms");
     let events: Vec<_> = pair.server.events.iter().filter(|(_, event)| !matches!(event, Event::Available)).collect();
-    let [(first, Event::Accepted { remote }), (named, Event::ServerName(name)), (second, Event::Connected { .. })] = events[..] else {
+    let [
+        (first, Event::Accepted { remote }),
+        (agreed, Event::Agreed(_)),
+        (named, Event::ServerName(name)),
+        (second, Event::Connected { .. }),
+    ] = events[..]
+    else {
         panic!("{events:?}")
     };
+    assert_eq!(agreed, second);
     assert_eq!((first, *remote), (second, client_address()));
     assert_eq!((named, &**name), (second, "localhost"));
     assert!(pair.client.events.iter().all(|(_, event)| matches!(event, Event::Available)), "{:?}", pair.client.events);

@@ -273,6 +273,7 @@ impl Connection {
             }
         } else if let Some(Handshake::Server { handshake: Some(handshake), server_name, client, .. }) = self.handshake() {
             self.decided = true;
+            events.extend(handshake.agreed.parameters().map(|parameters| (self.key, Event::Agreed(parameters))));
             events.extend(server_name.map(|name| (self.key, Event::ServerName(name))));
             events.extend(client.map(|client| (self.key, Event::ClientCertificate(client))));
             handshake.count(&stats.quic_resumed, stats);
