@@ -85,8 +85,11 @@ pub(super) struct Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        ASKED.set(Some(self.asks.asks(hello.server_name())));
-        self.inner.resolve(hello)
+        // The choice may change who is asked: a certificate that is looked up when its name first comes says that as well.
+        let name = hello.server_name().map(str::to_owned);
+        let chosen = self.inner.resolve(hello);
+        ASKED.set(Some(self.asks.asks(name.as_deref())));
+        chosen
     }
 }
 
