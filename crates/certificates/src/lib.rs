@@ -4,9 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+mod authorities;
 #[cfg(feature = "development")]
 mod development;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
+pub use authorities::{Authorities, Untrusted};
 #[cfg(feature = "development")]
 pub use development::user_folder;
 
@@ -41,6 +44,12 @@ pub enum CertificateError {
         path: PathBuf,
         /// What is missing.
         reason: String,
+    },
+    /// A key has a passphrase.
+    #[error("{}: the key has a passphrase", key.display())]
+    Encrypted {
+        /// The key's file.
+        key: PathBuf,
     },
     /// A key is of a kind that is not supported, or too small.
     #[error("{}: the key is of a kind or size that is not supported ({reason})", key.display())]
@@ -81,11 +90,53 @@ impl CertificateError {
     /// Keys that can be used, for whoever has another one.
     pub const KEYS: &str = "RSA of 2048 to 8192 bits, ECDSA P-256, P-384 or P-521, or Ed25519";
 
+    /// What to do about it. `verb`: how files are given, such as "name" in a configuration; `pair`: how the two are, such as "the certificate
+    /// chain as cert and its key as key".
+    pub fn hint(&self, verb: &str, pair: &str) -> String {
+        match self {
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "make it readable for this user".to_owned(),
+            Self::File { .. } => "check the path".to_owned(),
+            Self::Malformed { .. } => format!("{verb} {pair}, both in PEM form"),
+            Self::Encrypted { .. } => {
+                "write a copy without one (openssl pkey -in KEY -out PLAIN_KEY) that only the server's user can read".to_owned()
+            }
+            Self::UnsupportedKey { .. } => format!("{verb} one of {}, and its certificate", Self::KEYS),
+            Self::Unusable { .. } => format!("{verb} the key that the certificate was made for"),
+            Self::Keeping { .. } | Self::Generation(_) | Self::Both(_) => format!("{verb} files with a certificate and its key"),
+        }
+    }
+
     /// Each thing that is wrong, to be told for itself.
     pub fn each(self) -> Vec<Self> {
         match self {
             Self::Both(both) => Vec::from(*both),
             one => vec![one],
+        }
+    }
+}
+
+/// Where a chain or a key is, in PEM form.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// In a file.
+    File(&'a Path),
+    /// In memory.
+    Text(&'a [u8]),
+}
+
+impl<'a> Source<'a> {
+    fn read(self) -> Result<Cow<'a, [u8]>, pem::Error> {
+        match self {
+            Self::File(path) => std::fs::read(path).map(Cow::from).map_err(pem::Error::Io),
+            Self::Text(text) => Ok(text.into()),
+        }
+    }
+
+    /// What errors call it. `kind`: for what is in memory.
+    fn name(self, kind: &'a str) -> &'a Path {
+        match self {
+            Self::File(path) => path,
+            Self::Text(_) => Path::new(kind),
         }
     }
 }
@@ -111,12 +162,7 @@ impl Loaded {
     ///
     /// When a file cannot be read, holds something else, or the two do not belong together.
     pub fn from_files(cert: &Path, key: &Path) -> Result<Self, CertificateError> {
-        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
-        let private = match std::fs::read(key) {
-            Ok(text) => private_key(&text),
-            Err(error) => Err(KeyError::Pem(pem::Error::Io(error))),
-        };
-        Self::new(chain, private, cert, key)
+        Self::from_sources(Source::File(cert), Source::File(key))
     }
 
     /// Takes a chain and its key as PEM text.
@@ -125,8 +171,18 @@ impl Loaded {
     ///
     /// When one holds something else, or the two do not belong together.
     pub fn from_pem(cert: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
-        let chain = CertificateDer::pem_slice_iter(cert).collect();
-        Self::new(chain, private_key(key), Path::new("the certificate chain"), Path::new("the key"))
+        Self::from_sources(Source::Text(cert), Source::Text(key))
+    }
+
+    /// Takes a chain and its key, each from a file or as text.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, one holds something else, or the two do not belong together.
+    pub fn from_sources(cert: Source<'_>, key: Source<'_>) -> Result<Self, CertificateError> {
+        let chain = cert.read().and_then(|text| CertificateDer::pem_slice_iter(&text).collect());
+        let private = key.read().map_err(KeyError::Pem).and_then(|text| private_key(&text));
+        Self::new(chain, private, cert.name("the certificate chain"), key.name("the key"))
     }
 
     /// `cert`, `key`: where they come from.
@@ -150,7 +206,7 @@ impl Loaded {
         });
         let private = private.map_err(|error| match error {
             KeyError::Pem(error) => pem_error(key, "private key", error),
-            KeyError::Encrypted => CertificateError::Malformed { path: key.to_owned(), reason: ENCRYPTED.to_owned() },
+            KeyError::Encrypted => CertificateError::Encrypted { key: key.to_owned() },
         });
         let private = private.and_then(|private| match provider().key_provider.load_private_key(private.clone_key()) {
             Ok(_) => Ok(private),
@@ -183,9 +239,6 @@ impl Loaded {
 
 const NOT_VERSION_3: &str = "the certificate is not of X.509 version 3 and so has no extensions, such as the names that it is for; issue it again with \
      extensions (openssl x509 -req … -extfile FILE, with subjectAltName=DNS:HOST in the file)";
-
-const ENCRYPTED: &str =
-    "the key has a passphrase; write a copy without one (openssl pkey -in KEY -out PLAIN_KEY) that only the server's user can read";
 
 /// Why there is no private key in a text.
 enum KeyError {

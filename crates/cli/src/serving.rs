@@ -156,22 +156,18 @@ pub(crate) fn development_certificate() -> Option<Result<Loaded, CertificateErro
 }
 
 pub(crate) fn certificate_failure(error: &CertificateError, words: &Words) -> Failure {
+    let advice = error.hint("give", "the certificate chain with --cert and its key with --key");
     let (kind, hint) = match error {
         CertificateError::Both(both) => {
             let [cert, key] = both.each_ref().map(|error| certificate_failure(error, words));
             return cert.and(key);
         }
-        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            (Kind::Permission, "make it readable for this user".to_owned())
-        }
-        CertificateError::File { .. } => (Kind::Missing, "check the path".to_owned()),
-        CertificateError::Malformed { .. } => {
-            (Kind::Malformed, "give the certificate chain with --cert and its key with --key, both in PEM form".to_owned())
-        }
-        CertificateError::UnsupportedKey { .. } => {
-            (Kind::Malformed, format!("give one of {}, and its certificate", CertificateError::KEYS))
-        }
-        CertificateError::Unusable { .. } => (Kind::Malformed, "give the key that the certificate was made for".to_owned()),
+        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => (Kind::Permission, advice),
+        CertificateError::File { .. } => (Kind::Missing, advice),
+        CertificateError::Malformed { .. }
+        | CertificateError::Encrypted { .. }
+        | CertificateError::UnsupportedKey { .. }
+        | CertificateError::Unusable { .. } => (Kind::Malformed, advice),
         CertificateError::Keeping { source, .. } => {
             let kind = if source.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Output };
             (kind, format!("give {}", words.certificate))

@@ -3,7 +3,6 @@
 mod actions;
 mod at_once;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -328,21 +327,12 @@ impl Making<'_> {
     }
 
     fn certificate_problem(&mut self, site: &Site, error: &CertificateError) {
-        let hint = match error {
-            CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "make it readable for this user",
-            CertificateError::File { .. } => "check the path",
-            CertificateError::Malformed { .. } => "name the certificate chain as cert and its key as key, both in PEM form",
-            CertificateError::UnsupportedKey { .. } => &format!("name one of {}, and its certificate", CertificateError::KEYS),
-            CertificateError::Unusable { .. } => "name the key that the certificate was made for",
-            CertificateError::Keeping { .. } | CertificateError::Generation(_) | CertificateError::Both(_) => {
-                "name files with a certificate and its key"
-            }
-        };
+        let hint = error.hint("name", "the certificate chain as cert and its key as key");
         let fault = match error {
             CertificateError::File { source, .. } | CertificateError::Keeping { source, .. } => Fault::from(source),
             _ => Fault::Malformed,
         };
-        self.lacking(&site.place.key("tls"), fault, error, hint);
+        self.lacking(&site.place.key("tls"), fault, error, &hint);
     }
 
     fn site(&mut self, site: &Site, switches: Arc<SiteSwitches>) -> SitePlan {
