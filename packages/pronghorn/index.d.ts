@@ -28,6 +28,18 @@ export interface TlsOptions {
   cert?: string | Buffer;
   /** Of the private key, if it is encrypted. */
   passphrase?: string;
+  /** File with the certificates, in PEM form, of those who may vouch for clients. Clients are asked for a certificate then. */
+  ca_file_name?: string;
+  /** These certificates themselves, in PEM form. At `pronghorn/http` clients are asked only if `requestCert` says so, as in node:https. */
+  ca?: string | Buffer | (string | Buffer)[];
+  /** Whether clients are asked for a certificate. Without `ca` and `ca_file_name` those may vouch for them whom Node.js trusts. */
+  request_cert?: boolean;
+  /** The same under its name in node:https. */
+  requestCert?: boolean;
+  /** Whether clients that show none, or none that is trusted, get 403 in place of an answer. Default: true. */
+  reject_unauthorized?: boolean;
+  /** The same under its name in node:https. */
+  rejectUnauthorized?: boolean;
   /** Taken, and without effect: TLS 1.2 and 1.3 are spoken with key exchange on elliptic curves. */
   dh_params_file_name?: string;
   /** Taken, and without effect: all ciphers that are spoken are safe. */
@@ -45,6 +57,8 @@ export interface AppOptions extends TlsOptions {
   congestion?: 'cubic' | 'newreno' | 'bbr';
   /** What clients may take, by the names of docs/limits.md, such as `{ request_body_bytes: '10MiB' }`. */
   limits?: Record<string, string | number>;
+  /** There is no certificate yet: all come by `addServerName` or `missingServerName`. Without one it is an error to say nothing of that. */
+  without_certificate?: boolean;
   /** Told what a handler has thrown, in place of a message on stderr. The process goes on. */
   onError?: (error: unknown, where: string) => void;
 }
@@ -138,6 +152,8 @@ export interface HttpResponse {
   getProtocol(): HttpProtocol;
   /** As that of the request. */
   getServerName(): string;
+  /** The certificate that the client has shown, in PEM form; '' if it was not asked (`ca_file_name`, `request_cert`), or showed none. */
+  getX509Certificate(): string;
   /** Yours. */
   [key: string]: any;
 }

@@ -3,16 +3,17 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pronghorn_engine::provider;
+use pronghorn_certificates::{CertificateError, Loaded, Source};
+use pronghorn_engine::AsksClients;
 use rustc_hash::FxHashMap;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::addon::Addon;
+use crate::clients::Clients;
 use crate::js::Failure;
 
 thread_local! {
@@ -23,16 +24,47 @@ thread_local! {
 /// The certificates of an application.
 pub(crate) struct Certificates {
     known: Mutex<Known>,
+    /// Some entry asks clients for a certificate, or did.
+    asks_clients: AtomicBool,
     environment: u64,
     app: u32,
 }
 
 #[derive(Default)]
 struct Known {
-    default: Option<Arc<CertifiedKey>>,
-    names: FxHashMap<String, Arc<CertifiedKey>>,
+    default: Option<Arc<Entry>>,
+    names: FxHashMap<String, Arc<Entry>>,
     /// JavaScript wants to be asked for names that are not there.
     asks: bool,
+}
+
+/// What a server name, or all others, are served with.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: Arc<CertifiedKey>,
+    /// Whose certificates are asked for.
+    pub(crate) clients: Option<Clients>,
+}
+
+impl Entry {
+    /// # Errors
+    ///
+    /// When a file cannot be read, one of the two holds something else, or the two do not belong together; with what to do.
+    pub(crate) fn new(cert: Source<'_>, key: Source<'_>, clients: Option<Clients>) -> Result<Self, Failure> {
+        let loaded = Loaded::from_sources(cert, key).map_err(explain)?;
+        Ok(Self { key: loaded.key, clients })
+    }
+}
+
+/// The words of the program and of the gateway, with the options of here.
+fn explain(error: CertificateError) -> Failure {
+    const PAIR: &str = "the certificate chain as cert_file_name or cert, and its key as key_file_name or key";
+    let hint = |error: &CertificateError| match error {
+        CertificateError::Encrypted { .. } => "give it as passphrase".to_owned(),
+        other => other.hint("give", PAIR),
+    };
+    let each: Vec<_> = error.each().iter().map(|error| format!("{error}: {}", hint(error))).collect();
+    Failure(each.join("; "))
 }
 
 /// Lets handshakes of this thread find JavaScript. Returns the number for [`Certificates::new`].
@@ -47,28 +79,19 @@ pub(crate) fn introduce(addon: Weak<Addon>) -> u64 {
 
 impl Certificates {
     pub(crate) fn new(environment: u64, app: u32) -> Arc<Self> {
-        Arc::new(Self { known: Mutex::default(), environment, app })
+        Arc::new(Self { known: Mutex::default(), asks_clients: AtomicBool::default(), environment, app })
     }
 
-    /// Sets the certificate for `name`, which may begin with `*.`; with none, the one for all others.
-    ///
-    /// # Errors
-    ///
-    /// When there is no certificate in `chain`, or the key does not fit to it.
-    pub(crate) fn set(&self, name: Option<String>, chain: &[u8], key: &[u8]) -> Result<(), Failure> {
-        let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|error| format!("certificate: {error}"))?;
-        if chain.is_empty() {
-            return Err("certificate: there is none in PEM form (-----BEGIN CERTIFICATE-----)".into());
+    /// Sets what is served for `name`, which may begin with `*.`; with none, for all others.
+    pub(crate) fn set(&self, name: Option<String>, entry: Entry) {
+        if entry.clients.is_some() {
+            self.asks_clients.store(true, Ordering::Relaxed);
         }
-        let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|error| format!("private key: {error}"))?;
-        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| format!("certificate and key: {error}"))?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match name {
-            Some(name) => drop(known.names.insert(name.to_ascii_lowercase(), Arc::new(certified))),
-            None => known.default = Some(Arc::new(certified)),
+            Some(name) => drop(known.names.insert(name.to_ascii_lowercase(), Arc::new(entry))),
+            None => known.default = Some(Arc::new(entry)),
         }
-        Ok(())
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -84,7 +107,13 @@ impl Certificates {
         known.default.is_none() && known.names.is_empty() && !known.asks
     }
 
-    fn find(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+    /// What is served for a name, in lower case, or where there is none.
+    pub(crate) fn entry(&self, name: Option<&str>) -> Option<Arc<Entry>> {
+        let found = name.and_then(|name| self.find(name));
+        found.or_else(|| self.known.lock().unwrap_or_else(PoisonError::into_inner).default.clone())
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Entry>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let wildcard = || known.names.get(&format!("*{}", &name[name.find('.')?..]));
         known.names.get(name).or_else(wildcard).cloned()
@@ -112,11 +141,21 @@ impl ResolvesServerCert for Certificates {
                 self.ask_for(&name);
                 self.find(&name)
             });
-            if found.is_some() {
-                return found;
+            if let Some(found) = found {
+                return Some(found.key.clone());
             }
         }
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).default.clone()
+        self.entry(None).map(|entry| entry.key.clone())
+    }
+}
+
+impl AsksClients for Certificates {
+    fn asks_any(&self) -> bool {
+        self.asks_clients.load(Ordering::Relaxed)
+    }
+
+    fn asks(&self, server_name: Option<&str>) -> bool {
+        self.asks_any() && self.entry(server_name).is_some_and(|entry| entry.clients.is_some())
     }
 }
 

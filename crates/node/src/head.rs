@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use http::uri::Authority;
 use http::{HeaderMap, Method};
 use pronghorn_engine::Protocol;
+use rustls::CipherSuite;
 
 use crate::exchange::Exchange;
 
@@ -12,6 +13,18 @@ use crate::exchange::Exchange;
 const METHODS: [Method; 7] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
 /// Memory that is kept for the next head.
 const KEPT_BYTES: usize = 16 << 10;
+/// Cipher suites by their place here, as `packages/pronghorn/lib/head.js` lists them after the one of clear text.
+const SUITES: [CipherSuite; 9] = [
+    CipherSuite::TLS13_AES_128_GCM_SHA256,
+    CipherSuite::TLS13_AES_256_GCM_SHA384,
+    CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+];
 
 /// Writes heads, into memory that it keeps.
 #[derive(Default)]
@@ -22,8 +35,8 @@ pub(crate) struct HeadText {
 }
 
 impl HeadText {
-    /// The whole head, a character for each byte: three digits, which are the protocol (1, 2 or 3), flags (1: encrypted, 2: early data) and
-    /// the method's place in [`METHODS`]; then, with zeros between them, the URL if it is plain, the target if it is not, the method if it is
+    /// The whole head, a character for each byte: four digits, which are the protocol (1, 2 or 3), flags (1: encrypted, 2: early data), the
+    /// method's place in [`METHODS`] and the cipher suite's in [`SUITES`], counted from 1; then, with zeros between them, the URL if it is plain, the target if it is not, the method if it is
     /// none of those, the client's address and port, the name that TLS was asked for, and name and value of each field line.
     pub(crate) fn of(&mut self, exchange: &Exchange) -> &[u8] {
         let (uri, peer) = (&exchange.uri, &exchange.peer);
@@ -36,7 +49,9 @@ impl HeadText {
             Protocol::Http3 => b'3',
         };
         let flags = b'0' | u8::from(peer.secure) | (u8::from(peer.early_data) << 1);
-        self.bytes.extend([protocol, flags, b'0' + method.unwrap_or(METHODS.len()) as u8]);
+        let suite = peer.tls.and_then(|tls| SUITES.iter().position(|suite| *suite == tls.cipher_suite()));
+        let suite = suite.map_or(0, |place| place as u8 + 1);
+        self.bytes.extend([protocol, flags, b'0' + method.unwrap_or(METHODS.len()) as u8, b'0' + suite]);
         let target = uri.path_and_query().map_or("", |target| target.as_str());
         let host = uri.authority().map(Authority::as_str).filter(|host| is_plain(host, target, peer.secure));
         match (host, peer.secure) {

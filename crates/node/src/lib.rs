@@ -10,6 +10,7 @@
 mod addon;
 mod api;
 mod certificates;
+mod clients;
 mod declarative;
 mod exchange;
 mod head;

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Uri};
 use pronghorn_engine::{
-    Bind, Config, Group, Handler, Identity, Listener, Request, Responder, Sessions, Stats, Transports, Upgrade, Worker,
+    Bind, Config, Group, Handler, Identity, Listener, Policy, Request, Responder, Sessions, Stats, Transports, Upgrade, Worker,
 };
 use rustc_hash::FxHashMap;
 
 use crate::addon::{Addon, Event};
 use crate::certificates::Certificates;
+use crate::clients;
 use crate::js::Failure;
 use crate::poll::Poll;
 use crate::router::{Parameters, Router};
@@ -113,7 +114,8 @@ impl App {
             return Ok(Some(identity.clone()));
         }
         let sessions = Sessions::new(&self.config.borrow().limits);
-        let identity = Identity::with_resolver(certificates.clone())?.with_sessions(sessions);
+        let policy = Policy { client_certificates: Some(certificates.clone()), ..Policy::default() };
+        let identity = Identity::with_policy(certificates.clone(), &policy)?.with_sessions(sessions);
         Ok(Some(self.identity.get_or_init(|| identity).clone()))
     }
 }
@@ -247,6 +249,11 @@ struct Server {
 
 impl Handler for Server {
     fn handle(&self, request: Request, responder: Responder) {
+        if let Some(certificates) = self.app.certificates.get()
+            && let Err(refusal) = clients::admit(certificates, &request.peer, &request.uri, &request.headers)
+        {
+            return responder.send(refusal.into());
+        }
         self.addon.accept(request, responder, &self.app, self.listening);
     }
 

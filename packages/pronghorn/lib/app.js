@@ -66,6 +66,9 @@ class TemplatedApp {
     this._missing = undefined;
     this._sockets = new Set();
     this._topics = new Topics();
+    // Before there is anything that would have to be taken away again.
+    if (!this._isSecure) options.warnWithoutTls(kind, given);
+    else if (!options.setCertificate(kind, undefined, undefined, given).isSet) options.needsCertificate(kind, given);
     this._hasQuic = transports >= QUIC;
     this._hasSessions = false;
     this._number = native.createApp(transports, native.environment, options.settings(given));
@@ -73,12 +76,20 @@ class TemplatedApp {
     this._routes = [];
     this._routeNumbers = [];
     collected.register(this, { app: this._number, routeNumbers: this._routeNumbers });
-    if (!this._isSecure) {
-      options.warnWithoutTls(kind, given);
-    } else {
-      const identity = options.identity(kind, given);
-      if (identity !== undefined) native.setCertificate(this._number, undefined, identity.chain, identity.key);
-    }
+    /** Whether a client may have shown a certificate. */
+    this._asksClients = false;
+    /** What was said of clients' certificates for each server name, and under `undefined` for all others. */
+    this._clients = new Map();
+    if (this._isSecure) this._setCertificate(kind, undefined, given);
+  }
+
+  /** Returns whether there is one. Who changes a certificate and says nothing of clients' means those who were asked before. */
+  _setCertificate(call, name, given) {
+    const clients = options.mergedClients(this._clients.get(name), given);
+    const { isSet, asksClients } = options.setCertificate(call, this._number, name, { ...given, ...clients });
+    if (isSet) this._clients.set(name, clients);
+    this._asksClients ||= asksClients;
+    return isSet;
   }
 
   // ---- routes ---------------------------------------------------------------------------------------------------------------
@@ -211,20 +222,19 @@ class TemplatedApp {
 
   /** The certificate for a host name, which may begin with `*.`. Given again, it takes the place of the former. */
   addServerName(hostname, given = {}) {
-    options.check('app.addServerName()', given, [...options.TLS, ...options.WITHOUT_EFFECT]);
-    if (this._isSecure) {
-      const identity = options.identity('app.addServerName()', given);
-      if (identity === undefined)
-        throw new TypeError(
-          'app.addServerName() needs a certificate: give key_file_name and cert_file_name, or key and cert.',
-        );
-      native.setCertificate(this._number, String(hostname), identity.chain, identity.key);
+    const call = 'app.addServerName()';
+    options.check(call, given, options.TLS);
+    if (!this._isSecure) {
+      options.refuseClients(call, given);
+    } else if (!this._setCertificate(call, String(hostname).toLowerCase(), given)) {
+      throw new TypeError(`${call} needs a certificate: give key_file_name and cert_file_name, or key and cert.`);
     }
     return this;
   }
 
   removeServerName(hostname) {
     native.removeServerName(this._number, String(hostname));
+    this._clients.delete(String(hostname).toLowerCase());
     return this;
   }
 
@@ -252,11 +262,12 @@ class TemplatedApp {
 
   /** Another certificate, for handshakes from now on; connections that are open keep theirs. */
   setCertificate(given) {
-    options.check('app.setCertificate()', given, [...options.TLS, ...options.WITHOUT_EFFECT]);
-    const identity = options.identity('app.setCertificate()', given);
-    if (identity === undefined)
-      throw new TypeError('app.setCertificate() needs key_file_name and cert_file_name, or key and cert.');
-    native.setCertificate(this._number, undefined, identity.chain, identity.key);
+    const call = 'app.setCertificate()';
+    options.check(call, given, options.TLS);
+    if (!this._isSecure) throw new TypeError('an App has no TLS: use SSLApp, H3App or Server.');
+    if (!this._setCertificate(call, undefined, given)) {
+      throw new TypeError(`${call} needs key_file_name and cert_file_name, or key and cert.`);
+    }
     return this;
   }
 

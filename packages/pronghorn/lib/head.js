@@ -10,8 +10,21 @@ const { unpadded } = require('./text');
 const PROTOCOLS = { 1: 'http/1.1', 2: 'h2', 3: 'h3' };
 /** By the digit that the native part writes for them; others stand in full. */
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'];
-/** Protocol, flags and method: a digit each, at the beginning. */
-const DIGITS = 3;
+/** Cipher suites, after none in clear text, by the digit that the native part writes for them: as the standards name them, and OpenSSL. */
+const CIPHERS = [
+  undefined,
+  cipher('TLSv1.3', 'TLS_AES_128_GCM_SHA256'),
+  cipher('TLSv1.3', 'TLS_AES_256_GCM_SHA384'),
+  cipher('TLSv1.3', 'TLS_CHACHA20_POLY1305_SHA256'),
+  cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'ECDHE-ECDSA-AES128-GCM-SHA256'),
+  cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384', 'ECDHE-ECDSA-AES256-GCM-SHA384'),
+  cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256', 'ECDHE-ECDSA-CHACHA20-POLY1305'),
+  cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256'),
+  cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384', 'ECDHE-RSA-AES256-GCM-SHA384'),
+  cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256', 'ECDHE-RSA-CHACHA20-POLY1305'),
+];
+/** Protocol, flags, method and cipher suite: a digit each, at the beginning. */
+const DIGITS = 4;
 const SECURE = 1;
 const EARLY_DATA = 2;
 /** The parts behind the URL; see crates/node/src/head.rs. */
@@ -21,6 +34,10 @@ const ADDRESS = 3;
 const PORT = 4;
 const SERVER_NAME = 5;
 const LINES = 6;
+
+function cipher(version, standardName, name = standardName) {
+  return { name, standardName, version };
+}
 
 const digit = (text, index) => text.charCodeAt(index) - 48;
 
@@ -61,6 +78,11 @@ class Head {
 
   get earlyData() {
     return (digit(this._text, 1) & EARLY_DATA) !== 0;
+  }
+
+  /** What TLS has agreed on: `version`, such as TLSv1.3, and the cipher suite's `name` and `standardName`; `undefined` in clear text. */
+  get cipher() {
+    return CIPHERS[digit(this._text, 3)];
   }
 
   /** The client's. */

@@ -2,14 +2,20 @@
 
 const fs = require('node:fs');
 const { createPrivateKey } = require('node:crypto');
+const nodeTls = require('node:tls');
+const native = require('./native');
 const { nearest } = require('./errors');
 
-const TLS = ['key_file_name', 'cert_file_name', 'key', 'cert', 'passphrase'];
+const CERTIFICATE = ['key_file_name', 'cert_file_name', 'key', 'cert'];
+/** Whose certificates clients are asked for, and what becomes of those who show none that is trusted. Of each pair one says it. */
+const CLIENTS = ['ca_file_name', 'ca', 'request_cert', 'requestCert', 'reject_unauthorized', 'rejectUnauthorized'];
 /** Taken from programs for uWebSockets.js; docs/node/differences.md says why they change nothing. */
 const WITHOUT_EFFECT = ['dh_params_file_name', 'ssl_ciphers', 'ssl_prefer_low_memory_usage'];
+/** What goes with a certificate. */
+const TLS = [...CERTIFICATE, 'passphrase', ...CLIENTS, ...WITHOUT_EFFECT];
 const SETTINGS = ['server', 'earlyData', 'congestion'];
-const OWN = ['limits', 'onError'];
-const KNOWN = [...TLS, ...WITHOUT_EFFECT, 'ca_file_name', ...SETTINGS, ...OWN];
+const OWN = ['limits', 'onError', 'without_certificate'];
+const KNOWN = [...TLS, ...SETTINGS, ...OWN];
 
 /** Throws for what is no option of `kind`. */
 function check(kind, options, known = KNOWN) {
@@ -23,20 +29,34 @@ function check(kind, options, known = KNOWN) {
       `${kind} has no option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}`}${like === undefined ? '.' : '?'}`,
     );
   }
-  if (options.ca_file_name !== undefined) {
-    throw new TypeError(
-      'ca_file_name would have clients show certificates, which pronghorn does not ask for: leave it out, or check clients otherwise.',
-    );
-  }
 }
+
+const given = (options, names) => names.filter((name) => options[name] !== undefined);
 
 /** Programs for uWebSockets.js give a certificate to an App as well; who means it to be shown shall know. */
 function warnWithoutTls(kind, options) {
-  const given = TLS.filter((name) => options[name] !== undefined && name !== 'passphrase');
-  if (given.length === 0) return;
+  refuseClients(kind, options);
+  const idle = given(options, CERTIFICATE);
+  if (idle.length === 0) return;
   process.emitWarning(
-    `${kind} speaks clear text: ${given.join(' and ')} have no effect. SSLApp, H3App and Server have TLS.`,
+    `${kind} speaks clear text: ${idle.join(' and ')} have no effect. SSLApp, H3App and Server have TLS.`,
     'PronghornWarning',
+  );
+}
+
+/** Nobody shall take a server for protected that is not. */
+function refuseClients(kind, options) {
+  if (clientsOf(options).mode === 0) return;
+  const names = given(options, CLIENTS).join(' and ');
+  throw new TypeError(`${kind} speaks clear text, in which no client can show a certificate: leave ${names} out.`);
+}
+
+/** Throws where there is neither a certificate nor a word that it comes later. */
+function needsCertificate(kind, options) {
+  if (options.without_certificate === true) return;
+  throw new TypeError(
+    `${kind} has no certificate: give key_file_name and cert_file_name (or key and cert), developmentCertificate() to try things, ` +
+      'or without_certificate: true if all come by addServerName() or missingServerName().',
   );
 }
 
@@ -56,43 +76,105 @@ function settings(options) {
     .join('\n');
 }
 
-function read(kind, options, inMemory, fileName) {
-  if (options[inMemory] !== undefined) return options[inMemory];
-  if (options[fileName] === undefined) return undefined;
+/** What is in memory as bytes, or the name of a file. */
+function source(options, inMemory, fileName) {
+  const value = options[inMemory];
+  if (value === undefined) return options[fileName] === undefined ? undefined : String(options[fileName]);
+  return Array.isArray(value)
+    ? Buffer.concat(value.flatMap((part) => [Buffer.from(part), NEW_LINE]))
+    : Buffer.from(value);
+}
+
+const NEW_LINE = Buffer.from('\n');
+/** As crates/certificates has it. */
+const LOCKED = /-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED/;
+
+/** The key, opened if it has a passphrase that is given. */
+function keyOf(kind, options) {
+  const key = source(options, 'key', 'key_file_name');
+  if (options.passphrase === undefined || key === undefined) return key;
+  let pem;
   try {
-    return fs.readFileSync(options[fileName]);
+    pem = typeof key === 'string' ? fs.readFileSync(key) : key;
+  } catch {
+    // It is told where all other files are read.
+    return key;
+  }
+  if (!LOCKED.test(pem.toString('latin1'))) return key;
+  try {
+    const opened = createPrivateKey({ key: pem, format: 'pem', passphrase: options.passphrase });
+    return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
   } catch (error) {
-    throw new Error(`${kind}: ${fileName} cannot be read: ${error.message}`, { cause: error });
+    const name = typeof key === 'string' ? key : 'the key';
+    throw new Error(`${kind}: ${name}: the passphrase does not open the key (${error.message})`, { cause: error });
   }
 }
 
-/** Chain in PEM and key in DER, or `undefined` where there are none. */
-function identity(kind, options) {
-  const chain = read(kind, options, 'cert', 'cert_file_name');
-  const pem = read(kind, options, 'key', 'key_file_name');
-  if (chain === undefined && pem === undefined) return undefined;
-  if (chain === undefined || pem === undefined) {
+/** As the native part takes it: 0 if no client is asked for a certificate, 1 if they are, 2 if those without one that is trusted are refused. */
+function clientsOf(options) {
+  const isNamed = options.ca_file_name !== undefined || options.ca !== undefined;
+  if (!(options.request_cert ?? options.requestCert ?? isNamed)) return { mode: 0, authorities: undefined };
+  // Who names nobody means those that Node.js trusts, as in node:https.
+  const authorities = isNamed
+    ? source(options, 'ca', 'ca_file_name')
+    : Buffer.from(nodeTls.rootCertificates.join('\n'));
+  const rejects = (options.reject_unauthorized ?? options.rejectUnauthorized) !== false;
+  return { mode: rejects ? 2 : 1, authorities };
+}
+
+/** What options say of certificates of clients, and where they say nothing of a thing what others before them did. */
+function mergedClients(before = {}, options) {
+  const merged = {};
+  for (let index = 0; index < CLIENTS.length; index += 2) {
+    const pair = CLIENTS.slice(index, index + 2);
+    const said = given(options, pair).length > 0 ? options : before;
+    for (const name of pair) merged[name] = said[name];
+  }
+  return merged;
+}
+
+/**
+ * Has the native part read certificate and key, for `app`, or to look at them if there is none. `name`: the server name that they are for,
+ * `undefined` for all others. Returns whether there are any, and whether clients are asked for theirs.
+ */
+function setCertificate(kind, app, name, options) {
+  const cert = source(options, 'cert', 'cert_file_name');
+  const key = keyOf(kind, options);
+  if (cert === undefined && key === undefined) {
+    if (clientsOf(options).mode !== 0) {
+      throw new TypeError(
+        `${kind} asks clients for a certificate and has none of its own: add key_file_name and cert_file_name.`,
+      );
+    }
+    return { isSet: false, asksClients: false };
+  }
+  if (cert === undefined || key === undefined) {
     const missing =
-      chain === undefined
+      cert === undefined
         ? 'certificate: add cert_file_name, or cert with the PEM itself'
         : 'key: add key_file_name, or key with the PEM itself';
     throw new TypeError(`${kind} has no ${missing}.`);
   }
-  let key;
+  const { mode, authorities } = clientsOf(options);
   try {
-    key = createPrivateKey({ key: pem, format: 'pem', passphrase: options.passphrase });
+    native.setCertificate(app, name, cert, key, mode, authorities);
   } catch (error) {
-    const isLocked =
-      error.code === 'ERR_MISSING_PASSPHRASE' || /passphrase|bad decrypt|interrupted or cancelled/i.test(error.message);
-    const hint = isLocked
-      ? 'it is encrypted: give its passphrase'
-      : 'it has to be in PEM form (-----BEGIN PRIVATE KEY-----)';
-    throw new Error(`${kind}: the private key cannot be used: ${hint} (${error.message})`, { cause: error });
+    throw new Error(`${kind}: ${error.message}`, { cause: error });
   }
-  return {
-    chain: typeof chain === 'string' ? chain : new Uint8Array(chain),
-    key: new Uint8Array(key.export({ type: 'pkcs8', format: 'der' })),
-  };
+  return { isSet: true, asksClients: mode !== 0 };
 }
 
-module.exports = { check, warnWithoutTls, settings, identity, TLS, WITHOUT_EFFECT };
+module.exports = {
+  check,
+  warnWithoutTls,
+  refuseClients,
+  needsCertificate,
+  settings,
+  setCertificate,
+  mergedClients,
+  CERTIFICATE,
+  CLIENTS,
+  TLS,
+  KNOWN,
+  WITHOUT_EFFECT,
+};

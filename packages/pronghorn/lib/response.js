@@ -2,6 +2,7 @@
 
 const native = require('./native');
 const answers = require('./answers');
+const { pemOf } = require('./client');
 const context = require('./context');
 const { writeField } = require('./head');
 const { recognized, recognizedText, textBuffer } = require('./text');
@@ -393,6 +394,11 @@ class HttpResponse extends context.AsyncResource {
   /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none. */
   getServerName() {
     return native.serverName(this._check('getServerName'));
+  }
+
+  /** The certificate that the client has shown, in PEM form; '' if it was not asked, or showed none. */
+  getX509Certificate() {
+    return pemOf(this._check('getX509Certificate'));
   }
 }
 

@@ -5,7 +5,7 @@
 const native = require('./native');
 const uWS = require('./app');
 
-const TLS = ['key', 'cert', 'key_file_name', 'cert_file_name'];
+const TLS = ['key', 'cert', 'key_file_name', 'cert_file_name', 'without_certificate'];
 
 const isSecure = (settings) => TLS.some((name) => settings[name] !== undefined);
 

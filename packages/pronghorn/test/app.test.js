@@ -12,7 +12,9 @@ const tlsModule = require('node:tls');
 const { describe, it } = require('node:test');
 const { Worker } = require('node:worker_threads');
 const uWS = require('..');
-const { make, tls } = require('./support/certificate');
+const { createServer } = require('../lib/http');
+const { serve } = require('../lib/fetch');
+const { folder, make, tls } = require('./support/certificate');
 const { faces, listening, overHttp2, overHttp3, secure } = require('./support/clients');
 const h3 = require('./support/h3');
 
@@ -305,13 +307,15 @@ describe('wrong use', () => {
       [() => uWS.SSLApp({ certfilename: 'x' }), /did you mean "cert_file_name"\?/],
       [() => uWS.App({ zzzzzzzzzzzz: 1 }), /App has no option "zzzzzzzzzzzz": it has key_file_name, /],
       [() => uWS.SSLApp({ key_file_name: tls.key_file_name }), /SSLApp has no certificate: add cert_file_name/],
-      [() => uWS.SSLApp({ ...tls, key_file_name: '/does/not/exist' }), /SSLApp: key_file_name cannot be read: ENOENT/],
-      [() => uWS.SSLApp({ ...tls, key: 'no key' }), /has to be in PEM form/],
-      [() => uWS.SSLApp({ ...tls, cert: 'no certificate' }), /there is none in PEM form/],
-      [() => uWS.SSLApp({ ...tls, ca_file_name: 'x' }), /ca_file_name would have clients show certificates/],
       [() => uWS.App({ limits: { idle_timeuot: '5s' } }), /idle.timeout/],
       [() => uWS.App(5), /App takes an object of options, not number/],
-      [() => uWS.SSLApp({}).listen(0), /there is no certificate: give key_file_name and cert_file_name/],
+      [
+        () => uWS.SSLApp({}),
+        /SSLApp has no certificate: give key_file_name and cert_file_name.*without_certificate: true/,
+      ],
+      [() => uWS.Server({ limits: {} }), /Server has no certificate/],
+      [() => uWS.H3App(), /H3App has no certificate/],
+      [() => uWS.SSLApp({ without_certificate: true }).listen(0), /there is no certificate: give key_file_name/],
       [() => app.get('users', () => {}), /a pattern that begins with a slash.*not "users"/],
       [() => app.get('/users'), /app\.get\('\/users'\) takes a function, not undefined/],
       [() => app.listen('soon', () => {}), /takes a port from 0 to 65535, not "soon"/],
@@ -321,12 +325,58 @@ describe('wrong use', () => {
       [() => app.close({ timeout: 'soon' }), /takes \{ timeout \}, a number of milliseconds/],
       [() => app.addServerName('x').setCertificate(tls), /an App has no TLS: use SSLApp, H3App or Server/],
       [() => uWS.us_listen_socket_close({}), /takes what listen\(\) gave to its callback/],
-      [
-        () => uWS.SSLApp(make('a.test')) && uWS.SSLApp({ ...make('a.test'), key_file_name: tls.key_file_name }),
-        /certificate and key/,
-      ],
     ];
     for (const [action, message] of cases) assert.throws(action, message, String(action));
+  });
+
+  it('of a certificate is answered by the words that the program has for it', () => {
+    const other = make('a.test');
+    const [key, cert] = [fs.readFileSync(tls.key_file_name, 'utf8'), fs.readFileSync(tls.cert_file_name, 'utf8')];
+    const pem = (name) => fs.readFileSync(other[`${name}_file_name`], 'utf8');
+    const locked = make('locked', 'secret');
+    const [missing, garbage] = [path.join(folder, 'missing.pem'), path.join(folder, 'garbage.pem')];
+    fs.writeFileSync(garbage, '-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n');
+    const both =
+      'give the certificate chain as cert_file_name or cert, and its key as key_file_name or key, both in PEM form';
+    const cases = [
+      [{ ...tls, key_file_name: missing }, `${missing}: No such file or directory (os error 2): check the path`],
+      [{ ...tls, cert_file_name: missing }, `${missing}: No such file or directory (os error 2): check the path`],
+      [
+        { ...tls, key_file_name: tls.cert_file_name },
+        `${tls.cert_file_name}: holds no private key in PEM form: ${both}`,
+      ],
+      [{ key: 'no key', cert }, `the key: holds no private key in PEM form: ${both}`],
+      [{ key, cert: 'none' }, `the certificate chain: holds no certificate in PEM form: ${both}`],
+      [
+        { key: 'no key', cert: 'none' },
+        `the certificate chain: holds no certificate in PEM form: ${both}; the key: holds no private key in PEM form: ${both}`,
+      ],
+      [
+        { ...tls, key_file_name: other.key_file_name },
+        `${tls.cert_file_name} and ${other.key_file_name}: the key does not belong to the certificate: give the key that the certificate was made for`,
+      ],
+      [
+        { key: pem('key'), cert },
+        'the certificate chain and the key: the key does not belong to the certificate: give the key that the certificate was made for',
+      ],
+      [locked, `${locked.key_file_name}: the key has a passphrase: give it as passphrase`],
+    ];
+    const doors = {
+      SSLApp: (given) => uWS.SSLApp(given),
+      'createServer()': (given) => createServer(given),
+      'app.setCertificate()': (given) => uWS.SSLApp(tls).setCertificate(given),
+      'app.addServerName()': (given) => uWS.SSLApp(tls).addServerName('a.test', given),
+      Server: (given) => serve({ ...given, fetch: () => {}, port: 0 }),
+    };
+    for (const [kind, door] of Object.entries(doors)) {
+      for (const [given, message] of cases) assert.throws(() => door(given), { message: `${kind}: ${message}` });
+      assert.throws(() => door({ ...tls, key_file_name: garbage }), /garbage\.pem: holds no usable private key/);
+      assert.throws(
+        () => door({ ...locked, passphrase: 'wrong' }),
+        /locked-locked-key\.pem: the passphrase does not open the key/,
+      );
+    }
+    uWS.SSLApp({ ...locked, passphrase: 'secret' });
   });
 
   it('of a response is answered with what to do, and the client gets an answer', async () => {

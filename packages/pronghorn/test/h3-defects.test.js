@@ -126,7 +126,7 @@ describe('H3App', () => {
       assert.equal(text(await request(listening(one), {})), 'ok');
       one.close();
     }
-    assert.throws(() => uWS.H3App(locked), /the private key cannot be used: it is encrypted: give its passphrase/);
+    assert.throws(() => uWS.H3App(locked), /the key has a passphrase: give it as passphrase/);
   });
 });
 

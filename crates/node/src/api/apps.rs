@@ -1,15 +1,18 @@
 //! Applications: what they are made of, and where they listen.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use pronghorn_certificates::{Authorities, Source};
 use pronghorn_engine::{Config, Transports};
 
 use crate::addon::DECLARATIVE;
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, Entry};
+use crate::clients::Clients;
 use crate::declarative::Program;
 use crate::js::{Call, Failure, Native, Value};
 use crate::listening::{App, Closing, Ending, Listening};
@@ -113,11 +116,34 @@ fn certificates(call: &Call<'_>) -> Result<Arc<Certificates>, Failure> {
     Ok(app(call)?.certificates.get().cloned().ok_or("an App has no TLS: use SSLApp, H3App or Server")?)
 }
 
-/// `setCertificate(app, name or undefined, chain in PEM, key in DER)`.
+/// `setCertificate(app or undefined, name or undefined, chain, key, clients, authorities)`: chain, key and authorities are names of files, or
+/// bytes of PEM; `clients`: 0 if none is asked for a certificate, 1 if they are, 2 if those without one that is trusted are refused. Without an
+/// app it is only looked whether all is as it has to be.
 fn set_certificate(call: &Call<'_>) -> Result<Value, Failure> {
     let name = if call.is_absent(1) { None } else { Some(call.string(1)?) };
-    certificates(call)?.set(name, &call.bytes(2)?, &call.bytes(3)?)?;
+    let clients = match call.u32(4) {
+        0 => None,
+        wanted => {
+            let authorities = with_source(call, 5, |source| Authorities::new(source))?;
+            let authorities =
+                authorities.map_err(|error| format!("{error}: give the certificates of those who may vouch for clients in PEM form"))?;
+            Some(Clients::new(authorities, wanted == 2))
+        }
+    };
+    let entry = with_source(call, 2, |cert| with_source(call, 3, |key| Entry::new(cert, key, clients)))???;
+    if !call.is_absent(0) {
+        certificates(call)?.set(name, entry);
+    }
     Ok(call.env.undefined())
+}
+
+/// Runs `action` on what an argument names (a string) or holds (a Uint8Array).
+fn with_source<T>(call: &Call<'_>, index: usize, action: impl FnOnce(Source<'_>) -> T) -> Result<T, Failure> {
+    Ok(if call.is_string(index) {
+        action(Source::File(Path::new(&call.string(index)?)))
+    } else {
+        action(Source::Text(&call.bytes(index)?))
+    })
 }
 
 /// `removeServerName(app, name)`: its certificate, and its routes.

@@ -1,5 +1,6 @@
 //! What JavaScript asks of a request. Each function takes the exchange's slot first.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::COOKIE;
@@ -7,12 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use pronghorn_engine::Protocol;
 
 use crate::addon::DECLARATIVE;
+use crate::clients;
 use crate::declarative::query_value;
 use crate::exchange::Exchange;
 use crate::js::{Call, Env, Failure, Native, Value};
 use crate::listening::Wish;
 
-pub(super) const FUNCTIONS: [(&str, Native); 15] = [
+pub(super) const FUNCTIONS: [(&str, Native); 17] = [
     ("method", method),
     ("url", url),
     ("query", query),
@@ -23,6 +25,8 @@ pub(super) const FUNCTIONS: [(&str, Native); 15] = [
     ("nextHandler", next_handler),
     ("protocol", protocol),
     ("serverName", server_name),
+    ("clientStanding", client_standing),
+    ("clientCertificate", client_certificate),
     ("remoteAddress", remote_address),
     ("remoteAddressAsText", remote_address_as_text),
     ("remotePort", remote_port),
@@ -151,6 +155,37 @@ fn protocol(call: &Call<'_>) -> Result<Value, Failure> {
 /// `serverName(slot)`: the name that TLS was asked for, or nothing.
 fn server_name(call: &Call<'_>) -> Result<Value, Failure> {
     with(call, |exchange| call.env.string(exchange.peer.server_name.as_deref().unwrap_or_default()))
+}
+
+/// `clientStanding(slot)`: what is to be said of the client's certificate, see [`clients::standing`], and its SHA-256 in hexadecimal, with a
+/// space between them. To be called before the handler has returned.
+fn client_standing(call: &Call<'_>) -> Result<Value, Failure> {
+    let app = with(call, |exchange| exchange.app)?;
+    let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
+    let text = with(call, |exchange| {
+        let standing = app
+            .certificates
+            .get()
+            .map_or("", |certificates| clients::standing(certificates, &exchange.peer, &exchange.uri, &exchange.headers));
+        let mut text = format!("{standing} ");
+        if let Some(certificate) = &exchange.peer.client_certificate {
+            for byte in certificate.fingerprint() {
+                let _ = write!(text, "{byte:02x}");
+            }
+        }
+        text
+    })?;
+    Ok(call.env.string(&text))
+}
+
+/// `clientCertificate(slot, index)`: a certificate of the chain that the client has shown, in DER, or nothing.
+fn client_certificate(call: &Call<'_>) -> Result<Value, Failure> {
+    let index = call.u32(1) as usize;
+    let shown = with(call, |exchange| exchange.peer.client_certificate.clone())?;
+    match shown.as_ref().and_then(|shown| shown.chain().get(index)) {
+        Some(certificate) => call.env.array_buffer(certificate.len(), [&certificate[..]]),
+        None => Ok(call.env.undefined()),
+    }
 }
 
 fn remote_address(call: &Call<'_>) -> Result<Value, Failure> {

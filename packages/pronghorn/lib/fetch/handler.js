@@ -32,9 +32,19 @@ class ConnectionInfo {
     return this.#exchange.head.earlyData;
   }
 
+  /** The certificate that the client has shown, an X509Certificate; `undefined` if there is none. */
+  get clientCertificate() {
+    return this.#exchange.client.certificate;
+  }
+
+  /** Whether that is trusted. */
+  get authorized() {
+    return this.#exchange.client.authorized;
+  }
+
   /** What programs for @hono/node-server look at. */
   get incoming() {
-    const { head } = this.#exchange;
+    const { head, client } = this.#exchange;
     const { address, port, family } = head;
     return {
       method: head.method,
@@ -42,7 +52,15 @@ class ConnectionInfo {
       httpVersion: { 1: '1.1', 2: '2.0', 3: '3.0' }[head.version],
       headers: Object.fromEntries(this.#exchange.getHeaders()),
       rawHeaders: head.lines(),
-      socket: { remoteAddress: address, remotePort: port, remoteFamily: family, encrypted: head.encrypted },
+      socket: {
+        remoteAddress: address,
+        remotePort: port,
+        remoteFamily: family,
+        encrypted: head.encrypted,
+        authorized: client.authorized,
+        authorizationError: client.authorizationError,
+        getPeerCertificate: (isDetailed) => client.peerCertificate(isDetailed),
+      },
     };
   }
 }

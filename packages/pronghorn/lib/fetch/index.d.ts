@@ -1,5 +1,7 @@
+import type { X509Certificate } from 'node:crypto';
 import type { EventEmitter } from 'node:events';
 import type { AddressInfo } from 'node:net';
+import type { DetailedPeerCertificate, PeerCertificate } from 'node:tls';
 import type { AppOptions, Handler, HttpProtocol, TemplatedApp } from '../..';
 
 /** Who asks and how. With Hono it is `c.env`. */
@@ -9,6 +11,10 @@ export interface ConnectionInfo {
   readonly encrypted: boolean;
   /** The request came before the handshake was done (0-RTT): the client may send it again. */
   readonly earlyData: boolean;
+  /** The certificate that the client has shown; `undefined` if it was not asked (`ca_file_name`, `request_cert`), or showed none. */
+  readonly clientCertificate: X509Certificate | undefined;
+  /** Whether that is trusted. */
+  readonly authorized: boolean;
   /** What programs for @hono/node-server look at. */
   readonly incoming: {
     method: string;
@@ -16,7 +22,16 @@ export interface ConnectionInfo {
     httpVersion: string;
     headers: Record<string, string>;
     rawHeaders: string[];
-    socket: { remoteAddress: string; remotePort: number; remoteFamily: 'IPv4' | 'IPv6'; encrypted: boolean };
+    socket: {
+      remoteAddress: string;
+      remotePort: number;
+      remoteFamily: 'IPv4' | 'IPv6';
+      encrypted: boolean;
+      authorized: boolean;
+      /** Why the certificate is not trusted, by the codes of node:tls; `null` if it is, and if the client was not asked for one. */
+      authorizationError: string | null;
+      getPeerCertificate(detailed?: boolean): PeerCertificate | DetailedPeerCertificate | Record<string, never>;
+    };
   };
 }
 
@@ -39,6 +54,8 @@ export interface ServeOptions extends Omit<AppOptions, 'onError'>, FetchHandlerO
   reusePort?: boolean;
   /** Whether `Response`, `Request` and `fetch` become those that cost little, for the whole thread: true. */
   overrideGlobalObjects?: boolean;
+  /** Taken, and without effect: what is left of content that nobody reads is no burden. */
+  autoCleanupIncoming?: boolean;
   /** The same as beside it, where programs for @hono/node-server have it. */
   serverOptions?: AppOptions;
 }

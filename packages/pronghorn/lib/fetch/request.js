@@ -5,6 +5,7 @@
 const { isDisturbed } = require('node:stream');
 const { inspect } = require('node:util');
 const { Head } = require('../head');
+const { clientOf } = require('../client');
 const { Content, clientLeft } = require('./content');
 const { NativeResponse } = require('./response');
 
@@ -18,6 +19,7 @@ class Exchange {
   constructor(res, slot) {
     this.res = res;
     this.head = new Head(slot);
+    this.client = clientOf(res);
     this.url = undefined;
     this.headers = undefined;
     this.content = undefined;

@@ -1,10 +1,21 @@
+import type { X509Certificate } from 'node:crypto';
 import type { AppOptions, HttpProtocol } from '../..';
 import type { FetchServer } from '.';
 
 /** A request with what srvx adds. */
 export interface ServerRequest extends Request {
   readonly ip: string;
-  readonly runtime: { name: 'pronghorn'; pronghorn: { protocol: HttpProtocol; earlyData: boolean } };
+  readonly runtime: {
+    name: 'pronghorn';
+    pronghorn: {
+      protocol: HttpProtocol;
+      earlyData: boolean;
+      /** The certificate that the client has shown, if it was asked for one. */
+      clientCertificate: X509Certificate | undefined;
+      /** Whether that is trusted. */
+      authorized: boolean;
+    };
+  };
   readonly waitUntil: (promise: Promise<unknown>) => void;
   context?: Record<string, unknown>;
 }

@@ -21,8 +21,12 @@ class ServerRequest extends LazyRequest {
   }
 
   get runtime() {
-    const { head } = this[state];
-    return { name: 'pronghorn', pronghorn: { protocol: head.protocol, earlyData: head.earlyData } };
+    const { head, client } = this[state];
+    const { certificate: clientCertificate, authorized } = client;
+    return {
+      name: 'pronghorn',
+      pronghorn: { protocol: head.protocol, earlyData: head.earlyData, clientCertificate, authorized },
+    };
   }
 }
 

@@ -16,6 +16,21 @@ export interface ServerOptions extends AppOptions {
   maxHeaderSize?: number;
   /** Lines: the limit `field_lines`. */
   maxHeadersCount?: number;
+  // Taken, and without effect: docs/node/frameworks.md says why.
+  requestTimeout?: number;
+  connectionsCheckingInterval?: number;
+  highWaterMark?: number;
+  insecureHTTPParser?: boolean;
+  noDelay?: boolean;
+  keepAlive?: boolean;
+  keepAliveInitialDelay?: number;
+  keepAliveTimeoutBuffer?: number;
+  uniqueHeaders?: (string | string[])[];
+  rejectNonStandardBodyWrites?: boolean;
+  requireHostHeader?: boolean;
+  allowHTTP1?: boolean;
+  ALPNProtocols?: string[];
+  timeout?: number;
 }
 
 export type RequestListener = (req: http.IncomingMessage, res: http.ServerResponse) => void;
@@ -29,12 +44,18 @@ export class Server extends EventEmitter {
   timeout: number;
   headersTimeout: number | undefined;
   keepAliveTimeout: number | undefined;
+  maxHeaderSize: number | undefined;
   maxHeadersCount: number | undefined;
+  /** Without effect. */
+  requestTimeout: number;
+  /** Without effect. */
+  maxRequestsPerSocket: number;
   listen(port?: number, host?: string, callback?: () => void): this;
   listen(port?: number, host?: string, backlog?: number, callback?: () => void): this;
   listen(port?: number, callback?: () => void): this;
   listen(callback?: () => void): this;
-  listen(options: ListenOptions, callback?: () => void): this;
+  /** `reusePort`: whether other threads of this process may listen on the port as well. */
+  listen(options: ListenOptions & { reusePort?: boolean }, callback?: () => void): this;
   address(): AddressInfo | null;
   close(callback?: (error?: Error) => void): this;
   closeAllConnections(): void;

@@ -52,10 +52,13 @@ class Server extends EventEmitter {
       if (name in LIMITS) this._limits[name] = value;
       else if (!WITHOUT_EFFECT.includes(name) && value !== undefined) this._settings[name] = value;
     }
+    // As in node:https `ca` alone has nobody asked for a certificate.
+    const { requestCert, ca_file_name: file } = this._settings;
+    this._settings.request_cert ??= requestCert ?? file !== undefined;
     // What is wrong is said here, and not when it listens.
     const kind = 'createServer()';
     options.check(kind, this._settings);
-    options.identity(kind, this._settings);
+    options.setCertificate(kind, undefined, undefined, this._settings);
     this._IncomingMessage = IncomingMessage ?? http.IncomingMessage;
     this._ServerResponse = ServerResponse ?? http.ServerResponse;
     this._joinsDuplicates = joinDuplicateHeaders === true;
@@ -220,10 +223,10 @@ class Server extends EventEmitter {
     this.app.setCertificate(given);
   }
 
-  /** The certificate for a host name, which may begin with `*.`. */
+  /** The certificate for a host name, which may begin with `*.`. Whether clients are asked for theirs is the server's, as in node:https. */
   addContext(hostname, given) {
     this._needsTls('addContext');
-    this.app.addServerName(hostname, given);
+    this.app.addServerName(hostname, { ...given, ...options.mergedClients(this._settings, given ?? {}) });
   }
 
   _needsTls(call) {
@@ -238,4 +241,14 @@ Object.setPrototypeOf(Server.prototype, http.Server.prototype);
 /** HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
 const createServer = (given, listener) => new Server(given, listener);
 
-module.exports = { Server, createServer };
+/** All options that there are. */
+const OPTIONS = [
+  ...options.KNOWN,
+  ...Object.keys(LIMITS),
+  ...WITHOUT_EFFECT,
+  'IncomingMessage',
+  'ServerResponse',
+  'joinDuplicateHeaders',
+];
+
+module.exports = { Server, createServer, OPTIONS };

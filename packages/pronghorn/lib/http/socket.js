@@ -1,6 +1,7 @@
 'use strict';
 
 const { EventEmitter } = require('node:events');
+const { clientOf } = require('../client');
 
 /** What `socket` is to a request: who asks and over what. It belongs to this one request, not to a connection. */
 class Socket extends EventEmitter {
@@ -15,7 +16,10 @@ class Socket extends EventEmitter {
     this._request = undefined;
     this._httpMessage = undefined;
     this.encrypted = head.encrypted;
-    this.authorized = false;
+    this._client = clientOf(res);
+    /** Whether the client has shown a certificate that is trusted. */
+    this.authorized = this._client.authorized;
+    if (this.encrypted) this.authorizationError = this._client.authorizationError;
     this.destroyed = false;
     this.readable = true;
     this.writable = true;
@@ -90,12 +94,25 @@ class Socket extends EventEmitter {
     return 65536;
   }
 
-  getPeerCertificate() {
-    return {};
+  /** What the client has shown for itself, as node:tls has it; `{}` if that is nothing. */
+  getPeerCertificate(isDetailed) {
+    return this._client.peerCertificate(isDetailed);
   }
 
+  /** The same as an X509Certificate; `undefined` if there is none. */
+  getPeerX509Certificate() {
+    return this._client.certificate;
+  }
+
+  /** `TLSv1.2` or `TLSv1.3`; `null` in clear text. */
   getProtocol() {
-    return this.encrypted ? 'TLSv1.3' : null;
+    return this._head.cipher?.version ?? null;
+  }
+
+  /** The cipher suite: `name`, `standardName` and `version`. */
+  getCipher() {
+    const { cipher } = this._head;
+    return cipher === undefined ? {} : { ...cipher };
   }
 
   setTimeout(milliseconds, callback) {

@@ -41,4 +41,28 @@ function make(name, passphrase) {
   return { key_file_name: key, cert_file_name: cert };
 }
 
-module.exports = { make, tls: make('localhost'), folder };
+const openssl = (...given) => execFileSync('openssl', given, { stdio: 'ignore' });
+
+/** Files with the certificate of an authority and its key. */
+function makeAuthority(name) {
+  const [key, cert] = [path.join(folder, `${name}-key.pem`), path.join(folder, `${name}.pem`)];
+  const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  openssl('req', '-x509', ...curve, '-keyout', key, '-out', cert, '-days', '2', '-subj', `/CN=${name}`);
+  return { key, cert };
+}
+
+/** Files with a certificate for `name` that `authority` has signed, and its key. */
+function sign(authority, name, { days = 2, extensions = 'extendedKeyUsage=clientAuth' } = {}) {
+  const file = (end) => path.join(folder, `${name}${end}`);
+  const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  openssl('req', '-new', ...curve, '-keyout', file('-key.pem'), '-out', file('.csr'), '-subj', `/O=tests/CN=${name}`);
+  fs.writeFileSync(file('.cnf'), `subjectAltName=DNS:${name}\n${extensions}\n`);
+  const [request, issuer] = [
+    ['-req', '-in', file('.csr')],
+    ['-CA', authority.cert, '-CAkey', authority.key, '-CAcreateserial'],
+  ];
+  openssl('x509', ...request, ...issuer, '-days', String(days), '-extfile', file('.cnf'), '-out', file('-cert.pem'));
+  return { key_file_name: file('-key.pem'), cert_file_name: file('-cert.pem') };
+}
+
+module.exports = { make, makeAuthority, sign, tls: make('localhost'), folder };

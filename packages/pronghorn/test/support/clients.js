@@ -2,6 +2,7 @@
 
 // The four ways to the same handlers, with clients that nobody here wrote: node:http, node:https, node:http2 and aioquic.
 
+const fs = require('node:fs');
 const http = require('node:http');
 const http2 = require('node:http2');
 const https = require('node:https');
@@ -38,14 +39,29 @@ async function send(stream, { body, pieces = 1, unfinished, late }) {
   if (!unfinished && late === undefined) stream.end();
 }
 
+/** What a client shows of itself: files with its certificate and key, and other options of node:tls. */
+function shown({ key_file_name: key, cert_file_name: cert, ...more } = {}) {
+  return key === undefined ? more : { key: fs.readFileSync(key), cert: fs.readFileSync(cert), ...more };
+}
+
 function overHttp1(module, options) {
   return (
     port,
-    { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {},
+    {
+      method = 'GET',
+      path = '/',
+      headers = {},
+      host = 'localhost',
+      abort,
+      address = '127.0.0.1',
+      client,
+      ...content
+    } = {},
   ) =>
     new Promise((resolve) => {
       const informational = [];
-      const settings = { ...options, host: address, port, method, path, headers: { host, ...headers }, agent: false };
+      const own = { ...options, ...shown(client) };
+      const settings = { ...own, host: address, port, method, path, headers: { host, ...headers }, agent: false };
       const { body, late } = content;
       // One that is to be closed is closed with the response.
       if (late !== undefined) settings.agent = new module.Agent({ keepAlive: true });
@@ -93,10 +109,20 @@ function overHttp1(module, options) {
 
 function overHttp2(
   port,
-  { method = 'GET', path = '/', headers = {}, host = 'localhost', abort, address = '127.0.0.1', ...content } = {},
+  {
+    method = 'GET',
+    path = '/',
+    headers = {},
+    host = 'localhost',
+    abort,
+    address = '127.0.0.1',
+    client,
+    ...content
+  } = {},
 ) {
   return new Promise((resolve) => {
-    const session = http2.connect(`https://${address}:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
+    const own = { rejectUnauthorized: false, servername: 'localhost', ...shown(client) };
+    const session = http2.connect(`https://${address}:${port}`, own);
     const done = (answer) => {
       session.close();
       resolve(answer);
@@ -149,8 +175,9 @@ function overHttp2(
   });
 }
 
-async function overHttp3(port, wanted) {
-  const answer = await h3.request(port, wanted);
+async function overHttp3(port, { client: { servername, ...client } = {}, ...wanted } = {}) {
+  const named = servername === undefined ? {} : { server_name: servername };
+  const answer = await h3.request(port, { ...wanted, ...client, ...named });
   answer.raw = Object.fromEntries(answer.headers ?? []);
   answer.fields = fieldsOf(answer.headers ?? []);
   answer.informational = (answer.informational ?? []).map(({ status, headers }) => ({

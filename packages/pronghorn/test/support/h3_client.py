@@ -2,7 +2,8 @@
 
 A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), late (base64: what
 the body ends with when the response is complete), abort (reset once the response's head is there, with "connection" by ending that, or at once
-with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name.
+with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name, cert_file_name and key_file_name
+(what the client shows of itself), early (sent in 0-RTT, with what a connection before it was given).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ class Client(QuicConnectionProtocol):
         self.streams = {}
 
     def quic_event_received(self, event):
-        if isinstance(event, ProtocolNegotiated):
+        if isinstance(event, ProtocolNegotiated) and self.http is None:
             self.http = H3Connection(self._quic)
         if isinstance(event, ConnectionTerminated):
             for queue in self.streams.values():
@@ -110,12 +111,34 @@ def head(wanted):
 connections = {}
 
 
-async def open_client(wanted):
+async def open_client(wanted, ticket=None, on_ticket=None):
     configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, verify_mode=ssl.CERT_NONE, idle_timeout=wanted.get("idle_timeout", 60))
     configuration.server_name = wanted.get("server_name", "localhost")
-    context = connect(wanted.get("address", "127.0.0.1"), wanted["port"], configuration=configuration, create_protocol=Client)
+    if "cert_file_name" in wanted:
+        configuration.load_cert_chain(wanted["cert_file_name"], wanted["key_file_name"])
+    configuration.session_ticket = ticket
+    context = connect(
+        wanted.get("address", "127.0.0.1"),
+        wanted["port"],
+        configuration=configuration,
+        create_protocol=Client,
+        session_ticket_handler=on_ticket,
+        wait_connected=ticket is None,
+    )
     client = await context.__aenter__()
+    if ticket is not None:
+        client.http = H3Connection(client._quic)
     return context, client
+
+
+async def ticket_of(wanted):
+    """What a connection is given to resume it by."""
+    given = asyncio.get_running_loop().create_future()
+    context, _ = await open_client(wanted, on_ticket=lambda ticket: given.done() or given.set_result(ticket))
+    try:
+        return await asyncio.wait_for(given, 30)
+    finally:
+        await context.__aexit__(None, None, None)
 
 
 async def serve(wanted):
@@ -125,9 +148,12 @@ async def serve(wanted):
         if wanted["method"] == "HEAD":
             answer = await asyncio.to_thread(head, wanted)
         elif name is None:
-            context, client = await open_client(wanted)
+            ticket = await ticket_of(wanted) if wanted.get("early") else None
+            context, client = await open_client(wanted, ticket)
             try:
                 answer = await asyncio.wait_for(client.request(wanted), 30)
+                if ticket is not None:
+                    answer["early"] = client._quic.tls.early_data_accepted
                 if "certificate" in wanted:
                     answer["certificate"] = client._quic.tls._peer_certificate.subject.rfc4514_string()
             finally:

@@ -1,0 +1,379 @@
+'use strict';
+
+// Certificates of clients: who is asked for one, who is let in, and what programs see of it, beside node:https where that has it.
+
+const assert = require('node:assert/strict');
+const { X509Certificate } = require('node:crypto');
+const fs = require('node:fs');
+const https = require('node:https');
+const tlsModule = require('node:tls');
+const { describe, it } = require('node:test');
+const uWS = require('..');
+const pronghorn = require('../lib/http');
+const { fetchHandler } = require('../lib/fetch');
+const srvx = require('../lib/fetch/srvx');
+const { make, makeAuthority, sign, tls } = require('./support/certificate');
+const { faces, listening, overHttp2, overHttp3, secure } = require('./support/clients');
+
+const text = (answer) => answer.body?.toString() ?? answer.error;
+const authority = makeAuthority('authority');
+const friend = sign(authority, 'friend');
+const stranger = sign(makeAuthority('stranger-authority'), 'stranger');
+const server = sign(authority, 'a-server', { extensions: 'extendedKeyUsage=serverAuth' });
+const alone = make('alone');
+const expired = sign(authority, 'expired', { days: 0 });
+const read = (file) => fs.readFileSync(file, 'utf8');
+/** An authority, and a client that needs none. */
+const ca = [read(authority.cert), read(alone.cert_file_name)];
+
+const ways = { 'http/1.1': secure, h2: overHttp2, h3: overHttp3 };
+const secureFaces = faces.filter(({ name }) => name !== 'App');
+const listen = (given) => new Promise((resolve) => given.listen(0, '127.0.0.1', () => resolve(given.address().port)));
+
+/** Until a certificate that is valid for no day at all has expired. */
+async function afterExpiry() {
+  const { validTo } = new X509Certificate(read(expired.cert_file_name));
+  while (Date.now() <= Date.parse(validTo) + 1000) await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+describe('sockets of pronghorn/http', () => {
+  /** What a handler sees of its client. */
+  function seen({ socket }) {
+    const { authorized, authorizationError } = socket;
+    const certificate = socket.getPeerX509Certificate();
+    return {
+      authorized,
+      authorizationError,
+      protocol: socket.getProtocol(),
+      cipher: socket.getCipher(),
+      peer: socket.getPeerCertificate(),
+      fingerprint: certificate?.fingerprint256,
+    };
+  }
+
+  /** The same of all clients, over HTTP/1.1 and both versions of TLS. */
+  async function seenBy(createServer, given, clients) {
+    const all = [];
+    const made = createServer(
+      { ...given, key: read(tls.key_file_name), cert: read(tls.cert_file_name) },
+      (req, res) => {
+        all.push(seen(req));
+        res.end();
+      },
+    );
+    const port = await listen(made);
+    for (const client of clients) {
+      for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
+        const ciphers = maxVersion === 'TLSv1.2' ? { ciphers: 'ECDHE-ECDSA-AES256-GCM-SHA384' } : {};
+        const answer = await secure(port, { client: { ...client, maxVersion, ...ciphers } });
+        assert.equal(answer.status, 200, text(answer));
+      }
+    }
+    made.closeAllConnections();
+    made.close();
+    return all;
+  }
+
+  it('say of their clients what node:https says', async () => {
+    await afterExpiry();
+    const clients = [{}, friend, stranger, alone, make('other'), server, expired];
+    const given = { ca, requestCert: true, rejectUnauthorized: false };
+    const [expected, found] = [
+      await seenBy(https.createServer, given, clients),
+      await seenBy(pronghorn.createServer, given, clients),
+    ];
+    const verdicts = expected.map(({ authorized, authorizationError }) => [authorized, authorizationError]);
+    assert.deepEqual(verdicts[2], [true, null]);
+    assert.ok(
+      verdicts.some(([, error]) => error === 'CERT_HAS_EXPIRED'),
+      JSON.stringify(verdicts),
+    );
+    // The versions prefer other ciphers.
+    for (const one of [...expected, ...found]) {
+      if (one.protocol === 'TLSv1.3') delete one.cipher;
+    }
+    found.forEach((one, index) => assert.deepEqual(one, expected[index], `client ${index}`));
+  });
+
+  it('say nothing where nobody is asked, as with an authority alone', async () => {
+    for (const given of [{}, { ca }]) {
+      const [expected, found] = [
+        await seenBy(https.createServer, given, [friend]),
+        await seenBy(pronghorn.createServer, given, [friend]),
+      ];
+      for (const one of [...expected, ...found]) delete one.cipher;
+      assert.deepEqual(found, expected);
+    }
+  });
+
+  it('say the same over all protocols', async () => {
+    const all = [];
+    const made = pronghorn.createServer({ ...tls, ca, requestCert: true }, (req, res) => {
+      const { cipher, ...others } = seen(req);
+      all.push(others);
+      res.end(cipher.name);
+    });
+    const port = await listen(made);
+    for (const request of Object.values(ways)) assert.match(text(await request(port, { client: friend })), /^TLS_/);
+    assert.equal(all[0].peer.subject.CN, 'friend');
+    assert.deepEqual(all[1], all[0]);
+    assert.deepEqual(all[2], all[0]);
+    made.closeAllConnections();
+    made.close();
+  });
+});
+
+describe('clients without a certificate that is trusted', () => {
+  for (const { name, make: makeApp, request } of secureFaces) {
+    it(`are refused before a handler sees them: ${name}`, async () => {
+      let handled = 0;
+      const app = makeApp({ ca_file_name: authority.cert })
+        .get('/declared', new uWS.DeclarativeResponse().end('declared'))
+        .any('/*', (res) => {
+          handled++;
+          res.end(new X509Certificate(res.getX509Certificate()).subject);
+        });
+      const port = listening(app);
+      for (const path of ['/', '/declared', '/none']) {
+        const none = await request(port, { path });
+        assert.deepEqual([none.status, text(none)], [403, 'a client certificate is required\n']);
+        const other = await request(port, { path, client: stranger });
+        assert.deepEqual([other.status, text(other)], [403, 'the client certificate is not trusted\n']);
+      }
+      assert.equal(handled, 0);
+      assert.equal(text(await request(port, { client: friend })), 'O=tests\nCN=friend');
+      assert.equal(text(await request(port, { client: friend, path: '/declared' })), 'declared');
+      app.close();
+    });
+
+    it(`are served where they are only asked: ${name}`, async () => {
+      const app = makeApp({ ca: ca[0], reject_unauthorized: false }).any('/*', (res) =>
+        res.end(res.getX509Certificate()),
+      );
+      const port = listening(app);
+      assert.equal(text(await request(port)), '');
+      assert.equal(text(await request(port, { client: friend })), read(friend.cert_file_name));
+      assert.equal(text(await request(port, { client: stranger })), read(stranger.cert_file_name));
+      app.close();
+    });
+
+    it(`are not asked if nothing says so: ${name}`, async () => {
+      for (const given of [{}, { request_cert: false, ca_file_name: authority.cert }]) {
+        const app = makeApp(given).any('/*', (res) => res.end(res.getX509Certificate()));
+        assert.deepEqual(text(await request(listening(app), { client: friend })), '');
+        app.close();
+      }
+    });
+  }
+
+  it('may be vouched for by those whom Node.js trusts', async () => {
+    const app = uWS.SSLApp({ ...tls, request_cert: true }).any('/*', (res) => res.end());
+    const port = listening(app);
+    assert.equal((await secure(port, { client: friend })).status, 403);
+    app.close();
+    assert.ok(tlsModule.rootCertificates.length > 0);
+  });
+
+  it('open no WebSocket and no WebTransport', async () => {
+    const upgrade = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
+    const headers = { ...upgrade, 'sec-websocket-key': 'MDEyMzQ1Njc4OTAxMjM0NQ==' };
+    const app = uWS.SSLApp({ ...tls, ca_file_name: authority.cert }).ws('/*', {});
+    assert.equal((await secure(listening(app), { headers })).status, 403);
+    app.close();
+  });
+});
+
+describe('server names', () => {
+  it('have clients of their own', async () => {
+    const open = make('open.test');
+    const app = uWS
+      .Server(open)
+      .addServerName('closed.test', { ...make('closed.test'), ca_file_name: authority.cert })
+      .any('/*', (res) => res.end(res.getX509Certificate() === '' ? 'nobody' : 'friend'));
+    const port = listening(app);
+    for (const [name, request] of Object.entries(ways)) {
+      const ask = async (servername, host, client = {}) => {
+        const answer = await request(port, { host, client: { ...client, servername } });
+        return answer.status === 200 ? text(answer) : answer.status;
+      };
+      assert.equal(await ask('open.test', 'open.test', friend), 'nobody', name);
+      assert.equal(await ask('closed.test', 'closed.test'), 403, name);
+      assert.equal(await ask('closed.test', 'closed.test', friend), 'friend', name);
+      assert.equal(await ask('closed.test', 'closed.test', stranger), 403, name);
+      // A connection is for one of them, and a request over it for the other.
+      for (const host of ['closed.test', 'CLOSED.test', 'closed.test:1', 'closed.test.']) {
+        assert.equal(await ask('open.test', host, friend), 421, `${name} ${host}`);
+      }
+      assert.equal(await ask('closed.test', 'open.test'), 403, name);
+      assert.equal(await ask('closed.test', 'open.test', friend), 'friend', name);
+    }
+    app.removeServerName('closed.test');
+    assert.equal((await secure(port, { host: 'closed.test', client: { servername: 'closed.test' } })).status, 200);
+    app.close();
+  });
+
+  it('may say so when they are first asked for', async () => {
+    const app = uWS
+      .Server({ without_certificate: true })
+      .missingServerName((name) => app.addServerName(name, { ...make(name), ca: ca[0] }))
+      .any('/*', (res) => res.end('let in'));
+    const port = listening(app);
+    for (const [index, request] of Object.values(ways).entries()) {
+      const host = `late-${index}.test`;
+      assert.equal(text(await request(port, { host, client: { ...friend, servername: host } })), 'let in');
+      assert.equal((await request(port, { host, client: { servername: host } })).status, 403);
+    }
+    app.close();
+  });
+});
+
+describe('a certificate that is changed', () => {
+  it('asks the clients that were asked before, unless it says another thing', async () => {
+    const app = uWS.SSLApp({ ...tls, ca_file_name: authority.cert }).any('/*', (res) => res.end());
+    app.addServerName('name.test', { ...make('name.test'), ca_file_name: authority.cert });
+    const port = listening(app);
+    const status = async (servername) => (await secure(port, { host: servername, client: { servername } })).status;
+    app.setCertificate(make('localhost'));
+    app.addServerName('name.test', make('name.test'));
+    assert.deepEqual([await status('localhost'), await status('name.test')], [403, 403]);
+    app.setCertificate({ ...tls, request_cert: false });
+    assert.deepEqual([await status('localhost'), await status('name.test')], [200, 403]);
+    app.removeServerName('name.test');
+    app.addServerName('name.test', make('name.test'));
+    assert.equal(await status('name.test'), 200);
+    app.setCertificate({ ...tls, ca: ca[0], request_cert: true });
+    assert.deepEqual([await status('localhost'), await status('name.test')], [403, 200]);
+    app.close();
+  });
+
+  it('and contexts of pronghorn/http are asked for what the server is', async () => {
+    const made = pronghorn.createServer({ ...tls, ca: ca[0], requestCert: true }, (req, res) =>
+      res.end(String(req.socket.authorized)),
+    );
+    const port = await listen(made);
+    const status = async (servername, client) => {
+      const answer = await secure(port, { host: servername, client: { ...client, servername } });
+      return answer.status === 200 ? text(answer) : answer.status;
+    };
+    made.addContext('name.test', make('name.test'));
+    made.setSecureContext(tls);
+    for (const name of ['localhost', 'name.test']) {
+      assert.deepEqual([await status(name), await status(name, friend)], [403, 'true']);
+    }
+    made.addContext('name.test', { ...make('name.test'), ca: read(makeAuthority('third').cert) });
+    assert.equal(await status('name.test', friend), 403);
+    made.closeAllConnections();
+    made.close();
+  });
+});
+
+describe('sessions that are resumed', () => {
+  it('keep the certificate of their client', async () => {
+    const made = pronghorn.createServer({ ...tls, ca: ca[0], requestCert: true }, (req, res) =>
+      res.end(req.socket.getPeerCertificate().subject.CN),
+    );
+    const port = await listen(made);
+    for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
+      const once = (given) =>
+        new Promise((resolve, reject) => {
+          let received = '';
+          let [session, reused] = [];
+          const socket = tlsModule.connect({
+            port,
+            servername: 'localhost',
+            rejectUnauthorized: false,
+            maxVersion,
+            ...given,
+          });
+          socket.on('error', reject);
+          socket.on('session', (fresh) => (session = fresh));
+          socket.on('data', (data) => (received += data));
+          socket.on('secureConnect', () => (reused = socket.isSessionReused()));
+          socket.on('close', () => resolve({ received, session, reused }));
+          socket.write('GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n');
+        });
+      const key = { key: read(friend.key_file_name), cert: read(friend.cert_file_name) };
+      const first = await once(key);
+      assert.ok(first.received.endsWith('friend'), first.received);
+      const second = await once({ session: first.session });
+      assert.deepEqual([second.reused, second.received.endsWith('friend')], [true, true], maxVersion);
+    }
+    made.closeAllConnections();
+    made.close();
+  });
+
+  it('keep it in early data, too', async () => {
+    const app = uWS.H3App({ ...tls, ca: ca[0] }).any('/*', (res) => {
+      const certificate = res.getX509Certificate();
+      res.end(certificate === '' ? '' : new X509Certificate(certificate).subject);
+    });
+    const port = listening(app);
+    const answer = await overHttp3(port, { early: true, client: friend });
+    assert.deepEqual([answer.early, text(answer)], [true, 'O=tests\nCN=friend']);
+    const none = await overHttp3(port, { early: true });
+    assert.deepEqual([none.early, none.status], [true, 403]);
+    app.close();
+  });
+});
+
+describe('the fetch door', () => {
+  it('says who the client is', async () => {
+    const app = uWS.Server({ ...tls, ca, reject_unauthorized: false }).any(
+      '/*',
+      fetchHandler(async (_request, info) => {
+        await undefined;
+        const { authorized, authorizationError } = info.incoming.socket;
+        const subject = info.incoming.socket.getPeerCertificate().subject?.CN ?? null;
+        return Response.json([
+          info.authorized,
+          info.clientCertificate?.subject ?? null,
+          subject,
+          authorized,
+          authorizationError,
+        ]);
+      }),
+    );
+    const port = listening(app);
+    for (const request of Object.values(ways)) {
+      const seen = async (client) => JSON.parse(text(await request(port, { client })));
+      assert.deepEqual(await seen(friend), [true, 'O=tests\nCN=friend', 'friend', true, null]);
+      const error = 'UNABLE_TO_VERIFY_LEAF_SIGNATURE';
+      assert.deepEqual(await seen(stranger), [false, 'O=tests\nCN=stranger', 'stranger', false, error]);
+      assert.deepEqual(await seen({}), [false, null, null, false, 'UNABLE_TO_GET_ISSUER_CERT']);
+    }
+    app.close();
+  });
+
+  it('says so to programs for srvx', async () => {
+    const served = srvx.serve({
+      port: 0,
+      hostname: '127.0.0.1',
+      silent: true,
+      gracefulShutdown: false,
+      pronghorn: { ...tls, ca: ca[0] },
+      fetch: ({ runtime }) =>
+        new Response(`${runtime.pronghorn.authorized} ${runtime.pronghorn.clientCertificate.subject}`),
+    });
+    await served.ready();
+    const { port } = new URL(served.url);
+    assert.equal(text(await secure(Number(port), { client: friend })), 'true O=tests\nCN=friend');
+    await served.close(true);
+  });
+});
+
+describe('wrong use', () => {
+  it('is answered with what to do', () => {
+    const cases = [
+      [() => uWS.App({ ca_file_name: authority.cert }), /App speaks clear text.*leave ca_file_name out/],
+      [() => pronghorn.createServer({ requestCert: true }), /asks clients for a certificate and has none of its own/],
+      [() => uWS.App().addServerName('a', { request_cert: true }), /speaks clear text.*leave request_cert out/],
+      [() => uWS.SSLApp({ ...tls, ca_file_name: '/none' }), /SSLApp: \/none: No such file.*in PEM form/],
+      [() => uWS.SSLApp({ ...tls, ca: 'nothing' }), /SSLApp: the authorities' certificates: holds no certificate/],
+      [
+        () => uWS.SSLApp({ ca_file_name: authority.cert }),
+        /SSLApp asks clients .* add key_file_name and cert_file_name/,
+      ],
+    ];
+    for (const [action, message] of cases) assert.throws(action, { message }, String(action));
+  });
+});
