@@ -206,6 +206,89 @@ describe('the shape of node:http', () => {
   });
 });
 
+describe('a request that is silent', () => {
+  const whole = 'GET / HTTP/1.1\r\nhost: a\r\n\r\n';
+  const part = 'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\npart';
+  /** Who is told of its timeout, where these listen. */
+  async function told(createServer, sent, listeners) {
+    const events = [];
+    const over = happening();
+    const server = createServer({}, (request, response) => {
+      const parts = { request, response, server, socket: request.socket };
+      for (const part of listeners) parts[part].once('timeout', () => events.push(part));
+      request.on('error', () => {});
+      request.socket.once('close', over.happen);
+      request.resume();
+      request.setTimeout(20, () => events.push('callback'));
+      request.socket.once('timeout', () => response.end());
+    });
+    const client = net.connect(await listen(server), '127.0.0.1', () => client.write(sent));
+    // The socket of node:http is that of the connection.
+    client.on('error', () => {}).on('data', () => client.end());
+    await over.promise;
+    client.destroy();
+    server.closeAllConnections();
+    server.close();
+    return events;
+  }
+  const all = ['request', 'response', 'server', 'socket'];
+  for (const [what, sent] of Object.entries({ whole, part })) {
+    for (const listeners of [[], ['socket'], ['response'], ['server', 'response'], ['request'], all]) {
+      it(`is told of as by node:http: ${what}, to ${listeners.join(' and ') || 'nobody'}`, async () => {
+        const expected = await told(http.createServer, sent, listeners);
+        assert.deepEqual(await told(pronghorn.createServer, sent, listeners), expected);
+      });
+    }
+  }
+});
+
+describe('content that goes on after the response', () => {
+  it('comes before its socket closes', async () => {
+    const play = async (createServer) => {
+      const events = [];
+      const closed = happening();
+      const server = createServer({}, (request, response) => {
+        request.on('end', () => events.push('end'));
+        request.socket.on('close', () => closed.happen(events.push('close')));
+        let size = 0;
+        request.on('data', (chunk) => events.push(...((size += chunk.length) === 20 ? ['whole'] : [])));
+        response.end('early');
+      });
+      const port = await listen(server);
+      const answer = await ways[0].request(port, {
+        method: 'POST',
+        body: '0123456789',
+        late: Buffer.from('0123456789'),
+      });
+      await closed.promise;
+      server.closeAllConnections();
+      server.close();
+      return [answer.body.toString(), events];
+    };
+    const expected = await play(http.createServer);
+    assert.deepEqual(expected, ['early', ['whole', 'end', 'close']]);
+    assert.deepEqual(await play(pronghorn.createServer), expected);
+  });
+});
+
+describe('the field te', () => {
+  for (const { name, protocol, options, request } of ways) {
+    it(`of a response harms nobody: ${name}`, async () => {
+      const server = pronghorn.createServer(options, (req, res) => {
+        res.setHeader('te', 'gzip');
+        res.setHeader('trailer', 'te');
+        res.addTrailers({ te: 'gzip' });
+        res.end('served');
+      });
+      const answer = await request(await listen(server), { headers: { te: 'trailers' } });
+      assert.deepEqual([answer.status, answer.body?.toString()], [200, 'served'], answer.error);
+      assert.equal(answer.fields.te, protocol === 'http/1.1' ? 'gzip' : undefined);
+      server.closeAllConnections();
+      server.close();
+    });
+  }
+});
+
 describe('a stream of no bytes', () => {
   it('is told that nobody reads it', async () => {
     const cancelled = happening();

@@ -311,7 +311,10 @@ function onClosed() {
     for (const callback of callbacks) callback(error);
   }
   this.emit('close');
-  this.req.client._end();
+  const { req: request } = this;
+  // What is left of the request's content goes on coming.
+  if (this._answer._readsOn) request.once('close', () => request.client._end());
+  else request.client._end();
 }
 
 function addTrailers(headers) {

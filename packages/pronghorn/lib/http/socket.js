@@ -128,7 +128,7 @@ class Socket extends EventEmitter {
 
   /** As node:http does: who listens at the request, the response or the server decides, and if nobody does the request ends. */
   _onTimeout() {
-    const request = this._request.emit('timeout', this);
+    const request = !this._request.complete && this._request.emit('timeout', this);
     const response = this._httpMessage.emit('timeout', this);
     const server = this.server !== undefined && this.server.emit('timeout', this);
     if (!request && !response && !server) this.destroy();
