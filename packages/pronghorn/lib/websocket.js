@@ -415,4 +415,7 @@ function endAll(app) {
   }
 }
 
-module.exports = { WebSocket, route, upgrade, publish, message, drain, close, endAll };
+/** All options that routes have. */
+const OPTIONS = [...HANDLERS, ...Object.keys(DEFAULTS)];
+
+module.exports = { WebSocket, route, upgrade, publish, message, drain, close, endAll, OPTIONS };

@@ -358,4 +358,4 @@ function change(stream, what, code, data) {
   }
 }
 
-module.exports = { WebTransportSession, SessionContext, route, upgrade, told, heard };
+module.exports = { WebTransportSession, SessionContext, route, upgrade, told, heard, OPTIONS: HANDLERS };

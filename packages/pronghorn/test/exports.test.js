@@ -1,6 +1,6 @@
 'use strict';
 
-// What types say that the package exports is what it exports, to both kinds of modules.
+// What types say that the package exports is what it exports, to both kinds of modules, and the options that they have are those that it takes.
 
 const assert = require('node:assert/strict');
 const path = require('node:path');
@@ -8,8 +8,8 @@ const { describe, it } = require('node:test');
 const ts = require('typescript');
 const description = require('../package.json');
 
-/** The values that a file of types exports. */
-function declared(file) {
+/** What a file of types exports. */
+function read(file) {
   const program = ts.createProgram([file], {
     module: ts.ModuleKind.NodeNext,
     moduleResolution: ts.ModuleResolutionKind.NodeNext,
@@ -18,7 +18,12 @@ function declared(file) {
     skipLibCheck: true,
   });
   const checker = program.getTypeChecker();
-  const module = checker.getSymbolAtLocation(program.getSourceFile(file));
+  return { checker, module: checker.getSymbolAtLocation(program.getSourceFile(file)) };
+}
+
+/** The values that a file of types exports. */
+function declared(file) {
+  const { checker, module } = read(file);
   const isOfTypes = (declaration) =>
     ts.isExportSpecifier(declaration) && (declaration.isTypeOnly || declaration.parent.parent.isTypeOnly);
   const isValue = (symbol) => {
@@ -54,3 +59,48 @@ for (const [entry, target] of Object.entries(description.exports)) {
     });
   });
 }
+
+describe('options', () => {
+  const options = require('../lib/options');
+  /** The names that an interface has. */
+  function ofInterface(file, name) {
+    const { checker, module } = read(path.resolve(__dirname, '..', file));
+    const found = checker.getExportsOfModule(module).find((symbol) => symbol.name === name);
+    const properties = checker.getPropertiesOfType(checker.getDeclaredTypeOfSymbol(found));
+    return properties.map((property) => property.name).sort();
+  }
+  /** What `serve` takes out of its options by name. */
+  function ofServe(serve) {
+    const [, names] = /const \{([^}]+)\} = given;/.exec(String(serve));
+    const taken = names.split(',').map((name) => name.trim().split(' ')[0]);
+    const dropped = [...String(serve).matchAll(/delete more\.(\w+)/g)].map(([, name]) => name);
+    return [...taken, ...dropped].filter((name) => name !== '' && !name.startsWith('.'));
+  }
+
+  const { serve } = require('../lib/fetch');
+  const cases = [
+    ['index.d.ts', 'AppOptions', options.KNOWN],
+    ['index.d.ts', 'TlsOptions', options.TLS],
+    ['index.d.ts', 'WebSocketBehavior', require('../lib/websocket').OPTIONS],
+    ['index.d.ts', 'WebTransportBehavior', require('../lib/webtransport').OPTIONS],
+    ['lib/http/index.d.ts', 'ServerOptions', require('../lib/http/server').OPTIONS],
+    ['lib/fetch/index.d.ts', 'ServeOptions', [...new Set([...options.KNOWN, ...ofServe(serve)])]],
+  ];
+  for (const [file, name, taken] of cases) {
+    it(`of ${name} are those that are taken`, () => assert.deepEqual(ofInterface(file, name), [...taken].sort()));
+  }
+
+  it('that types have are refused by nobody, and others are', () => {
+    const { createServer } = require('../lib/http');
+    const uWS = require('..');
+    const calls = {
+      AppOptions: (given) => uWS.App(given),
+      ServerOptions: (given) => createServer(given),
+      TlsOptions: (given) => uWS.App().addServerName('name.test', given),
+    };
+    for (const [file, name] of cases.filter(([, known]) => known in calls)) {
+      for (const option of ofInterface(file, name)) calls[name]({ [option]: undefined });
+      assert.throws(() => calls[name]({ anything: 1 }), /has no option "anything"/);
+    }
+  });
+});
