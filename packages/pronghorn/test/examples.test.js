@@ -76,20 +76,35 @@ const checks = {
     const { body } = await clear(port, { path: '/file' });
     assert.ok(body.equals(fs.readFileSync(process.execPath).subarray(0, 5_000_000)));
   },
-  'server-sent-events.js': (port) =>
-    new Promise((resolve) => {
-      let received = '';
-      const request = http.get({ port, path: '/events' }, (response) => {
-        assert.equal(response.headers['content-type'], 'text/event-stream');
-        response.on('error', () => {});
-        response.on('data', (chunk) => {
-          received += chunk;
-          if (!received.includes('data: 2\n\n')) return;
-          request.destroy();
-          resolve();
+  'server-sent-events.js': async (port, child, output) => {
+    /** A client that reads until `seen` says so, and what it has received by the end of the stream. */
+    const client = () => {
+      const begun = {};
+      begun.seen = new Promise((resolve) => {
+        begun.request = http.get({ port, path: '/events' }, (response) => {
+          assert.equal(response.headers['content-type'], 'text/event-stream');
+          let received = '';
+          response.on('data', (chunk) => {
+            received += chunk;
+            if (received.includes('data: 2\n\n')) resolve();
+          });
+          begun.ended = new Promise((end) => {
+            response.on('error', (error) => end(error.message));
+            response.on('end', () => end(received));
+          });
         });
       });
-    }),
+      return begun;
+    };
+    const [leaving, staying] = [client(), client()];
+    await Promise.all([leaving.seen, staying.seen]);
+    leaving.request.destroy();
+    const ended = new Promise((resolve) => child.on('exit', resolve));
+    child.kill('SIGTERM');
+    assert.match(await staying.ended, /data: 2\n\n[^]*event: bye\ndata:\n\n$/);
+    assert.equal(await ended, 0);
+    assert.match(output(), /ended/);
+  },
   'early-hints.js': async (port) => {
     const answer = await clear(port);
     assert.deepEqual(answer.informational[0].fields, { link: '</style.css>; rel=preload; as=style' });
