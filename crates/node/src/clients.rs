@@ -12,7 +12,7 @@ use crate::certificates::{Certificates, Entry};
 
 /// How long what was found of a certificate is believed: it may expire meanwhile.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// Certificates of which an entry keeps what was found.
+/// Certificates that an entry knows to be trusted.
 const KNOWN: usize = 1024;
 
 /// What is done with certificates of clients.
@@ -21,7 +21,9 @@ pub(crate) struct Clients {
     authorities: Authorities,
     /// Whoever shows none that is trusted is refused.
     is_required: bool,
-    known: Mutex<FxHashMap<[u8; 32], (Result<(), Untrusted>, Instant)>>,
+    /// Those that were found to be trusted, by their fingerprint, and until when that is believed. Of others it may be what came with them that
+    /// was missing.
+    known: Mutex<FxHashMap<[u8; 32], Instant>>,
 }
 
 /// What a client gets in place of an answer.
@@ -44,17 +46,15 @@ impl Clients {
     fn verify(&self, certificate: &ClientCertificate) -> Result<(), Untrusted> {
         let now = Instant::now();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((found, until)) = known.get(certificate.fingerprint())
-            && now < *until
-        {
-            return *found;
+        if known.get(certificate.fingerprint()).is_some_and(|until| now < *until) {
+            return Ok(());
         }
-        let found = self.authorities.verify(certificate);
+        self.authorities.verify(certificate)?;
         if known.len() >= KNOWN {
             known.clear();
         }
-        known.insert(*certificate.fingerprint(), (found, now + BELIEVED));
-        found
+        known.insert(*certificate.fingerprint(), now + BELIEVED);
+        Ok(())
     }
 }
 

@@ -8,4 +8,6 @@ function handler(res: HttpResponse, req: HttpRequest): void {
 App()
   .get('/', handler)
   .listen('::1', 3000, uWS.LIBUS_LISTEN_EXCLUSIVE_PORT, () => {});
-uWS.Server({ limits: { request_body_bytes: 1 }, without_certificate: true }).missingServerName((name: string) => void name);
+uWS
+  .Server({ limits: { request_body_bytes: 1 }, without_certificate: true })
+  .missingServerName((name: string) => void name);
