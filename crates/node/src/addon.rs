@@ -22,6 +22,7 @@ use crate::listening::{App, Listening, Wish};
 use crate::session::{self, Stream};
 use crate::shared::{EVENT_NUMBERS, EVENTS, Shared};
 use crate::socket::{Kind, Socket};
+use crate::tunnel::{Told, Tunnel};
 
 /// How many exchanges that are over are kept for those to come: many more than one call to JavaScript is about, and less than 1 MB.
 const MAX_SPARES: usize = 1 << 8;
@@ -85,6 +86,11 @@ pub(crate) enum Event {
         code: u16,
         reason: Bytes,
     },
+    /// A connection or stream that goes on in another protocol; see `tunnel.rs`.
+    Tunnel {
+        tunnel: u32,
+        what: Told,
+    },
 }
 
 pub(crate) struct Addon {
@@ -120,6 +126,10 @@ pub(crate) struct Addon {
     pub(crate) streams: RefCell<FxHashMap<u32, Rc<Stream>>>,
     /// Every stream that anybody looks after has a copy.
     alive_streams: Rc<()>,
+    /// Those that JavaScript is not done with.
+    pub(crate) tunnels: RefCell<FxHashMap<u32, Rc<Tunnel>>>,
+    /// Every tunnel that anybody looks after has a copy.
+    alive_tunnels: Rc<()>,
     /// The last number that one of these was given.
     last_number: Cell<u32>,
     /// Names of fields that JavaScript refers to by number, each with the value that it asked to keep.
@@ -157,6 +167,8 @@ impl Addon {
             sessions: RefCell::default(),
             streams: RefCell::default(),
             alive_streams: Rc::default(),
+            tunnels: RefCell::default(),
+            alive_tunnels: Rc::default(),
             last_number: Cell::default(),
             names: RefCell::default(),
             head_text: RefCell::default(),
@@ -208,6 +220,17 @@ impl Addon {
     /// How many streams somebody looks after: JavaScript, or a future.
     pub(crate) fn open_streams(&self) -> usize {
         Rc::strong_count(&self.alive_streams) - 1
+    }
+
+    /// A tunnel and its number.
+    pub(crate) fn add_tunnel(&self, listening: u32) -> (u32, Rc<Tunnel>) {
+        let tunnel = Rc::new(Tunnel::new(listening, self.alive_tunnels.clone()));
+        (add(&self.tunnels, &self.last_number, tunnel.clone()), tunnel)
+    }
+
+    /// How many tunnels JavaScript or the engine looks after.
+    pub(crate) fn open_tunnels(&self) -> usize {
+        Rc::strong_count(&self.alive_tunnels) - 1
     }
 
     pub(crate) fn push(&self, event: Event) {
@@ -308,6 +331,10 @@ impl Addon {
             }
             *of != listening
         });
+        // Before the engine drops its ends, which would say that the clients have left.
+        for (number, _) in self.tunnels.borrow().iter().filter(|(_, tunnel)| tunnel.listening == listening) {
+            self.push(Event::Tunnel { tunnel: *number, what: Told::Closed });
+        }
         for slot in abandoned {
             let taken = self.with_exchange(slot, |exchange| (exchange.responder.take(), exchange.reads_on));
             let Some((responder, reads_on)) = taken else { continue };
@@ -380,6 +407,10 @@ impl Addon {
                     self.payloads.borrow_mut().push_back(data);
                     [10, stream as i32, what, code as i32]
                 }
+                Event::Tunnel { tunnel, what } if self.tunnels.borrow().contains_key(&tunnel) => {
+                    let has_ended = what == Told::Readable && self.tunnels.borrow()[&tunnel].has_ended();
+                    [11, tunnel as i32, what as i32, has_ended.into()]
+                }
                 // A stream that nobody will be told of.
                 Event::Session { what, code, .. } if session::is_stream(what) => {
                     self.end_stream(code, 0);
@@ -393,6 +424,7 @@ impl Addon {
                 | Event::Drain { .. }
                 | Event::Session { .. }
                 | Event::Stream { .. }
+                | Event::Tunnel { .. }
                 | Event::Closed { .. } => continue,
             };
             self.shared.write_event(count, numbers);

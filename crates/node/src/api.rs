@@ -9,6 +9,7 @@ mod requests;
 mod responses;
 mod sessions;
 mod sockets;
+mod tunnels;
 
 use crate::addon::Addon;
 use crate::certificates;
@@ -39,6 +40,7 @@ fn functions() -> impl Iterator<Item = (&'static str, Native)> {
         .chain(frameworks::FUNCTIONS)
         .chain(sockets::FUNCTIONS)
         .chain(sessions::FUNCTIONS)
+        .chain(tunnels::FUNCTIONS)
 }
 
 /// `setUp(dispatch, missingServerName)`: the functions that this side calls.

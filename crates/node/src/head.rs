@@ -35,8 +35,8 @@ pub(crate) struct HeadText {
 }
 
 impl HeadText {
-    /// The whole head, a character for each byte: four digits, which are the protocol (1, 2 or 3), flags (1: encrypted, 2: early data), the
-    /// method's place in [`METHODS`] and the cipher suite's in [`SUITES`], counted from 1; then, with zeros between them, the URL if it is plain, the target if it is not, the method if it is
+    /// The whole head, a character for each byte: four digits, which are the protocol (1, 2 or 3), flags (1: encrypted, 2: early data, 4: asks for
+    /// another protocol), the method's place in [`METHODS`] and the cipher suite's in [`SUITES`], counted from 1; then, with zeros between them, the URL if it is plain, the target if it is not, the method if it is
     /// none of those, the client's address and port, the name that TLS was asked for, and name and value of each field line.
     pub(crate) fn of(&mut self, exchange: &Exchange) -> &[u8] {
         let (uri, peer) = (&exchange.uri, &exchange.peer);
@@ -48,7 +48,7 @@ impl HeadText {
             Protocol::Http2 => b'2',
             Protocol::Http3 => b'3',
         };
-        let flags = b'0' | u8::from(peer.secure) | (u8::from(peer.early_data) << 1);
+        let flags = b'0' | u8::from(peer.secure) | (u8::from(peer.early_data) << 1) | (u8::from(exchange.upgrade.is_some()) << 2);
         let suite = peer.tls.and_then(|tls| SUITES.iter().position(|suite| *suite == tls.cipher_suite()));
         let suite = suite.map_or(0, |place| place as u8 + 1);
         self.bytes.extend([protocol, flags, b'0' + method.unwrap_or(METHODS.len()) as u8, b'0' + suite]);

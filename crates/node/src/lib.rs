@@ -24,4 +24,5 @@ mod session;
 mod shared;
 mod socket;
 mod thread;
+mod tunnel;
 mod uv;
