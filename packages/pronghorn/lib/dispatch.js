@@ -7,6 +7,7 @@ const answers = require('./answers');
 const exchanges = require('./exchanges');
 const websocket = require('./websocket');
 const webtransport = require('./webtransport');
+const tunnel = require('./http/tunnel');
 const { complain } = require('./errors');
 
 const events = new Int32Array(native.events);
@@ -72,6 +73,9 @@ function tell(at) {
       break;
     case 10:
       webtransport.heard(subject, events[at + 2], events[at + 3], native.nextPayload());
+      break;
+    case 11:
+      tunnel.told(subject, events[at + 2], events[at + 3] === 1);
       break;
   }
 }

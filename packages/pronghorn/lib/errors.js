@@ -50,6 +50,15 @@ function complain(...words) {
   }
 }
 
+const warned = new Set();
+
+/** Tells the program of what it may not expect, once a thread. */
+function warnOnce(text) {
+  if (warned.has(text)) return;
+  warned.add(text);
+  process.emitWarning(text, 'PronghornWarning');
+}
+
 /** The word of `known` that is most like `word`, if one is. */
 function nearest(word, known) {
   let best;
@@ -74,4 +83,14 @@ function editDistance(one, other) {
   return row[other.length];
 }
 
-module.exports = { usedAfterEnd, usedAfterHandler, usedAfterBegin, unanswered, noText, noFunction, complain, nearest };
+module.exports = {
+  usedAfterEnd,
+  usedAfterHandler,
+  usedAfterBegin,
+  unanswered,
+  noText,
+  noFunction,
+  complain,
+  warnOnce,
+  nearest,
+};

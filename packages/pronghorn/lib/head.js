@@ -27,6 +27,7 @@ const CIPHERS = [
 const DIGITS = 4;
 const SECURE = 1;
 const EARLY_DATA = 2;
+const UPGRADE = 4;
 /** The parts behind the URL; see crates/node/src/head.rs. */
 const TARGET = 1;
 const METHOD = 2;
@@ -83,6 +84,11 @@ class Head {
   /** What TLS has agreed on: `version`, such as TLSv1.3, and the cipher suite's `name` and `standardName`; `undefined` in clear text. */
   get cipher() {
     return CIPHERS[digit(this._text, 3)];
+  }
+
+  /** Whether it asks to go on in another protocol. */
+  get asksForUpgrade() {
+    return (digit(this._text, 1) & UPGRADE) !== 0;
   }
 
   /** The client's. */

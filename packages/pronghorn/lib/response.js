@@ -74,6 +74,12 @@ class HttpResponse extends context.AsyncResource {
     this.emitDestroy();
   }
 
+  /** The request is granted for what goes on in its asynchronous context, which ends with that. */
+  _handOver() {
+    this._done = true;
+    if (this._later !== undefined && this._later.returned) live.delete(this._slot);
+  }
+
   /** The response is complete; to be called before the other side is told. What somebody reads of the request's content goes on coming. */
   _complete(closeConnection) {
     const later = this._later;

@@ -2,8 +2,16 @@
 
 const { EventEmitter } = require('node:events');
 const { makeApp, isSecure, listen, addressOf, setReferenced } = require('../serving');
-const { noFunction } = require('../errors');
+const { noFunction, warnOnce } = require('../errors');
 const { fetchHandler, overrideGlobals, Response } = require('./handler');
+
+/** Helpers of frameworks, such as injectWebSocket of @hono/node-ws, wait for what node:http emits. */
+function warnOfUpgrade(event) {
+  if (event !== 'upgrade') return;
+  warnOnce(
+    "The server of serve() emits no 'upgrade': add WebSocket routes to its app (server.app.ws()), or use pronghorn/http, which does.",
+  );
+}
 
 /** What `serve` returns. */
 class FetchServer extends EventEmitter {
@@ -13,6 +21,7 @@ class FetchServer extends EventEmitter {
     this._secure = secure;
     this._listening = undefined;
     this._closed = undefined;
+    this.on('newListener', warnOfUpgrade);
   }
 
   get listening() {

@@ -6,8 +6,9 @@ const http = require('node:http');
 const options = require('../options');
 const { Head } = require('../head');
 const { makeApp, isSecure, listen, addressOf, setReferenced } = require('../serving');
-const { noFunction } = require('../errors');
+const { noFunction, warnOnce } = require('../errors');
 const { Socket } = require('./socket');
+const { handleUpgrade } = require('./upgrade');
 const { makeRequest, reset } = require('./incoming');
 const { makeResponse, failure } = require('./outgoing');
 
@@ -35,6 +36,13 @@ const WITHOUT_EFFECT = [
   'ALPNProtocols',
   'timeout',
 ];
+
+function warnOfConnect(event) {
+  if (event === 'connect')
+    warnOnce(
+      "pronghorn/http emits no 'connect': a server of HTTP/3 is no proxy for others' connections. CONNECT is answered 404.",
+    );
+}
 
 /** What tools that watch node:http subscribe to. */
 const requestStart = diagnostics.channel('http.server.request.start');
@@ -70,6 +78,7 @@ class Server extends EventEmitter {
     this.requestTimeout = 300_000;
     this.maxRequestsPerSocket = 0;
     for (const name of Object.keys(LIMITS)) this[name] = this._limits[name];
+    this.on('newListener', warnOfConnect);
     if (listener !== undefined) {
       if (typeof listener !== 'function') throw noFunction('createServer()', listener);
       this.on('request', listener);
@@ -95,7 +104,9 @@ class Server extends EventEmitter {
   }
 
   _handle(res, req) {
-    const socket = new Socket(new Head(req._slot), res, this);
+    const head = new Head(req._slot);
+    if (head.asksForUpgrade && this.listenerCount('upgrade') > 0) return handleUpgrade(this, res, head);
+    const socket = new Socket(head, res, this);
     const request = makeRequest(this._IncomingMessage, socket, res._hasContent);
     request.joinDuplicateHeaders = this._joinsDuplicates;
     const response = makeResponse(this._ServerResponse, request, socket);
@@ -104,6 +115,7 @@ class Server extends EventEmitter {
     const expects = socket._head.first('expect') !== undefined && this.listenerCount('checkContinue') > 0;
     this.emit(expects ? 'checkContinue' : 'request', request, response);
     if (!res._done) res.onAborted(() => socket._left(reset('aborted')));
+    return undefined;
   }
 
   // ---- listening ------------------------------------------------------------------------------------------------------------

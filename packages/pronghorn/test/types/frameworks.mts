@@ -12,6 +12,14 @@ const server: Server = createServer({ key: 'k', cert: 'c', keepAliveTimeout: 500
 server.listen(0, '127.0.0.1', () => server.address()?.port);
 fastify({ serverFactory: (handler) => createServer(handler) as never });
 
+server.on('upgrade', (req, socket, head) => {
+  const length: number = head.length;
+  socket.end(`HTTP/1.1 401 Unauthorized\r\nx-length: ${length}\r\nx-url: ${req.url}\r\n\r\n`);
+  socket.setTimeout(0).setNoDelay(true).resetAndDestroy();
+  // @ts-expect-error what is known of the connection cannot be set
+  socket.remoteAddress = '';
+});
+
 const hono = new Hono<{ Bindings: ConnectionInfo }>().get('/', (c) =>
   c.text(getConnInfo(c).remote.address + c.env.protocol),
 );
