@@ -769,18 +769,19 @@ describe('sockets of upgrades', () => {
       if (how === 'destroyed') socket.destroy();
       else if (how === 'reset') socket.resetAndDestroy();
       else if (how === 'ended') socket.end('bye').resume();
+      else if (how === 'unread') socket.end('bye');
       else if (how === 'full') socket.write(Buffer.alloc(1 << 20));
       else socket.on('end', () => socket.end()).resume();
     });
     const port = await listening(server);
-    const ways = ['before', 'destroyed', 'reset', 'ended', 'full', 'left'];
+    const ways = ['before', 'destroyed', 'reset', 'ended', 'unread', 'full', 'left'];
     const run = async (count) => {
       for (let done = 0; done < count; done += 50) {
         await Promise.all(
           Array.from({ length: 50 }, async (_, index) => {
             const how = ways[index % ways.length];
             const client = net.connect(port, '127.0.0.1');
-            client.on('error', () => {}).write(ASK.replace('/chat', `/${how}`));
+            client.on('error', () => {}).write(`${ASK.replace('/chat', `/${how}`)}early`);
             if (how !== 'before') await Promise.race([once(client, 'data'), once(client, 'close')]).catch(() => {});
             else await turn();
             if (how === 'left') client.end();

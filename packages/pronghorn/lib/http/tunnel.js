@@ -122,6 +122,7 @@ class UpgradeSocket extends Duplex {
 
   _grant(head) {
     const { _res: res } = this;
+    this._answer = GRANTED;
     if (res._done) return;
     const isHttp1 = this._head.version === 1;
     const [chosen = this._asked] = head.all('upgrade');
@@ -133,7 +134,6 @@ class UpgradeSocket extends Duplex {
     this._writeFields(head, left);
     const number = native.tunnelOpen(res._slot);
     res._handOver();
-    this._answer = GRANTED;
     if (number === undefined) {
       // The client has left, which was about to be told.
       res.emitDestroy();
@@ -142,7 +142,9 @@ class UpgradeSocket extends Duplex {
     }
     this._number = number;
     tunnels.set(number, this);
+    // Also where nobody listens yet, as sockets of node:http: so they hear of the end.
     if (this._wantsRead) native.tunnelRead(number);
+    else this.read(0);
   }
 
   _refuse(head) {
@@ -236,7 +238,16 @@ class UpgradeSocket extends Duplex {
     this._wantsRead = false;
     this.bytesRead += chunk.byteLength;
     if (chunk.byteLength > 0) this.push(Buffer.from(chunk));
-    if (hasEnded && !this.destroyed) this.push(null);
+    if (!hasEnded || this.destroyed) return;
+    this.push(null);
+    this.read(0);
+    if (this.writableFinished) this._leaveUnread();
+    else this.once('finish', this._leaveUnread);
+  }
+
+  /** Both directions have ended. What nobody has begun to read will not be read; node:http gives the first of it as `head`. */
+  _leaveUnread() {
+    if (this.readableFlowing === null && this.listenerCount('readable') === 0) this.destroy();
   }
 
   // ---- the end --------------------------------------------------------------------------------------------------------------
