@@ -827,6 +827,48 @@ describe('sockets of upgrades', () => {
     }
   });
 
+  it('are no more than the limit allows: the next one is 503', async () => {
+    const server = pronghorn.createServer({ limits: { open_tunnels: 1 } });
+    const told = [];
+    server.on('upgrade', (_req, socket) => {
+      const isOver = note(socket, told);
+      socket.write(GRANT);
+      if (told.over === undefined) told.over = isOver;
+      else told.second = isOver;
+    });
+    const port = await listening(server);
+    const client = net.connect(port, '127.0.0.1', () => client.write(ASK));
+    await once(client, 'data');
+    const answer = await exchange(port, ASK, (second) => second.end());
+    assert.equal(answer.status, '503');
+    await told.second;
+    assert.deepEqual([...told], ['error ECONNRESET', 'close true']);
+    client.destroy();
+    server.close();
+    server.closeAllConnections();
+    await told.over;
+  });
+
+  it('say over what they came, and CONNECT is answered 404', async () => {
+    const server = pronghorn.createServer(tls).on('upgrade', (_req, socket) => {
+      const { authorized, alpnProtocol, servername } = socket;
+      const about = [authorized, alpnProtocol, servername, socket.getProtocol(), typeof socket.getPeerCertificate()];
+      socket.end(`HTTP/1.1 200 OK\r\n\r\n${about.join()}`);
+    });
+    const port = await listening(server);
+    for (const [sent, expected] of [
+      [ASK, /^HTTP\/1\.1 200 .*false,http\/1\.1,localhost,TLSv1\.3,object/s],
+      ['CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nConnection: close\r\n\r\n', /^HTTP\/1\.1 404/],
+    ]) {
+      const client = nodeTls.connect({ port, host: '127.0.0.1', servername: 'localhost', rejectUnauthorized: false });
+      let received = '';
+      client.on('data', (chunk) => (received += chunk)).write(sent);
+      await once(client, 'close');
+      assert.match(received, expected);
+    }
+    server.close();
+  });
+
   it('come behind the routes of app.ws', async () => {
     const server = pronghorn.createServer().on('upgrade', (_req, socket) => {
       socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
