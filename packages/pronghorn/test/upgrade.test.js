@@ -922,11 +922,11 @@ describe('sockets of upgrades', () => {
     await turn();
     process.off('warning', onWarning);
     assert.equal(
-      warnings.filter((text) => /^PronghornWarning: The server of serve\(\) emits no 'upgrade'/.test(text)).length,
+      warnings.filter((text) => /^PronghornWarning: The server of serve\(\) does not emit 'upgrade'/.test(text)).length,
       1,
     );
     assert.equal(
-      warnings.filter((text) => /^PronghornWarning: pronghorn\/http emits no 'connect'/.test(text)).length,
+      warnings.filter((text) => /^PronghornWarning: pronghorn\/http does not emit 'connect'/.test(text)).length,
       1,
     );
   });

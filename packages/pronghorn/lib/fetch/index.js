@@ -9,7 +9,7 @@ const { fetchHandler, overrideGlobals, Response } = require('./handler');
 function warnOfUpgrade(event) {
   if (event !== 'upgrade') return;
   warnOnce(
-    "The server of serve() emits no 'upgrade': add WebSocket routes to its app (server.app.ws()), or use pronghorn/http, which does.",
+    "The server of serve() does not emit 'upgrade': add WebSocket routes to its app (server.app.ws()), or use pronghorn/http, which emits it.",
   );
 }
 

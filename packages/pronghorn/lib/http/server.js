@@ -38,10 +38,10 @@ const WITHOUT_EFFECT = [
 ];
 
 function warnOfConnect(event) {
-  if (event === 'connect')
-    warnOnce(
-      "pronghorn/http emits no 'connect': a server of HTTP/3 is no proxy for others' connections. CONNECT is answered 404.",
-    );
+  if (event !== 'connect') return;
+  warnOnce(
+    "pronghorn/http does not emit 'connect': CONNECT requests are answered with 404, and never reach a listener.",
+  );
 }
 
 /** What tools that watch node:http subscribe to. */

@@ -25,9 +25,7 @@ function asHttp1(head, protocol) {
 function handleUpgrade(server, res, head) {
   const protocol = native.upgradeProtocol(res._slot);
   if (head.version !== 1 && protocol === 'webtransport') {
-    warnOnce(
-      "WebTransport sessions are no sockets, and not for listeners of 'upgrade': add a route with server.app.wt().",
-    );
+    warnOnce("WebTransport sessions are not passed to listeners of 'upgrade': add a route with server.app.wt().");
     res.writeStatus('501 Not Implemented').end();
     return;
   }
