@@ -669,6 +669,8 @@ for (const { name, options, target } of protocols) {
       client.command({ text: 'terminate' });
       assert.equal((await client.next()).closed, 1006);
     });
+
+    it('leaves nothing behind', () => until(() => native.openTunnels() === 0));
   });
 }
 
