@@ -17,9 +17,14 @@ fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
 }
 
+type Handle = Box<dyn Fn(Request, Responder)>;
+
+/// Requests that wait for their answers.
+type Held = Rc<RefCell<Vec<Responder>>>;
+
 /// Answers `/` with `hello`; other requests wait in what it returns.
-fn held() -> (impl Fn(usize) -> Box<dyn Fn(Request, Responder)>, Rc<RefCell<Vec<Responder>>>) {
-    let held = Rc::<RefCell<Vec<Responder>>>::default();
+fn held() -> (impl Fn(usize) -> Handle, Held) {
+    let held = Held::default();
     let keep = held.clone();
     let handler = move |_| {
         let keep = keep.clone();
@@ -27,7 +32,7 @@ fn held() -> (impl Fn(usize) -> Box<dyn Fn(Request, Responder)>, Rc<RefCell<Vec<
             "/" => responder.send(Response::new(StatusCode::OK).with_body("hello")),
             _ => keep.borrow_mut().push(responder),
         };
-        Box::new(handle) as Box<dyn Fn(Request, Responder)>
+        Box::new(handle) as Handle
     };
     (handler, held)
 }

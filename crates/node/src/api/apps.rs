@@ -124,7 +124,7 @@ fn set_certificate(call: &Call<'_>) -> Result<Value, Failure> {
     let clients = match call.u32(4) {
         0 => None,
         wanted => {
-            let authorities = with_source(call, 5, |source| Authorities::new(source))?;
+            let authorities = with_source(call, 5, Authorities::new)?;
             let authorities =
                 authorities.map_err(|error| format!("{error}: give the certificates of those who may vouch for clients in PEM form"))?;
             Some(Clients::new(authorities, wanted == 2))
