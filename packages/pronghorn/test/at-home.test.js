@@ -4,12 +4,15 @@
 
 const assert = require('node:assert/strict');
 const diagnostics = require('node:diagnostics_channel');
+const fs = require('node:fs');
 const http = require('node:http');
+const https = require('node:https');
 const net = require('node:net');
 const { after, before, describe, it } = require('node:test');
 const { inspect } = require('node:util');
 const pronghorn = require('../lib/http');
 const { fetchHandler } = require('../lib/fetch');
+const { tls } = require('./support/certificate');
 const { faces, listening } = require('./support/clients');
 const { ways, happening } = require('./support/frameworks');
 
@@ -345,5 +348,39 @@ describe('tools that watch node:http', () => {
     assert.equal(server.listening, true);
     assert.equal(typeof server.address().port, 'number');
     assert.equal(await new Promise((resolve) => server.getConnections((_, count) => resolve(typeof count))), 'number');
+  });
+
+  // Those that look into both prototypes tell by them whether a request came over TLS.
+  it('see requests over TLS in the prototype of node:https, and others in the one of node:http', async () => {
+    const certificate = { key: fs.readFileSync(tls.key_file_name), cert: fs.readFileSync(tls.cert_file_name) };
+    const hello = (req, res) => res.end('hello');
+    const servers = {
+      node: [http.createServer(hello), https.createServer(certificate, hello)],
+      pronghorn: [pronghorn.createServer(hello), pronghorn.createServer(certificate, hello)],
+    };
+    const seen = { node: [], pronghorn: [] };
+    const undo = Object.entries({ http, https }).map(([name, { Server }]) => {
+      const { emit } = Server.prototype;
+      const isOwn = Object.hasOwn(Server.prototype, 'emit');
+      Server.prototype.emit = function (event, ...given) {
+        const [from] = Object.entries(servers).find(([, both]) => both.includes(this)) ?? [];
+        if (event === 'request' && from !== undefined) seen[from].push([name, servers[from].indexOf(this)]);
+        return emit.call(this, event, ...given);
+      };
+      return () => (isOwn ? (Server.prototype.emit = emit) : delete Server.prototype.emit);
+    });
+    for (const both of Object.values(servers)) {
+      for (const [at, made] of both.entries()) {
+        const to = await listen(made);
+        assert.equal((await ways[at].request(to)).status, 200);
+        await new Promise((resolve) => made.close(resolve));
+      }
+    }
+    undo.forEach((back) => back());
+    assert.deepEqual(seen.node, [
+      ['http', 0],
+      ['https', 1],
+    ]);
+    assert.deepEqual(seen.pronghorn, seen.node);
   });
 });

@@ -44,6 +44,9 @@ function warnOfConnect(event) {
   );
 }
 
+/** The prototype that a server of Node.js with these settings has. Without TLS nobody waits for node:https. */
+const baseOf = (settings) => (isSecure(settings) ? require('node:https') : http).Server.prototype;
+
 /** What tools that watch node:http subscribe to. */
 const requestStart = diagnostics.channel('http.server.request.start');
 
@@ -55,6 +58,7 @@ class Server extends EventEmitter {
     if (given !== undefined && given !== null && typeof given !== 'object') throw noFunction('createServer()', given);
     const { IncomingMessage, ServerResponse, joinDuplicateHeaders, ...more } = given ?? {};
     this._settings = {};
+    this._base = undefined;
     this._limits = {};
     for (const [name, value] of Object.entries(more)) {
       if (name in LIMITS) this._limits[name] = value;
@@ -241,13 +245,17 @@ class Server extends EventEmitter {
     this.app.addServerName(hostname, { ...given, ...options.mergedClients(this._settings, given ?? {}) });
   }
 
+  /** Tools put an `emit` of their own into the prototype of the server that they find: the one of node:https where there is TLS. */
+  emit(...given) {
+    return (this._base ??= baseOf(this._settings)).emit.apply(this, given);
+  }
+
   _needsTls(call) {
     if (!isSecure(this._settings)) throw new TypeError(`server.${call}() needs a server with key and cert.`);
   }
 }
 
-// An `http.Server` for `instanceof`, and for tools that put an `emit` of their own into its prototype. None of its methods is left: they are
-// for sockets.
+// An `http.Server` for `instanceof`. None of its methods is left but `emit`: they are for sockets.
 Object.setPrototypeOf(Server.prototype, http.Server.prototype);
 
 /** HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
