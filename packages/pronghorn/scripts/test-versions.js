@@ -5,38 +5,10 @@
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
+const { packages, runtime } = require('./runtimes');
 
 const home = path.join(__dirname, '..');
-const cache = path.resolve(home, '..', '..', process.env.CARGO_TARGET_DIR ?? 'target', 'node-versions');
 const wanted = process.argv.length > 2 ? process.argv.slice(2) : ['20', '22', '24', '26', 'bun', 'deno'];
-const { arch } = process;
-/** Which package has a runtime, and where in it. */
-const packages = {
-  bun: { name: `@oven/bun-linux-${arch === 'arm64' ? 'aarch64' : arch}`, program: 'bin/bun' },
-  deno: { name: `@deno/linux-${arch}-glibc`, program: 'deno' },
-};
-
-/** The program of a version, or `undefined` if it is not to be had. */
-function runtime(version) {
-  const folder = path.join(cache, version);
-  const { name, program } = packages[version] ?? { name: `node-linux-${arch}`, program: 'bin/node' };
-  const file = path.join(folder, 'node_modules', name, program);
-  if (!fs.existsSync(file)) {
-    fs.mkdirSync(folder, { recursive: true });
-    const quiet = [
-      '--ignore-scripts',
-      '--no-save',
-      '--no-package-lock',
-      '--no-audit',
-      '--no-fund',
-      '--loglevel',
-      'error',
-    ];
-    const wanted = version in packages ? name : `${name}@${version}`;
-    spawnSync('npm', ['install', '--prefix', folder, ...quiet, wanted], { stdio: ['ignore', 'ignore', 'inherit'] });
-  }
-  return fs.existsSync(file) ? file : undefined;
-}
 
 /** Runs tests by a Node.js. One that never ends is a failure like another, and leaves nothing behind. */
 function run(program, files, env) {
