@@ -47,4 +47,10 @@ export default [
     },
   },
   { files: ['**/*.mjs'], languageOptions: { sourceType: 'module' } },
+  // What meta-frameworks build, with names that they put there.
+  {
+    files: ['astro', 'next', 'nuxt', 'react-router', 'sveltekit'].map((name) => `test/compat/programs/${name}/**/*.js`),
+    languageOptions: { sourceType: 'module' },
+    rules: { 'no-undef': 'off' },
+  },
 ];

@@ -209,4 +209,4 @@ function listening(app) {
   return port;
 }
 
-module.exports = { faces, listening, overHttp2, overHttp3, secure: faces[1].request };
+module.exports = { faces, listening, overHttp1, overHttp2, overHttp3, secure: faces[1].request };

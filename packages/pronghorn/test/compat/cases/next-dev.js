@@ -1,0 +1,19 @@
+'use strict';
+
+const { cases } = require('./next');
+
+const { 'route handlers': handlers } = cases.next;
+const page = async (ask) => {
+  const { status, fields, body } = await ask('/?name=Ada', { headers: { 'user-agent': 'compat' } });
+  return [status, fields['content-type'], body.includes('hello Ada, compat')];
+};
+
+module.exports = {
+  program: 'next',
+  env: { NODE_ENV: 'development' },
+  covers: { 'next (development)': 'meta-framework' },
+  notes: {
+    'next (development)': 'hot reloading: it comes over a WebSocket, for which the server has to emit `upgrade`',
+  },
+  cases: { 'next (development)': { 'a page with a query and a field': page, 'route handlers': handlers } },
+};

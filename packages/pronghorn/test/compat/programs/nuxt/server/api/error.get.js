@@ -1,0 +1,3 @@
+export default defineEventHandler(() => {
+  throw createError({ statusCode: 418, statusMessage: 'meant' });
+});

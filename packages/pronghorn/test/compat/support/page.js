@@ -1,0 +1,56 @@
+'use strict';
+
+// The tables of docs/node/compatibility.md, made of what the suite runs.
+
+const { manifestOf, names, versionsOf } = require('./install');
+
+/** Headings by what a program covers. */
+const SECTIONS = {
+  Frameworks: ['framework', 'adapter of NestJS', 'server of fetch handlers', 'GraphQL server', 'RPC server'],
+  'Meta-frameworks': ['meta-framework'],
+  'Middlewares of Express': ['middleware'],
+  Observability: ['observability'],
+};
+
+/** One row for each package that is tried, or is not and why. */
+function rows() {
+  return names.flatMap((name) => {
+    const { covers, cases, notes = {}, skipped = {}, node = '20' } = manifestOf(name);
+    const version = versionsOf(name);
+    const tried = Object.entries(covers).map(([subject, kind]) => {
+      const all = Object.entries(cases[subject]);
+      const works = all.filter(([, given]) => given.differs === undefined).map(([title]) => title);
+      const reasons = all.flatMap(([title, { differs }]) => (differs === undefined ? [] : [`${title}: ${differs}`]));
+      if (notes[subject] !== undefined) reasons.push(notes[subject]);
+      return { kind, cells: [subject, version(subject), node, works.join('; '), reasons.join('; ')] };
+    });
+    const not = Object.entries(skipped).map(([subject, { kind, why }]) => ({
+      kind,
+      cells: [subject, '', '', 'not tried', why],
+    }));
+    return [...tried, ...not];
+  });
+}
+
+/** The tables, under their headings. */
+function tables() {
+  const all = rows();
+  const sections = Object.entries(SECTIONS).map(([heading, kinds]) => {
+    const lines = all
+      .filter(({ kind }) => kinds.includes(kind))
+      .map(({ cells: [name, ...others] }) =>
+        `| ${[name.replace(/^\S+/, '`$&`'), ...others].join(' | ')} |`.replaceAll('|  |', '| |'),
+      )
+      .sort();
+    return [
+      `## ${heading}`,
+      '',
+      '| package | version | Node.js from | the same as over `node:http` | what is not |',
+      '|---|---|---|---|---|',
+      ...lines,
+    ].join('\n');
+  });
+  return `${sections.join('\n\n')}\n`;
+}
+
+module.exports = { rows, tables, SECTIONS };
