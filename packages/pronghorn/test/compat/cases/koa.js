@@ -24,7 +24,7 @@ const own = {
   'redirects and attachments': async (ask) => [await ask('/redirect'), await ask('/attachment')],
   'names of attachments in ISO 8859-1': {
     run: (ask) => ask('/attachment/latin'),
-    differs: 'they go out as Koa has written them; `node:http` of Node.js 20 takes them for UTF-8 and sends U+FFFD',
+    differs: 'they go out as Koa has written them; `node:http` takes them for UTF-8 and sends U+FFFD',
   },
   errors: async (ask) => [await ask('/throw'), await ask('/fails')],
   'the body of a status': {
