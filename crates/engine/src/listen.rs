@@ -15,7 +15,7 @@ const TCP_BACKLOG: i32 = 4096;
 const PORT_ATTEMPTS: usize = 32;
 
 /// What an address is bound for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transports {
     /// HTTP/1.1 in clear text on TCP.
     ClearTcp,

@@ -36,6 +36,11 @@ impl ReceiveBuffers {
     pub(crate) fn new() -> Self {
         Self { storage: vec![0; BATCH_SIZE * MAX_DATAGRAM], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
+
+    /// A buffer for one datagram, or for one message of another process.
+    pub(crate) fn one(&mut self) -> &mut [u8] {
+        &mut self.storage[..MAX_DATAGRAM]
+    }
 }
 
 impl UdpSocket {

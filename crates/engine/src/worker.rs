@@ -1,10 +1,9 @@
 //! The worker: one descriptor, one function.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Waker};
 use std::time::{Duration, Instant};
 
@@ -13,88 +12,22 @@ use http::HeaderValue;
 use crate::client::Connector;
 use crate::config::{Budget, Config};
 use crate::context::Context;
+use crate::group::{Group, Post, Route};
 use crate::handler::Handler;
 use crate::http3::Http3;
-use crate::limits::Limits;
 use crate::listen::{Sockets, client_socket};
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
-use crate::seats::Seats;
 use crate::spare_memory::SpareMemory;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
-use crate::transport::{Datagram, EndpointKeys, Quinn, QuinnConfig, Secret, Sending, Transmit, Transport, steer};
+use crate::transport::{Quinn, QuinnConfig, Sending, Transmit, Transport};
 use crate::udp::{ReceiveBuffers, UdpSocket};
-
-/// What workers of one process share, so that any of them can handle or pass on what the kernel gives it.
-#[derive(Clone)]
-pub struct Group {
-    members: Arc<[Member]>,
-    keys: EndpointKeys,
-    seats: Arc<Seats>,
-}
-
-#[derive(Default)]
-struct Member {
-    mailbox: Mutex<VecDeque<(usize, Datagram)>>,
-    wakeup: Mutex<Option<Arc<Wakeup>>>,
-    stats: Arc<Stats>,
-}
-
-impl Group {
-    /// A group of `workers` workers, 256 at the most: the number fits into one byte of a connection ID.
-    pub fn new(workers: usize) -> Self {
-        Self::with_secret(workers, &Secret::random())
-    }
-
-    /// A group whose keys are derived from `secret`: started anew with the same one and as many workers, it ends connections of its
-    /// predecessor at once (stateless reset) and takes the tokens that it gave out.
-    pub fn with_secret(workers: usize, secret: &Secret) -> Self {
-        let members = (0..workers.clamp(1, 256)).map(|_| Member::default()).collect();
-        Self { members, keys: EndpointKeys::new(secret), seats: Seats::new() }
-    }
-
-    /// The number of workers.
-    pub fn size(&self) -> usize {
-        self.members.len()
-    }
-
-    /// The counters of all workers.
-    pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
-        self.members.iter().map(|member| &member.stats)
-    }
-
-    /// Gives every worker a turn.
-    pub(crate) fn wake_all(&self) {
-        for member in &*self.members {
-            if let Some(wakeup) = &*member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) {
-                wakeup.notify();
-            }
-        }
-    }
-
-    fn pass_on(&self, worker: usize, socket: usize, datagram: Datagram, limits: &Limits) -> bool {
-        let member = &self.members[worker];
-        {
-            let mut mailbox = member.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-            if mailbox.len() as u64 >= limits.waiting_strays() {
-                return false;
-            }
-            mailbox.push_back((socket, datagram));
-        }
-        if let Some(wakeup) = &*member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) {
-            wakeup.notify();
-        }
-        true
-    }
-
-    fn collect(&self, worker: usize) -> VecDeque<(usize, Datagram)> {
-        std::mem::take(&mut *self.members[worker].mailbox.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// Connections taken from each listener's queue when it closes: as many as the kernel queues by default (net.core.somaxconn).
 const LAST_ACCEPTS: usize = 4096;
+/// Messages of other processes that a turn takes, some hundred datagrams.
+const PARCELS: usize = 4;
 
 /// Owns sockets, connections and the futures of one thread.
 ///
@@ -111,6 +44,8 @@ pub struct Worker {
     context: Rc<Context>,
     tcp: Vec<TcpListener>,
     quic: Vec<QuicSocket>,
+    /// After the UDP sockets: until those are closed, others pass on what is for them.
+    post: Post,
     buffers: ReceiveBuffers,
     drain: Option<Drain>,
     spare_memory: SpareMemory,
@@ -144,14 +79,16 @@ impl Worker {
     ///
     /// When the system has no descriptor left, or `number` is not one of the group's.
     pub fn new(number: usize, group: &Group, config: Config, handler: impl Handler) -> io::Result<Self> {
-        let member = group.members.get(number).ok_or_else(|| io::Error::other("no such worker in the group"))?;
+        if number >= group.size() {
+            return Err(io::Error::other("no such worker in the group"));
+        }
         let (reactor, waker) = Reactor::new()?;
         let wakeup = Arc::new(Wakeup::new(waker));
-        *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = Some(wakeup.clone());
+        let post = group.enter(number, &wakeup, reactor.handle())?;
         let executor = Executor::new(wakeup.clone());
         let timers = Timers::default();
         let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), Instant::now());
-        let context = Context::new(handle, config, Rc::new(handler), member.stats.clone(), group.seats.clone());
+        let context = Context::new(handle, config, Rc::new(handler), group.stats_of(number).clone(), group.seats().clone());
         Ok(Self {
             number: number as u8,
             reactor,
@@ -159,6 +96,7 @@ impl Worker {
             timers,
             wakeup,
             group: group.clone(),
+            post,
             context,
             tcp: Vec::new(),
             quic: Vec::new(),
@@ -225,7 +163,7 @@ impl Worker {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
         let tls = identity.map(|identity| identity.quic(config, &self.context.stats));
-        let quinn = QuinnConfig::new(&config.limits, Sending::of(config), tls, self.group.keys.clone(), config.qlog.clone());
+        let quinn = QuinnConfig::new(&config.limits, Sending::of(config), tls, self.group.keys().clone(), config.qlog.clone());
         let quinn = quinn.map_err(io::Error::other)?.offering(config);
         let Context { stats, seats, windows, .. } = &*self.context;
         let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());
@@ -270,8 +208,10 @@ impl Worker {
         self.timers.advance(now);
         self.quic.iter_mut().for_each(|quic| quic.http3.transport.handle_timeout(now));
         self.take_mail(now);
+        let mut parcels = PARCELS;
         loop {
             self.accept(&mut left);
+            self.receive_parcels(now, &mut parcels);
             self.receive(now, &mut left);
             self.executor.allow_eager(left.polls);
             let mut polled = self.executor.run(left.polls);
@@ -284,7 +224,7 @@ impl Worker {
             polled += left.polls - self.executor.eager();
             left.polls = left.polls.saturating_sub(polled);
             let spent = left.polls == 0;
-            if spent || !self.has_work(&left) {
+            if spent || !(self.has_work(&left) || (parcels > 0 && self.post.is_readable())) {
                 break;
             }
         }
@@ -301,6 +241,7 @@ impl Worker {
         self.spare_memory.turn(now, self.context.stats.tcp_open.value() + self.context.stats.requests_open.value());
         // Sending may have raised events, and what was not done for want of budget waits.
         more_events |= self.has_work(&self.context.config.budget) || self.quic.iter().any(QuicSocket::can_send);
+        more_events |= self.post.is_readable();
         more_events |= self.context.handle.has_deferred();
         if more_events {
             self.wakeup.notify_descriptor()?;
@@ -321,6 +262,7 @@ impl Worker {
             }
             return;
         }
+        self.group.leave(self.number);
         self.close_listeners();
         self.context.shutdown.begin();
         self.quic.iter_mut().for_each(|quic| quic.http3.go_away(now));
@@ -341,6 +283,7 @@ impl Worker {
 
     /// Takes no new connection; those there are go on as if nothing had happened. The TCP ports are free again.
     pub fn stop_listening(&mut self) {
+        self.group.leave(self.number);
         self.close_listeners();
         self.quic.iter_mut().for_each(|quic| quic.http3.refuse_new());
     }
@@ -407,21 +350,32 @@ impl Worker {
     }
 
     fn receive(&mut self, now: Instant, left: &mut Budget) {
-        let Self { quic, buffers, group, context, number, first, .. } = self;
+        let Self { quic, buffers, group, post, context, number, first, .. } = self;
+        let limits = &context.config.limits;
         for index in rotated(*first, quic.len()) {
-            let quic = &mut quic[index];
-            while left.receive_batches > 0 && quic.udp.is_readable() {
+            let QuicSocket { udp, http3, .. } = &mut quic[index];
+            while left.receive_batches > 0 && udp.is_readable() {
                 left.receive_batches -= 1;
-                let transport = &mut quic.http3.transport;
-                let more = quic.udp.receive(buffers, |datagram| {
+                let transport = &mut http3.transport;
+                let more = udp.receive(buffers, |datagram| {
                     context.stats.datagrams_received.add(1);
-                    match steer(group.keys.ids(), &datagram.data) {
-                        Some(worker) if worker != *number && usize::from(worker) < group.size() => {
-                            let passed = group.pass_on(worker.into(), index, datagram, &context.config.limits);
-                            let counter = if passed { &context.stats.strays_passed_on } else { &context.stats.strays_dropped };
-                            counter.add(1);
+                    match group.route(*number, &datagram.data) {
+                        Route::Own => transport.handle_datagram(now, datagram),
+                        // If there is no such worker: a connection of a worker that has ended.
+                        Route::Worker(worker) => {
+                            if let Some(datagram) = group.pass_on(now, worker, index, datagram, post, limits, &context.stats) {
+                                transport.handle_datagram(now, datagram);
+                            }
                         }
-                        _ => transport.handle_datagram(now, datagram),
+                        Route::First(named) => {
+                            let other = group.taker(now, *number, named, datagram.remote, transport.is_refusing(), post);
+                            let Some(other) = other else { return transport.handle_datagram(now, datagram) };
+                            let back = transport.handle_first(now, datagram);
+                            let pass = |back| group.pass_on(now, other, index, back, post, limits, &context.stats);
+                            if let Some(datagram) = back.and_then(pass) {
+                                transport.handle_datagram(now, datagram);
+                            }
+                        }
                     }
                 });
                 if !more {
@@ -429,16 +383,34 @@ impl Worker {
                 }
             }
         }
+        post.flush(now, &context.stats, |socket, datagram| {
+            if let Some(quic) = quic.get_mut(socket) {
+                quic.http3.transport.handle_datagram(now, datagram);
+            }
+        });
     }
 
     fn take_mail(&mut self, now: Instant) {
         if self.group.size() == 1 {
             return;
         }
-        for (socket, datagram) in self.group.collect(self.number.into()) {
+        for (socket, datagram) in self.group.collect(self.number) {
             if let Some(quic) = self.quic.get_mut(socket) {
                 quic.http3.transport.handle_datagram(now, datagram);
             }
+        }
+    }
+
+    /// Takes what workers of other processes have passed on, at most `left` messages.
+    fn receive_parcels(&mut self, now: Instant, left: &mut usize) {
+        while *left > 0 && self.post.is_readable() {
+            *left -= 1;
+            let Self { post, buffers, quic, .. } = self;
+            post.receive(buffers.one(), |socket, datagram| {
+                if let Some(quic) = quic.get_mut(socket) {
+                    quic.http3.transport.handle_datagram(now, datagram);
+                }
+            });
         }
     }
 
@@ -464,8 +436,7 @@ impl AsFd for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let member = &self.group.members[usize::from(self.number)];
-        *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.group.exit(self.number);
         self.executor.cancel_all();
     }
 }

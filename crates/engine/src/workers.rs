@@ -11,11 +11,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use crate::config::Config;
+use crate::group::Group;
 use crate::handler::Handler;
 use crate::listen::{Listener, Sockets};
 use crate::stats::Stats;
 use crate::tls::Identity;
-use crate::worker::{Group, Worker};
+use crate::worker::Worker;
 
 /// Worker threads that serve the same listeners. Each runs a tokio runtime of its own, so that handlers find the one they expect.
 ///

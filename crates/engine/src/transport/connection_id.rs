@@ -11,18 +11,29 @@ use siphasher::sip::SipHasher13;
 /// Bytes of a connection ID of ours: one for the worker, seven random.
 pub(crate) const LENGTH: usize = 8;
 
-/// The form of connection IDs, shared by all workers of a process, and of the next one if it has the same key.
+/// The form of connection IDs, shared by all workers of a group, and by the next one if it has the same key.
 ///
 /// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
 /// of one connection have nothing in common (RFC 9000, section 5.1).
 #[derive(Clone)]
 pub(crate) struct ConnectionIds {
     mask: SipHasher13,
+    /// An endpoint also answers for IDs of other workers, which it is given only if those have ended.
+    answers_for_all: bool,
 }
 
 impl ConnectionIds {
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        Self { mask: SipHasher13::new_with_key(&key) }
+        Self { mask: SipHasher13::new_with_key(&key), answers_for_all: false }
+    }
+
+    pub(super) fn answering_for_all(self) -> Self {
+        Self { answers_for_all: true, ..self }
+    }
+
+    /// Whether the endpoint of `worker` may answer a packet with this ID although it has no such connection.
+    fn answers(&self, worker: u8, id: &[u8]) -> bool {
+        self.worker(id).is_some_and(|named| self.answers_for_all || named == worker)
     }
 
     /// `seed`: what the random bytes come from; the operating system otherwise.
@@ -50,21 +61,42 @@ impl fmt::Debug for ConnectionIds {
     }
 }
 
+const LONG_HEADER: u8 = 0x80;
+const LONG_TYPE: u8 = 0x30;
+const VERSION_1: [u8; 4] = [0, 0, 0, 1];
+
 /// The worker that a datagram belongs to; `None` when any worker may take it.
 ///
 /// Only Initial and 0-RTT packets carry connection IDs that the client chose (RFC 9000, section 7.2).
 pub(crate) fn steer(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
-    const LONG_HEADER: u8 = 0x80;
-    const LONG_TYPE: u8 = 0x30;
     const HANDSHAKE: u8 = 0x20;
-    const VERSION_1: [u8; 4] = [0, 0, 0, 1];
 
     let first = *datagram.first()?;
     if first & LONG_HEADER == 0 {
         return ids.worker(datagram.get(1..)?);
     }
-    let ours = first & LONG_TYPE == HANDSHAKE && datagram.get(1..5)? == VERSION_1 && usize::from(*datagram.get(5)?) == LENGTH;
-    if ours { ids.worker(datagram.get(6..)?) } else { None }
+    let is_handshake = first & LONG_TYPE == HANDSHAKE && datagram.get(1..5)? == VERSION_1;
+    if is_handshake { named_by_long_header(ids, datagram) } else { None }
+}
+
+/// Whether a datagram begins with an Initial or a 0-RTT packet.
+pub(crate) fn is_first_flight(datagram: &[u8]) -> bool {
+    const INITIAL: u8 = 0x00;
+    const ZERO_RTT: u8 = 0x10;
+
+    let is_long = |first: &u8| first & LONG_HEADER != 0 && matches!(first & LONG_TYPE, INITIAL | ZERO_RTT);
+    datagram.first().is_some_and(is_long) && datagram.get(1..5) == Some(&VERSION_1)
+}
+
+/// The worker that the ID of a datagram with a long header names if a worker has issued it; any number if the client has chosen one of that
+/// length.
+pub(crate) fn named_by_long_header(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
+    if usize::from(*datagram.get(5)?) == LENGTH { ids.worker(datagram.get(6..)?) } else { None }
+}
+
+/// Whether the endpoint of `worker` may answer a packet of no connection that has a short header.
+pub(super) fn is_answerable(ids: &ConnectionIds, worker: u8, datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & LONG_HEADER == 0) && datagram.get(1..).is_some_and(|id| ids.answers(worker, id))
 }
 
 pub(crate) struct Generator {
@@ -82,7 +114,7 @@ impl ConnectionIdGenerator for Generator {
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
-        if self.ids.worker(id) == Some(self.worker) { Ok(()) } else { Err(InvalidCid) }
+        if self.ids.answers(self.worker, id) { Ok(()) } else { Err(InvalidCid) }
     }
 
     fn cid_len(&self) -> usize {
@@ -121,6 +153,38 @@ mod tests {
         assert_eq!(steer(&ids, &long(0xe0)), Some(3));
         assert_eq!(steer(&ids, &long(0xc0)), None);
         assert_eq!(steer(&ids, &long(0xd0)), None);
+    }
+
+    #[test]
+    fn first_packet_names_a_worker_if_its_id_has_the_length_of_ours() {
+        let ids = ConnectionIds::new(rand::random());
+        let id = ids.generator(3, None).generate_cid();
+        let long = |first: u8, id: &[u8]| [&[first, 0, 0, 0, 1, id.len() as u8], id, &[0; 20]].concat();
+        for first in [0xc0, 0xd0] {
+            assert!(is_first_flight(&long(first, &id)));
+            assert_eq!(named_by_long_header(&ids, &long(first, &id)), Some(3));
+        }
+        assert_eq!(named_by_long_header(&ids, &long(0xc0, &[7; 20])), None);
+        assert!(!is_first_flight(&long(0xe0, &id)));
+        assert!(!is_first_flight(&short_header(&id)));
+        for length in 0..6 {
+            assert_eq!(is_first_flight(&long(0xc0, &id)[..length]), length == 5);
+            assert_eq!(named_by_long_header(&ids, &long(0xc0, &id)[..length]), None);
+        }
+    }
+
+    #[test]
+    fn endpoint_answers_for_its_own_ids_or_for_all() {
+        let ids = ConnectionIds::new(rand::random());
+        let id = ids.generator(3, None).generate_cid();
+        let answerable = |ids: &ConnectionIds, worker| {
+            let answers = is_answerable(ids, worker, &short_header(&id));
+            assert_eq!(ids.generator(worker, None).validate(&id).is_ok(), answers);
+            answers
+        };
+        assert!(answerable(&ids, 3) && !answerable(&ids, 4));
+        let ids = ids.clone().answering_for_all();
+        assert!(answerable(&ids, 3) && answerable(&ids, 4));
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl EndpointKeys {
         Self { secret: secret.clone(), token: Arc::new(token), ids, used_tokens: Arc::default() }
     }
 
+    /// Has each endpoint answer for the connections of all others as well, with which it is given only packets of those that have ended.
+    pub(crate) fn answering_for_all(self) -> Self {
+        Self { ids: self.ids.answering_for_all(), ..self }
+    }
+
     /// Keys that nobody knows, from random numbers that a run can be repeated with.
     #[cfg(test)]
     pub(crate) fn from_rng(rng: &mut impl rand::CryptoRng) -> Self {

@@ -27,7 +27,7 @@ use convert::{OWN_STREAMS, from_quinn, from_transmit, headroom, to_codepoint, to
 use stray_retry::len_without_retry;
 
 use super::congestion::Question;
-use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Order, Read, Transmit, Transport, Write, steer};
+use super::{Closed, ConnectionKey, Datagram, DatagramWrite, Dir, Event, Order, Read, Transmit, Transport, Write, is_answerable};
 use crate::client::StatsSink;
 use crate::deadlines::compact;
 use crate::qlog::{Trace, Vantage};
@@ -76,6 +76,10 @@ pub(crate) struct Quinn {
     /// Connections of peers that have not completed their handshake.
     handshakes: usize,
     is_refusing: bool,
+    /// What came last is for no connection here: it would have been refused, or was no beginning of one.
+    is_stray: bool,
+    /// Whoever gave it would rather have it back than have it refused.
+    may_return: bool,
     stats: Arc<Stats>,
     scratch: Vec<u8>,
 }
@@ -120,6 +124,8 @@ impl Quinn {
             due: Vec::new(),
             handshakes: 0,
             is_refusing: false,
+            is_stray: false,
+            may_return: false,
             stats,
             scratch: Vec::new(),
         }
@@ -138,6 +144,22 @@ impl Quinn {
         self.server.clear();
         self.server.insert(receive, server);
         Ok(())
+    }
+
+    /// Whether new connections are refused.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.is_refusing
+    }
+
+    /// As [`Transport::handle_datagram`], for one that begins with an Initial or a 0-RTT packet. Returns it if it is for no connection of this
+    /// endpoint and begins none: it cannot be decrypted, or would be refused because the endpoint is leaving.
+    pub(crate) fn handle_first(&mut self, now: Instant, datagram: Datagram) -> Option<Datagram> {
+        let copy = Datagram { data: datagram.data.clone(), ..datagram };
+        self.may_return = true;
+        self.is_stray = false;
+        self.handle_datagram(now, datagram);
+        self.may_return = false;
+        self.is_stray.then_some(copy)
     }
 
     fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
@@ -218,6 +240,10 @@ impl Quinn {
         let remote = incoming.remote_address();
         let limits = &self.config.limits;
         self.scratch.clear();
+        if self.is_refusing && self.may_return {
+            self.is_stray = true;
+            return self.endpoint.ignore(incoming);
+        }
         if self.is_refusing {
             self.stats.quic_refused.add(1);
             let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
@@ -250,6 +276,8 @@ impl Quinn {
                 self.events.push_back((key, Event::Accepted { remote }));
                 self.drive(now, key);
             }
+            // It cannot be decrypted: another worker may have begun the connection.
+            Err(error) if self.may_return && error.response.is_none() => self.is_stray = true,
             Err(error) => {
                 self.stats.quic_refused.add(1);
                 if let Some(transmit) = error.response {
@@ -285,8 +313,7 @@ impl Quinn {
 
     /// Whether a packet of no connection is one that a stateless reset would answer: it names a connection ID that was issued here.
     fn is_resettable(&self, datagram: &[u8]) -> bool {
-        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
-        is_short && datagram.len() >= SMALLEST_RESETTABLE && steer(&self.config.keys.ids, datagram) == Some(self.worker)
+        datagram.len() >= SMALLEST_RESETTABLE && is_answerable(&self.config.keys.ids, self.worker, datagram)
     }
 
     fn answer(&mut self, transmit: quinn_proto::Transmit) {
@@ -401,6 +428,7 @@ impl Transport for Quinn {
             }
             // Nothing else keeps the library from answering a packet of this form.
             None if resettable => self.stats.stateless_resets_withheld.add(1),
+            None if self.may_return => self.is_stray = true,
             None => self.stats.datagrams_ignored.add(1),
         }
     }

@@ -34,6 +34,8 @@ mod pipelining;
 #[cfg(test)]
 mod priorities;
 #[cfg(test)]
+mod processes;
+#[cfg(test)]
 mod raw_server;
 #[cfg(test)]
 mod raw_tls;

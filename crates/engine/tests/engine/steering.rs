@@ -13,14 +13,14 @@ use pronghorn_engine::{Config, Protocol};
 const PORTS: usize = 20;
 
 /// Passes datagrams between one client and `server`, from a source port that the test chooses: what a NAT does that rebinds.
-struct Rebinding {
-    inside: Arc<UdpSocket>,
-    outside: Vec<Arc<UdpSocket>>,
-    port: Arc<AtomicUsize>,
+pub(crate) struct Rebinding {
+    pub(crate) inside: Arc<UdpSocket>,
+    pub(crate) outside: Vec<Arc<UdpSocket>>,
+    pub(crate) port: Arc<AtomicUsize>,
 }
 
 impl Rebinding {
-    fn new(server: std::net::SocketAddr) -> Self {
+    pub(crate) fn new(server: std::net::SocketAddr) -> Self {
         let inside = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let outside: Vec<_> = (0..PORTS).map(|_| Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())).collect();
         let port = Arc::<AtomicUsize>::default();

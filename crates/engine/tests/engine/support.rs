@@ -14,8 +14,8 @@ use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Connection, Connector, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response, Resumption, Sessions,
-    Stats, Target, Worker,
+    Bind, Body, Claim, Config, Connection, Connector, Directory, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response,
+    Resumption, Sessions, Stats, Target, Transports, Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -98,6 +98,32 @@ impl Bench {
             self.servers.push(worker);
         }
         self.stats = group.stats().cloned().collect();
+    }
+
+    /// Servers that share the port as processes do, each with a group of its own; none at first.
+    pub(crate) fn of_processes(trust: &Trust) -> Self {
+        let mut bench = Self::with_group(&Group::new(1), trust, &Config::default(), hello);
+        bench.servers.clear();
+        bench.stats.clear();
+        bench.address.set_port(0);
+        bench
+    }
+
+    /// Another process joins those of `directory`. The claim is to be dropped after its server.
+    pub(crate) fn join(&mut self, directory: &Arc<Directory>) -> Claim {
+        let joining = directory.join().unwrap();
+        let bind = Bind { transports: Transports::Secure, congestion: None, shared: joining.is_served() };
+        let listener = Listener::bind(self.address, 1, bind).unwrap();
+        self.address = listener.address();
+        let group = Group::shared(directory);
+        let claim = group.claim(&joining).unwrap();
+        let mut worker = Worker::new(claim.number(), &group, Config::default(), hello(0)).unwrap();
+        for sockets in listener.into_sockets() {
+            worker.listen(sockets, Some(&self.identity)).unwrap();
+        }
+        self.servers.push(worker);
+        self.stats.push(group.stats_of(claim.number()).clone());
+        claim
     }
 
     /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
