@@ -401,7 +401,7 @@ export class DeclarativeResponse {
   end(value?: RecognizedString): ArrayBuffer;
 }
 
-/** Threads of this process may share the port. */
+/** Threads of this process may share the port, and the other workers of a cluster (`node:cluster`, PM2). */
 export const LIBUS_LISTEN_DEFAULT: 0;
 /** Nobody else has the port. */
 export const LIBUS_LISTEN_EXCLUSIVE_PORT: 1;

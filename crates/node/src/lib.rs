@@ -19,6 +19,7 @@ mod listening;
 mod ops;
 mod pipe;
 mod poll;
+mod ports;
 mod router;
 mod session;
 mod shared;

@@ -4,20 +4,18 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::{Rc, Weak};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Uri};
-use pronghorn_engine::{
-    Bind, Config, Group, Handler, Identity, Listener, Policy, Request, Responder, Sessions, Stats, Transports, Upgrade, Worker,
-};
-use rustc_hash::FxHashMap;
+use pronghorn_engine::{Config, Handler, Identity, Policy, Request, Responder, Sessions, Stats, Transports, Upgrade, Worker};
 
 use crate::addon::{Addon, Event};
 use crate::certificates::Certificates;
 use crate::clients;
 use crate::js::Failure;
 use crate::poll::Poll;
+use crate::ports::{Share, Sharing, bind};
 use crate::router::{Parameters, Router};
 
 /// What JavaScript made with `App`, `SSLApp`, `H3App` or `Server`.
@@ -158,51 +156,6 @@ fn named(routers: &[(String, Router)], uri: &Uri, headers: &HeaderMap) -> usize 
     position(&host).or_else(wildcard).unwrap_or(0)
 }
 
-/// How many threads of a process may listen on the same port.
-const MAX_SHARES: usize = 64;
-
-/// The ports that threads of this process share, so that a datagram for the connection of another one finds it.
-static PORTS: Mutex<Option<FxHashMap<(SocketAddr, bool), Port>>> = Mutex::new(None);
-
-struct Port {
-    group: Group,
-    taken: Vec<bool>,
-    exclusive: bool,
-}
-
-/// A worker's place among those that share its port.
-struct Share {
-    key: (SocketAddr, bool),
-    number: usize,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(ports) = ports.as_mut() else { return };
-        if let Some(port) = ports.get_mut(&self.key) {
-            port.taken[self.number] = false;
-            if !port.taken.contains(&true) {
-                ports.remove(&self.key);
-            }
-        }
-    }
-}
-
-/// Binds `address`, alone or with other threads of this process.
-fn bind(address: SocketAddr, transports: Transports, exclusive: bool) -> Result<(Listener, Group, Share), Failure> {
-    let has_udp = matches!(transports, Transports::Quic | Transports::Secure);
-    let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let ports = ports.get_or_insert_default();
-    let known = ports.get(&(address, has_udp)).filter(|port| !port.exclusive && !exclusive);
-    let listener = Listener::bind(address, 1, Bind { transports, congestion: None, shared: known.is_some() })?;
-    let key = (listener.address(), has_udp);
-    let port = ports.entry(key).or_insert_with(|| Port { group: Group::new(MAX_SHARES), taken: vec![false; MAX_SHARES], exclusive });
-    let number = port.taken.iter().position(|taken| !taken).ok_or("too many threads listen on this port already")?;
-    port.taken[number] = true;
-    Ok((listener, port.group.clone(), Share { key, number }))
-}
-
 /// Which connections are to be closed by a worker that goes on.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 pub(crate) enum Closing {
@@ -238,7 +191,7 @@ pub(crate) struct Listening {
 struct Running {
     worker: Worker,
     poll: Poll,
-    _share: Share,
+    share: Share,
 }
 
 struct Server {
@@ -281,9 +234,9 @@ impl Listening {
     /// # Errors
     ///
     /// When the address cannot be had, or there is no certificate where one is needed.
-    pub(crate) fn start(addon: &Rc<Addon>, app: &Rc<App>, address: SocketAddr, exclusive: bool) -> Result<u32, Failure> {
+    pub(crate) fn start(addon: &Rc<Addon>, app: &Rc<App>, address: SocketAddr, sharing: Sharing) -> Result<u32, Failure> {
         let identity = app.identity()?;
-        let (listener, group, share) = bind(address, app.transports, exclusive)?;
+        let (listener, group, share) = bind(address, app.transports, sharing)?;
         let address = listener.address();
         let number = addon.next_listening();
         let server = Server { addon: addon.clone(), app: app.clone(), listening: number };
@@ -291,7 +244,7 @@ impl Listening {
         for sockets in listener.into_sockets() {
             worker.listen(sockets, identity.as_ref())?;
         }
-        let stats = group.stats().nth(share.number).cloned().ok_or("no such worker in the group")?;
+        let stats = group.stats_of(share.number).clone();
         let descriptor = worker.as_fd().as_raw_fd();
         let listening = Rc::new(Self {
             number,
@@ -311,7 +264,7 @@ impl Listening {
             }
         };
         let poll = Poll::new(addon.env, addon.poll_by_thread.get(), descriptor, Rc::new(on_readable))?;
-        *listening.worker.borrow_mut() = Some(Running { worker, poll, _share: share });
+        *listening.worker.borrow_mut() = Some(Running { worker, poll, share });
         addon.listenings.borrow_mut().insert(number, listening.clone());
         // The first turn registers with the kernel and arms the timer.
         listening.turn();
@@ -358,18 +311,20 @@ impl Listening {
         let finished = {
             // From inside of the worker's own turn: JavaScript has called, and what it asked for is done when the turn is over.
             let Ok(mut running) = self.worker.try_borrow_mut() else { return };
-            let Some(Running { worker, .. }) = running.as_mut() else { return };
+            let Some(Running { worker, share, .. }) = running.as_mut() else { return };
             loop {
                 let now = Instant::now();
                 match self.asked.take() {
                     Some(Ending::StopListening) => {
                         worker.stop_listening();
+                        share.leave();
                         self.stopped.set(true);
                     }
                     // Out of patience with what is being finished.
                     Some(Ending::ShutDown(grace)) if grace.is_zero() && self.draining.get() => break true,
                     Some(Ending::ShutDown(grace)) => {
                         worker.shut_down(now, grace);
+                        share.leave();
                         self.draining.set(true);
                     }
                     None => {}
@@ -399,12 +354,13 @@ impl Listening {
     pub(crate) fn release(self: &Rc<Self>) {
         // The process is left from inside of a handler: the kernel cleans up.
         let Ok(mut running) = self.worker.try_borrow_mut() else { return };
-        let Some(Running { worker, poll, _share }) = running.take() else { return };
+        let Some(Running { worker, poll, share }) = running.take() else { return };
         drop(running);
         self.addon.abandon(self.number);
         // The loop must not watch a descriptor that is closed.
         drop(poll);
         drop(worker);
+        drop(share);
         self.addon.listenings.borrow_mut().remove(&self.number);
         self.addon.push(Event::Released { listening: self.number });
     }

@@ -122,6 +122,7 @@ fn certificate_hint(error: &CertificateError) -> String {
         CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "; make it readable for this user",
         CertificateError::File { .. } => "; check the path",
         CertificateError::Malformed { .. } => "; give the chain first and its key second, both in PEM form",
+        CertificateError::Encrypted { .. } => "; write a copy without one (openssl pkey -in KEY -out PLAIN_KEY)",
         CertificateError::UnsupportedKey { .. } => return format!("; give one of {}, and its certificate", CertificateError::KEYS),
         CertificateError::Unusable { .. } => "; give the key that the certificate was made for",
         CertificateError::Keeping { .. } | CertificateError::Generation(_) => "; give a certificate with Server::certificate_files",

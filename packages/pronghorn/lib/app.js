@@ -1,6 +1,7 @@
 'use strict';
 
 const native = require('./native');
+const cluster = require('./cluster');
 const context = require('./context');
 const { apps, released } = require('./dispatch');
 const { routes, routeNumber, freeNumbers } = require('./exchanges');
@@ -13,6 +14,8 @@ const webtransport = require('./webtransport');
 
 const LISTEN_DEFAULT = 0;
 const LISTEN_EXCLUSIVE_PORT = 1;
+/** Of the doors for frameworks: not with other threads, and as with node:http with other processes of a cluster. */
+const LISTEN_CLUSTER_ONLY = 2;
 const CLEAR = 0;
 const QUIC = 2;
 
@@ -21,8 +24,19 @@ class ListenSocket {
   constructor(number, app) {
     this._number = number;
     this._app = app;
+    /** What is to be done when a cluster disconnects. */
+    this._disconnect = () => app.close({ timeout: Infinity });
     /** When all of it has ended. */
     this._ended = new Promise((resolve) => (this._end = resolve));
+  }
+
+  /** As net.Server.address() has it; `null` when it has ended. */
+  _address() {
+    const text = this._number >= 0 ? native.address(this._number) : undefined;
+    if (text === undefined) return null;
+    const colon = text.lastIndexOf(':');
+    const address = text.slice(0, colon).replace(/^\[|\]$/g, '');
+    return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', port: Number(text.slice(colon + 1)) };
   }
 }
 
@@ -66,6 +80,7 @@ class TemplatedApp {
     this._missing = undefined;
     this._sockets = new Set();
     this._topics = new Topics();
+    this._transports = transports;
     // Before there is anything that would have to be taken away again.
     if (!this._isSecure) options.warnWithoutTls(kind, given);
     else if (!options.setCertificate(kind, undefined, undefined, given).isSet) options.needsCertificate(kind, given);
@@ -286,16 +301,17 @@ class TemplatedApp {
       throw new TypeError(`app.listen() takes a port from 0 to 65535, not ${JSON.stringify(port)}.`);
     }
     if (callback !== undefined && typeof callback !== 'function') throw noFunction('app.listen()', callback);
-    if (flags !== LISTEN_DEFAULT && flags !== LISTEN_EXCLUSIVE_PORT) {
+    if (![LISTEN_DEFAULT, LISTEN_EXCLUSIVE_PORT, LISTEN_CLUSTER_ONLY].includes(flags)) {
       throw new TypeError(
         `app.listen() takes LIBUS_LISTEN_DEFAULT or LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not ${JSON.stringify(flags)}.`,
       );
     }
+    const inCluster = flags !== LISTEN_EXCLUSIVE_PORT && cluster.shares();
     let socket;
     // The first requests may come before `native.listen` returns.
     this._setReachable(true);
     try {
-      const number = native.listen(this._number, host || undefined, port, flags === LISTEN_EXCLUSIVE_PORT);
+      const number = native.listen(this._number, host || undefined, port, flags === LISTEN_DEFAULT, inCluster);
       socket = new ListenSocket(number, this);
     } catch (error) {
       if (this._sockets.size === 0) this._setReachable(false);
@@ -310,9 +326,11 @@ class TemplatedApp {
     released.set(socket._number, () => {
       this._sockets.delete(socket);
       if (this._sockets.size === 0) this._setReachable(false);
+      cluster.forget(socket);
       socket._number = -1;
       socket._end();
     });
+    if (inCluster) cluster.announce(socket, host || undefined, socket._address(), this._transports === QUIC);
     callback?.(socket);
     return this;
   }
@@ -446,6 +464,7 @@ module.exports = {
   us_listen_socket_close,
   us_socket_local_port,
   LISTEN_EXCLUSIVE_PORT,
+  LISTEN_CLUSTER_ONLY,
   App,
   SSLApp,
   H3App,

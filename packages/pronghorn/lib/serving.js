@@ -12,24 +12,26 @@ const isSecure = (settings) => TLS.some((name) => settings[name] !== undefined);
 /** With a certificate all protocols on one port, without one HTTP/1.1. */
 const makeApp = (settings) => (isSecure(settings) ? uWS.Server(settings) : uWS.App(settings));
 
-/** Listens, or throws. Returns what is to be given to `addressOf` and `setReferenced`. */
-function listen(app, { port, host, exclusive }) {
+/**
+ * Listens, or throws. Returns what is to be given to `addressOf` and `setReferenced`.
+ *
+ * `reusePort`: other threads may listen there, too. `exclusive`: no other process of a cluster. `disconnect`: called when a cluster
+ * disconnects, to close.
+ */
+function listen(app, { port, host, reusePort, exclusive, disconnect }) {
+  let flags = reusePort ? 0 : uWS.LISTEN_CLUSTER_ONLY;
+  if (exclusive) flags = uWS.LISTEN_EXCLUSIVE_PORT;
   let listening;
-  app.listen(...(host ? [host] : []), port, exclusive ? uWS.LISTEN_EXCLUSIVE_PORT : 0, (socket, error) => {
+  app.listen(...(host ? [host] : []), port, flags, (socket, error) => {
     if (error) throw error;
     listening = socket;
   });
+  if (disconnect !== undefined) listening._disconnect = disconnect;
   return listening;
 }
 
 /** As net.Server.address() has it; `null` when it has ended. */
-function addressOf(listening) {
-  const text = listening && listening._number >= 0 ? native.address(listening._number) : undefined;
-  if (text === undefined) return null;
-  const colon = text.lastIndexOf(':');
-  const address = text.slice(0, colon).replace(/^\[|\]$/g, '');
-  return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', port: Number(text.slice(colon + 1)) };
-}
+const addressOf = (listening) => listening?._address() ?? null;
 
 /** Whether the process stays because of it. */
 function setReferenced(listening, isReferenced) {

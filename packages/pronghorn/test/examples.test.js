@@ -161,6 +161,7 @@ const checks = {
     for (const ws of clients) assert.equal(await ws.text(), 'to all');
   },
   'threads.js': async (port) => assert.match(text(await clear(port)), /^thread \d+$/),
+  'cluster.js': async (port) => assert.match(text(await clear(port)), /^process \d+$/),
   'fetch.js': (port) => get(port, '/', 'GET over http/1.1'),
   'hono.mjs': (port) => get(port, '/', 'hello over http/1.1'),
   'h3.mjs': (port) => get(port, '/', 'hello 127.0.0.1'),

@@ -16,6 +16,7 @@ use crate::clients::Clients;
 use crate::declarative::Program;
 use crate::js::{Call, Failure, Native, Value};
 use crate::listening::{App, Closing, Ending, Listening};
+use crate::ports::Sharing;
 use crate::router::parameter_names;
 
 /// What the collector is told of an application: about what one has here, with what its listeners leave behind.
@@ -181,13 +182,14 @@ fn poll_by_thread(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `listen(app, host or undefined, port, exclusive)`: the number of what listens.
+/// `listen(app, host or undefined, port, threads, cluster)`: the number of what listens. `threads`, `cluster`: whether other threads of this
+/// process and other processes of its cluster may listen there, too.
 fn listen(call: &Call<'_>) -> Result<Value, Failure> {
     let port = call.u32(2) as u16;
     let app = app(call)?;
-    let exclusive = call.boolean(3);
+    let sharing = Sharing { by_threads: call.boolean(3), by_cluster: call.boolean(4) };
     let number = if call.is_absent(1) {
-        let start = |address: IpAddr| Listening::start(call.addon, &app, (address, port).into(), exclusive);
+        let start = |address: IpAddr| Listening::start(call.addon, &app, (address, port).into(), sharing);
         // A machine without IPv6 cannot even make the socket.
         start(Ipv6Addr::UNSPECIFIED.into()).or_else(|error| if has_ipv6() { Err(error) } else { start(Ipv4Addr::UNSPECIFIED.into()) })?
     } else {
@@ -195,7 +197,7 @@ fn listen(call: &Call<'_>) -> Result<Value, Failure> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let mut addresses = (bare, port).to_socket_addrs().map_err(|error| format!("cannot listen on {host}: {error}"))?;
         let address: SocketAddr = addresses.next().ok_or_else(|| format!("cannot listen on {host}: it has no address"))?;
-        Listening::start(call.addon, &app, address, exclusive)?
+        Listening::start(call.addon, &app, address, sharing)?
     };
     Ok(call.env.number(number.into()))
 }

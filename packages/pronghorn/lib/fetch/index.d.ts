@@ -52,6 +52,8 @@ export interface ServeOptions extends Omit<AppOptions, 'onError'>, FetchHandlerO
   hostname?: string;
   /** Whether other threads of this process may listen on the port as well: false. */
   reusePort?: boolean;
+  /** Whether the other workers of a cluster (`node:cluster`, PM2) may not: false. */
+  exclusive?: boolean;
   /** Whether `Response`, `Request` and `fetch` become those that cost little, for the whole thread: true. */
   overrideGlobalObjects?: boolean;
   /** Taken, and without effect: what is left of content that nobody reads is no burden. */

@@ -78,6 +78,7 @@ function serve(given, onListening) {
     port = 3000,
     hostname,
     reusePort = false,
+    exclusive = false,
     overrideGlobalObjects = true,
     serverOptions,
     onError,
@@ -95,7 +96,8 @@ function serve(given, onListening) {
   const app = makeApp(settings);
   app.any('/*', fetchHandler(fetch, { onError }));
   const server = new FetchServer(app, isSecure(settings));
-  server._listening = listen(app, { port: Number(port), host: hostname, exclusive: !reusePort });
+  const disconnect = () => server.close();
+  server._listening = listen(app, { port: Number(port), host: hostname, reusePort, exclusive, disconnect });
   process.nextTick(() => {
     const address = server.address();
     if (address === null) return;

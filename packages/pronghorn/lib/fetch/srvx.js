@@ -83,7 +83,8 @@ class SrvxServer {
       this.pronghorn._listening = listen(this.pronghorn.app, {
         port: Number(port),
         host: hostname,
-        exclusive: !reusePort,
+        reusePort,
+        disconnect: () => this.close(),
       });
       if (!(this.options.silent ?? process.env.TEST)) console.log(`➜ Listening on: ${this.url}`);
     })();

@@ -154,7 +154,13 @@ class Server extends EventEmitter {
     }
     this._closing = undefined;
     try {
-      this._listening = listen(this.app, { port, host: wanted.host, exclusive: wanted.reusePort !== true });
+      this._listening = listen(this.app, {
+        port,
+        host: wanted.host,
+        reusePort: wanted.reusePort === true,
+        exclusive: wanted.exclusive === true,
+        disconnect: () => this.close(),
+      });
     } catch (error) {
       Object.assign(error, { syscall: 'listen', address: wanted.host ?? '::', port });
       process.nextTick(() => this.emit('error', error));

@@ -3,12 +3,14 @@
 A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), late (base64: what
 the body ends with when the response is complete), abort (reset once the response's head is there, with "connection" by ending that, or at once
 with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name, cert_file_name and key_file_name
-(what the client shows of itself), early (sent in 0-RTT, with what a connection before it was given).
+(what the client shows of itself), early (sent in 0-RTT, with what a connection before it was given), rebind (sends from another port from
+here on, as behind a NAT that has forgotten the connection).
 """
 
 import asyncio
 import base64
 import json
+import socket
 import ssl
 import sys
 
@@ -108,6 +110,15 @@ def head(wanted):
     return {"status": answer.status_code, "headers": list(answer.headers.multi_items()), "body": base64.b64encode(answer.content).decode()}
 
 
+async def rebind(client):
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    sock.bind(("::", 0))
+    before = client._transport
+    await asyncio.get_running_loop().create_datagram_endpoint(lambda: client, sock=sock)
+    before.close()
+
+
 connections = {}
 
 
@@ -162,6 +173,8 @@ async def serve(wanted):
             if name not in connections:
                 connections[name] = asyncio.ensure_future(open_client(wanted))
             _, client = await connections[name]
+            if wanted.get("rebind"):
+                await rebind(client)
             answer = await asyncio.wait_for(client.request(wanted), 30)
     except Exception as error:  # The test decides what an error means.
         answer = {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,299 @@
+'use strict';
+
+// Worker processes of node:cluster share their ports. This process is the primary.
+
+const assert = require('node:assert/strict');
+const cluster = require('node:cluster');
+const { once } = require('node:events');
+const fs = require('node:fs');
+const net = require('node:net');
+const path = require('node:path');
+const { after, afterEach, describe, it } = require('node:test');
+const uWS = require('..');
+const h3 = require('./support/h3');
+const { tls } = require('./support/certificate');
+const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
+
+/** Enough clients that the kernel gives some of them to each of a few processes, but for a chance in a million. */
+const CLIENTS = 40;
+const folder = `/tmp/pronghorn-${process.getuid()}`;
+
+cluster.setupPrimary({ exec: path.join(__dirname, 'support', 'cluster-worker.js') });
+
+const clear = faces[0].request;
+const overAll = { 'HTTP/1.1': secure, 'HTTP/2': overHttp2, 'HTTP/3': overHttp3 };
+const doors = [
+  ['App', { 'HTTP/1.1': clear }],
+  ['SSLApp', { 'HTTP/1.1': secure, 'HTTP/2': overHttp2 }],
+  ['H3App', { 'HTTP/3': overHttp3 }],
+  ['Server', overAll],
+  ['http', overAll],
+  ['fetch', overAll],
+  ['srvx', overAll],
+];
+
+let last = 0;
+
+/** A worker, and a way to have it do something. */
+async function fork() {
+  const worker = cluster.fork({ PRONGHORN_TEST_TLS: JSON.stringify(tls) });
+  await once(worker, 'online');
+  const ask = (action, given = {}) =>
+    new Promise((resolve, reject) => {
+      const id = ++last;
+      const ended = (code, signal) => reject(new Error(`the worker ended with ${code ?? signal}`));
+      const heard = (answer) => {
+        if (answer.id !== id) return;
+        worker.off('message', heard);
+        worker.off('exit', ended);
+        resolve(answer);
+      };
+      worker.on('message', heard);
+      worker.on('exit', ended);
+      worker.send({ id, action, ...given });
+    });
+  return { worker, pid: String(worker.process.pid), ask };
+}
+
+const fork2 = () => Promise.all([fork(), fork()]);
+
+async function end(...all) {
+  const exits = all.filter(({ worker }) => !worker.isDead()).map(({ worker }) => once(worker, 'exit'));
+  for (const { worker } of all) worker.process.kill('SIGKILL');
+  await Promise.all(exits);
+}
+
+const listen = async (of, given) => {
+  const { port, error } = await of.ask('listen', { port: 0, ...given });
+  assert.equal(error, undefined);
+  return port;
+};
+
+/** Who answers a request; it has to be answered. */
+async function who(request, port, more) {
+  const answer = await request(port, more);
+  assert.equal(answer.status, 200, JSON.stringify(answer));
+  return answer.body.toString();
+}
+
+/** Asks until each of these has answered. */
+async function untilAll(request, port, all) {
+  const seen = new Set();
+  for (let count = 0; seen.size < all.length; count++) {
+    assert.ok(count < 10 * CLIENTS, `${[...seen]} alone answer`);
+    seen.add(await who(request, port));
+  }
+  assert.deepEqual([...seen].sort(), all.map(({ pid }) => pid).sort());
+}
+
+/** A counter of all of these. */
+async function count(name, all) {
+  const statistics = await Promise.all(all.map(({ ask }) => ask('statistics')));
+  return statistics.reduce((sum, counters) => sum + (counters[name] ?? 0), 0);
+}
+
+/** Directories of this cluster. */
+function directories() {
+  const names = fs.existsSync(folder) ? fs.readdirSync(folder) : [];
+  return names.filter((name) => name.startsWith(`${process.pid}-`));
+}
+
+describe('a cluster', { timeout: 300_000 }, () => {
+  let forked = [];
+  const start = async () => (forked = await fork2());
+  afterEach(() => end(...forked));
+  after(() => end(...forked));
+
+  for (const [door, requests] of doors) {
+    it(`shares the port of ${door} over ${Object.keys(requests).join(', ')}`, async () => {
+      const [one, other] = await start();
+      const port = await listen(one, { door });
+      assert.equal(await listen(other, { door }), port);
+      for (const request of Object.values(requests)) await untilAll(request, port, [one, other]);
+    });
+  }
+
+  it('gives all workers the same ports for 0, in the order of their calls', async () => {
+    const [one, other] = await start();
+    for (const door of ['App', 'Server', 'node:http', 'http']) {
+      const ports = [await listen(one, { door }), await listen(one, { door })];
+      assert.notEqual(ports[0], ports[1], door);
+      assert.deepEqual([await listen(other, { door }), await listen(other, { door })], ports, door);
+    }
+  });
+
+  it('tells the primary what listens, as node:http does', async () => {
+    const [one] = await start();
+    const told = async (door, given) => {
+      const listening = once(cluster, 'listening');
+      const port = await listen(one, { door, ...given });
+      const [worker, address] = await listening;
+      assert.equal(worker, one.worker);
+      assert.equal(address.port, port);
+      delete address.port;
+      return address;
+    };
+    for (const host of [undefined, '127.0.0.1', '::1', '0.0.0.0']) {
+      const expected = await told('node:http', { host });
+      for (const door of ['App', 'Server', 'http', 'fetch', 'srvx']) {
+        // Programs for srvx listen on HOST where nothing is said.
+        assert.deepEqual(await told(door, { host }), expected, `${door} on ${host}`);
+      }
+    }
+    assert.equal((await told('H3App', { host: '127.0.0.1' })).addressType, 'udp4');
+    assert.equal((await told('H3App', { host: '::1' })).addressType, 'udp6');
+  });
+
+  it('keeps a QUIC connection in its process, whichever gets its datagrams', async () => {
+    const [one, other] = await start();
+    const port = await listen(one, { door: 'Server' });
+    assert.equal(await listen(other, { door: 'Server' }), port);
+    const connection = { connection: `rebinding ${port}` };
+    const owner = await who(h3.request, port, connection);
+    for (let index = 0; index < CLIENTS / 2; index++) {
+      assert.equal(await who(h3.request, port, { ...connection, rebind: true }), owner);
+    }
+    assert.ok((await count('strays_passed_on', forked)) > 0);
+    assert.equal(await count('quic_accepted', forked), 1);
+  });
+
+  it('keeps QUIC connections when a worker joins, and those of others when one leaves or is killed', async () => {
+    const [one, other] = await start();
+    const port = await listen(one, { door: 'H3App' });
+    assert.equal(await listen(other, { door: 'H3App' }), port);
+    const names = Array.from({ length: CLIENTS }, (_, index) => ({ connection: `changes ${port} ${index}` }));
+    const owners = await Promise.all(names.map((name) => who(h3.request, port, name)));
+    const assertOwners = async (but) => {
+      for (const [index, name] of names.entries()) {
+        if (owners[index] !== but) assert.equal(await who(h3.request, port, name), owners[index]);
+      }
+    };
+    const third = await fork();
+    forked.push(third);
+    assert.equal(await listen(third, { door: 'H3App' }), port);
+    await assertOwners();
+    const passed = await count('strays_passed_on', forked);
+    assert.ok(passed > 0);
+    // One that takes no new connections has those that it has, and new ones that the kernel gives it go to others.
+    await one.ask('stop', { number: 0 });
+    await assertOwners();
+    for (let index = 0; index < CLIENTS; index++) assert.notEqual(await who(h3.request, port), one.pid);
+    await end(other);
+    await assertOwners(other.pid);
+  });
+
+  it('goes on without a worker that was killed, whose number is taken again', async () => {
+    const [one, other] = await start();
+    const port = await listen(one, { door: 'Server' });
+    assert.equal(await listen(other, { door: 'Server' }), port);
+    const numbers = () => {
+      const [directory] = directories().filter((name) => name.includes(':0-'));
+      return fs
+        .readdirSync(path.join(folder, directory))
+        .filter((name) => name.endsWith('.sock'))
+        .sort();
+    };
+    assert.deepEqual(numbers(), ['0.sock', '1.sock']);
+    await end(one);
+    for (const request of Object.values(overAll)) {
+      for (let index = 0; index < 5; index++) assert.equal(await who(request, port), other.pid);
+    }
+    const next = await fork();
+    forked.push(next);
+    assert.equal(await listen(next, { door: 'Server' }), port);
+    assert.deepEqual(numbers(), ['0.sock', '1.sock']);
+    for (const request of Object.values(overAll)) await untilAll(request, port, [other, next]);
+  });
+
+  it('shares no port that is to be exclusive', async () => {
+    const [one, other] = await start();
+    for (const door of ['App', 'H3App', 'Server', 'node:http', 'http']) {
+      const port = await listen(one, { door, exclusive: true });
+      const { error } = await other.ask('listen', { door, port, exclusive: true });
+      assert.equal(error?.code, 'EADDRINUSE', door);
+      const shared = await other.ask('listen', { door, port });
+      assert.equal(shared.error?.code, 'EADDRINUSE', door);
+    }
+    const port = await listen(one, { door: 'fetch', exclusive: true });
+    assert.equal((await other.ask('listen', { door: 'fetch', port })).error?.code, 'EADDRINUSE');
+  });
+
+  it('has a port once in each process, as with node:http', async () => {
+    const [one, other] = await start();
+    for (const door of ['node:http', 'http']) {
+      const port = await listen(one, { door });
+      assert.equal(await listen(other, { door }), port);
+      assert.equal((await one.ask('listen', { door, port })).error?.code, 'EADDRINUSE', door);
+    }
+  });
+
+  it('takes no port of a server that is not of the cluster, and gives none away', async () => {
+    const [one, other] = await start();
+    const stranger = net.createServer().listen(0);
+    await once(stranger, 'listening');
+    for (const door of ['App', 'Server', 'http']) {
+      const { error } = await one.ask('listen', { door, port: stranger.address().port });
+      assert.equal(error?.code, 'EADDRINUSE', door);
+    }
+    stranger.close();
+    const port = await listen(one, { door: 'Server' });
+    assert.equal(await listen(other, { door: 'Server' }), port);
+    for (const made of [uWS.App(), uWS.H3App(tls)]) {
+      made.listen(port, (socket, error) => assert.equal(error?.code, 'EADDRINUSE'));
+    }
+  });
+
+  it('serves with threads of its workers as well', async () => {
+    const [one, other] = await start();
+    for (const [kind, request] of [
+      ['App', clear],
+      ['H3App', overHttp3],
+    ]) {
+      const given = { door: kind, host: '127.0.0.1' };
+      const port = await listen(one, given);
+      assert.equal(await listen(other, given), port);
+      for (const { ask } of forked) assert.deepEqual((await ask('thread', { port, kind })).error, undefined);
+      const seen = new Set();
+      for (let index = 0; seen.size < 3; index++) {
+        assert.ok(index < 10 * CLIENTS, `${[...seen]} alone answer`);
+        // Threads have the same number in both processes.
+        seen.add(await who(request, port));
+      }
+    }
+  });
+
+  for (const [door, requests] of doors) {
+    it(`lets ${door} finish when a worker disconnects`, async () => {
+      const [one, other] = await start();
+      const port = await listen(one, { door });
+      const waits = new Promise((resolve) => one.worker.on('message', ({ waits: is }) => is && resolve()));
+      const [request] = Object.values(requests).slice(-1);
+      const answer = who(request, port, { path: '/wait' });
+      await waits;
+      assert.equal(await listen(other, { door }), port);
+      const exited = once(one.worker, 'exit');
+      one.worker.disconnect();
+      assert.equal(await answer, one.pid);
+      assert.deepEqual(await exited, [0, null]);
+      assert.equal(one.worker.exitedAfterDisconnect, true);
+      assert.equal(await who(request, port), other.pid);
+    });
+  }
+
+  it('leaves nothing behind', async () => {
+    const [one, other] = await start();
+    const port = await listen(one, { door: 'Server' });
+    assert.equal(await listen(other, { door: 'Server' }), port);
+    assert.ok(directories().length > 0);
+    for (const { worker } of forked) {
+      const exited = once(worker, 'exit');
+      worker.disconnect();
+      await exited;
+    }
+    // Those of workers that were killed are swept up by the next one.
+    assert.deepEqual(
+      directories().filter((name) => fs.readdirSync(path.join(folder, name)).some((file) => file.endsWith('.sock'))),
+      [],
+    );
+  });
+});

@@ -1,0 +1,121 @@
+'use strict';
+
+// A worker of a cluster that does what the primary says; see the tests of clusters. A message has an id, what to do, and with what.
+
+const fs = require('node:fs');
+const nodeHttp = require('node:http');
+const path = require('node:path');
+const { Worker } = require('node:worker_threads');
+const uWS = require('../..');
+const http = require('../../lib/http');
+const fetchDoor = require('../../lib/fetch');
+const srvx = require('../../lib/fetch/srvx');
+
+const files = JSON.parse(process.env.PRONGHORN_TEST_TLS);
+const pem = { key: fs.readFileSync(files.key_file_name, 'utf8'), cert: fs.readFileSync(files.cert_file_name, 'utf8') };
+/** What each listener can do, by its number. */
+const servers = [];
+/** Requests to /wait. */
+const waiting = [];
+
+const failed = (error) => ({ error: { code: error.code, message: error.message } });
+
+/** A server of one of the doors of uWebSockets.js. */
+function app(kind, { port, host, exclusive }) {
+  const made = uWS[kind](kind === 'App' ? {} : files);
+  made.get('/wait', (res) => {
+    res.onAborted(() => {});
+    waiting.push(() => res.end(`${process.pid}`));
+    process.send({ waits: true });
+  });
+  made.any('/*', (res) => res.end(`${process.pid}`));
+  return new Promise((resolve) => {
+    const flags = exclusive ? uWS.LIBUS_LISTEN_EXCLUSIVE_PORT : uWS.LIBUS_LISTEN_DEFAULT;
+    made.listen(...(host === undefined ? [] : [host]), port, flags, (socket, error) => {
+      if (error) return resolve(failed(error));
+      servers.push({ app: made, stop: () => uWS.us_listen_socket_close(socket) });
+      resolve({ port: uWS.us_socket_local_port(socket) });
+    });
+  });
+}
+
+/** One with the interface of net.Server. */
+function nodeServer(server, { port, host, exclusive }) {
+  server.on('request', (req, res) => {
+    if (req.url !== '/wait') return res.end(`${process.pid}`);
+    waiting.push(() => res.end(`${process.pid}`));
+    process.send({ waits: true });
+  });
+  return new Promise((resolve) => {
+    server.once('error', (error) => resolve(failed(error)));
+    server.listen({ port, host, exclusive }, () => {
+      servers.push({ app: server.app, stop: () => server.close() });
+      resolve({ port: server.address().port });
+    });
+  });
+}
+
+async function answer(request) {
+  if (new URL(request.url).pathname === '/wait') {
+    await new Promise((resolve) => {
+      waiting.push(resolve);
+      process.send({ waits: true });
+    });
+  }
+  return new Response(`${process.pid}`);
+}
+
+const doors = {
+  App: (given) => app('App', given),
+  SSLApp: (given) => app('SSLApp', given),
+  H3App: (given) => app('H3App', given),
+  Server: (given) => app('Server', given),
+  'node:http': (given) => nodeServer(nodeHttp.createServer(), given),
+  http: (given) => nodeServer(http.createServer(pem), given),
+  fetch: async ({ port, host, exclusive }) => {
+    const server = fetchDoor.serve({ fetch: answer, port, hostname: host, exclusive, ...pem });
+    servers.push({ app: server.app, stop: () => server.close() });
+    return { port: server.address().port };
+  },
+  srvx: async ({ port, host }) => {
+    const tls = { key: pem.key, cert: pem.cert };
+    const server = srvx.serve({ fetch: answer, port, hostname: host, tls, silent: true, gracefulShutdown: false });
+    await server.ready();
+    servers.push({ app: server.pronghorn.app, stop: () => server.close() });
+    return { port: server.pronghorn.address().port };
+  },
+};
+
+const actions = {
+  listen: ({ door, ...given }) => doors[door](given),
+  /** In a thread of this process. */
+  thread: ({ port, kind }) =>
+    new Promise((resolve) => {
+      const workerData = { port, kind, tls: files };
+      const thread = new Worker(path.join(__dirname, 'worker.js'), { workerData });
+      servers.push({ stop: () => thread.postMessage('close') });
+      thread.once('message', (bound) => resolve({ port: bound }));
+      thread.once('error', (error) => resolve(failed(error)));
+    }),
+  stop: ({ number }) => servers[number].stop(),
+  statistics: () =>
+    servers
+      .map((server) => server.app?.getStatistics() ?? {})
+      .reduce((sum, statistics) => {
+        for (const [name, value] of Object.entries(statistics)) sum[name] = (sum[name] ?? 0) + value;
+        return sum;
+      }, {}),
+};
+
+// What waits is answered when the cluster has disconnected.
+process.once('disconnect', () => setTimeout(() => waiting.splice(0).forEach((end) => end()), 50));
+
+process.on('message', async ({ id, action, ...given }) => {
+  let result;
+  try {
+    result = await actions[action](given);
+  } catch (error) {
+    result = failed(error);
+  }
+  process.send({ id, ...(result ?? {}) });
+});
