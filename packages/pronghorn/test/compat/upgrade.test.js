@@ -14,6 +14,7 @@ const { after, before, describe, it } = require('node:test');
 const pronghorn = require('../../lib/http');
 const { tls } = require('../support/certificate');
 const { open } = require('../support/websocket');
+const covers = require('./upgrade/covers');
 
 const given = path.join(__dirname, 'upgrade');
 let folder, from;
@@ -37,6 +38,13 @@ async function listening(server) {
 
 /** Each takes what makes its server, and returns the port, and what ends it. All echo at /ws. */
 const programs = {
+  async ws(createServer) {
+    const server = createServer((req, res) => res.writeHead(404).end('none'));
+    new (from('ws').WebSocketServer)({ server, path: '/ws' }).on('connection', (client) =>
+      client.on('message', (data) => client.send(String(data))),
+    );
+    return { port: await listening(server), server, end: () => {} };
+  },
   async 'express-ws'(createServer) {
     const express = from('express');
     const app = express();
@@ -71,7 +79,7 @@ const programs = {
 };
 
 /** What clients get that ask for /none. express-ws grants it and closes the connection. */
-const refusals = { '@fastify/websocket': 404, 'http-proxy': 400 };
+const refusals = { ws: 400, '@fastify/websocket': 404, 'http-proxy': 400 };
 
 /** What clients see of a program. */
 async function seen(port, connect) {
@@ -115,6 +123,10 @@ const over = (target) => async (port, wanted) => {
     close: () => client.command({ close: [1000, ''] }).until((event) => event.closed !== undefined),
   };
 };
+
+it('tries what the page of frameworks says', () => {
+  assert.deepEqual(Object.keys(covers).sort(), [...Object.keys(programs), 'socket.io'].sort());
+});
 
 for (const [name, program] of Object.entries(programs)) {
   describe(name, () => {

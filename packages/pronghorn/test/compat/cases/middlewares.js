@@ -244,12 +244,6 @@ const cases = {
 
 module.exports = {
   covers: Object.fromEntries(Object.keys(cases).map((name) => [name, 'middleware'])),
-  skipped: {
-    'express-ws': {
-      kind: 'middleware',
-      why: 'it needs the `upgrade` event; add WebSocket routes to `app` of the server',
-    },
-  },
   notes: {
     'http-proxy-middleware':
       'a body that was parsed before and came without `content-length`: it is refused by the upstream, as over `node:http`',

@@ -12,8 +12,5 @@ module.exports = {
   program: 'next',
   env: { NODE_ENV: 'development' },
   covers: { 'next (development)': 'meta-framework' },
-  notes: {
-    'next (development)': 'hot reloading: it comes over a WebSocket, for which the server has to emit `upgrade`',
-  },
   cases: { 'next (development)': { 'a page with a query and a field': page, 'route handlers': handlers } },
 };

@@ -3,18 +3,25 @@
 // The tables of docs/node/compatibility.md, made of what the suite runs.
 
 const { manifestOf, names, versionsOf } = require('./install');
+const upgrades = require('../upgrade/covers');
+const { dependencies } = require('../upgrade/package.json');
 
 /** Headings by what a program covers. */
 const SECTIONS = {
   Frameworks: ['framework', 'adapter of NestJS', 'server of fetch handlers', 'GraphQL server', 'RPC server'],
   'Meta-frameworks': ['meta-framework'],
   'Middlewares of Express': ['middleware'],
+  'WebSocket servers': ['WebSocket server'],
   Observability: ['observability'],
 };
 
 /** One row for each package that is tried, or is not and why. */
 function rows() {
-  return names.flatMap((name) => {
+  const onUpgrade = Object.entries(upgrades).map(([subject, works]) => ({
+    kind: 'WebSocket server',
+    cells: [subject, dependencies[subject], '20', works, ''],
+  }));
+  const programs = names.flatMap((name) => {
     const { covers, cases, notes = {}, skipped = {}, node = '20' } = manifestOf(name);
     const version = versionsOf(name);
     const tried = Object.entries(covers).map(([subject, kind]) => {
@@ -30,6 +37,7 @@ function rows() {
     }));
     return [...tried, ...not];
   });
+  return [...programs, ...onUpgrade];
 }
 
 /** The tables, under their headings. */
