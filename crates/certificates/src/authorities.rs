@@ -1,23 +1,33 @@
 //! Whom a server believes about its clients.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use pronghorn_engine::{ClientCertificate, provider};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
-use rustls::{CertificateError as Reason, Error, RootCertStore};
+use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, Error, KeyUsage, VerifiedPath, anchor_from_trusted_cert};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Version;
 
 use crate::Source;
 
 /// Certificates of those who may vouch for clients, and of clients that need nobody to.
 #[derive(Debug)]
 pub struct Authorities {
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// Those that may issue certificates, and beside them what the library does not look at.
+    anchors: Vec<TrustAnchor<'static>>,
+    limits: Vec<Limits>,
     known: Vec<CertificateDer<'static>>,
+}
+
+/// Limits of an authority, which the library takes from intermediate certificates only.
+#[derive(Debug)]
+struct Limits {
+    not_before: i64,
+    not_after: i64,
+    /// How many certificates may stand between its own and a client's.
+    path_length: Option<u32>,
 }
 
 /// Why the certificate of a client is not trusted.
@@ -56,15 +66,16 @@ impl Authorities {
         let known: Vec<_> = CertificateDer::pem_slice_iter(&text)
             .collect::<Result<_, _>>()
             .map_err(|error| format!("{name}: holds no usable certificate ({error})"))?;
-        let mut roots = RootCertStore::empty();
         // A list of all authorities has some that are not understood.
-        let (added, _) = roots.add_parsable_certificates(known.iter().cloned());
-        if added == 0 {
+        let parsed: Vec<_> = known.iter().filter_map(|one| X509Certificate::from_der(one).ok().map(|(_, parsed)| (one, parsed))).collect();
+        if parsed.is_empty() {
             return Err(format!("{name}: holds no certificate in PEM form"));
         }
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-        let verifier = builder.build().map_err(|error| format!("{name}: {error}"))?;
-        Ok(Self { verifier, known })
+        // A client that is known itself shall not make others known.
+        let issuers = parsed.iter().filter(|(_, parsed)| may_issue(parsed));
+        let (anchors, limits) =
+            issuers.filter_map(|(one, parsed)| Some((anchor_from_trusted_cert(one).ok()?.to_owned(), Limits::of(parsed)))).unzip();
+        Ok(Self { anchors, limits, known })
     }
 
     /// Looks whether the certificate of a client is known, or one of those who are known vouches for it.
@@ -77,11 +88,69 @@ impl Authorities {
         if self.known.contains(own) {
             return look_at(own);
         }
-        self.verifier.verify_client_cert(own, others, UnixTime::now()).map(drop).map_err(|error| match error {
-            Error::InvalidCertificate(reason) => why(&reason, own, others),
-            _ => Untrusted::Unusable,
-        })
+        self.verify_path(own, others, UnixTime::now()).map_err(|error| why(&error, own, others))?;
+        let (_, parsed) = X509Certificate::from_der(own).map_err(|_| Untrusted::Unusable)?;
+        if is_for_clients(&parsed) { Ok(()) } else { Err(Untrusted::WrongPurpose) }
     }
+
+    fn verify_path(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let algorithms = provider().signature_verification_algorithms.all;
+        let within_limits = |path: &VerifiedPath<'_>| {
+            let position = self.anchors.iter().position(|anchor| std::ptr::eq(anchor, path.anchor()));
+            position.map_or(Err(Error::UnknownIssuer), |position| self.limits[position].check(path, now))
+        };
+        let own = EndEntityCert::try_from(own)?;
+        own.verify_for_usage(algorithms, &self.anchors, others, now, KeyUsage::client_auth(), None, Some(&within_limits))?;
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn of(parsed: &X509Certificate<'_>) -> Self {
+        let constraints = parsed.basic_constraints().ok().flatten();
+        Self {
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
+            path_length: constraints.and_then(|constraints| constraints.value.path_len_constraint),
+        }
+    }
+
+    fn check(&self, path: &VerifiedPath<'_>, now: UnixTime) -> Result<(), Error> {
+        let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(seconds.try_into().unwrap_or(0)));
+        let (not_before, not_after) = (time(self.not_before), time(self.not_after));
+        if now < not_before {
+            return Err(Error::CertNotValidYet { time: now, not_before });
+        }
+        if now > not_after {
+            return Err(Error::CertExpired { time: now, not_after });
+        }
+        let between = path.intermediate_certificates().filter(|one| one.subject() != one.issuer()).count();
+        if self.path_length.is_some_and(|most| between > most as usize) {
+            return Err(Error::PathLenConstraintViolated);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a certificate is one of an authority, by the same rules as OpenSSL has: it says so, or is so old that it cannot.
+fn may_issue(parsed: &X509Certificate<'_>) -> bool {
+    let (Ok(constraints), Ok(usage)) = (parsed.basic_constraints(), parsed.key_usage()) else { return false };
+    let signs = usage.map(|usage| usage.value.key_cert_sign());
+    let is_authority = match constraints {
+        Some(constraints) => constraints.value.ca,
+        None => signs == Some(true) || (parsed.version() == X509Version::V1 && parsed.subject() == parsed.issuer()),
+    };
+    is_authority && signs != Some(false) && has_extended_usage(parsed)
+}
+
+/// Whether a certificate is one that may show who a client is.
+fn is_for_clients(parsed: &X509Certificate<'_>) -> bool {
+    let Ok(usage) = parsed.key_usage() else { return false };
+    usage.is_none_or(|usage| usage.value.digital_signature() || usage.value.key_agreement()) && has_extended_usage(parsed)
+}
+
+fn has_extended_usage(parsed: &X509Certificate<'_>) -> bool {
+    parsed.extended_key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.any || usage.value.client_auth))
 }
 
 /// Looks at what is left to look at where a certificate is known itself, be it one that has signed itself.
@@ -94,21 +163,18 @@ fn look_at(certificate: &CertificateDer<'_>) -> Result<(), Untrusted> {
     if now > parsed.validity().not_after {
         return Err(Untrusted::Expired);
     }
-    match parsed.extended_key_usage().map_err(|_| Untrusted::Unusable)? {
-        Some(usage) if !usage.value.any && !usage.value.client_auth => Err(Untrusted::WrongPurpose),
-        _ => Ok(()),
-    }
+    if is_for_clients(&parsed) { Ok(()) } else { Err(Untrusted::WrongPurpose) }
 }
 
-fn why(reason: &Reason, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Untrusted {
-    match reason {
-        Reason::Expired | Reason::ExpiredContext { .. } => Untrusted::Expired,
-        Reason::NotValidYet | Reason::NotValidYetContext { .. } => Untrusted::NotValidYet,
-        Reason::InvalidPurpose | Reason::InvalidPurposeContext { .. } => Untrusted::WrongPurpose,
-        Reason::BadSignature => Untrusted::BadSignature,
+fn why(error: &Error, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Untrusted {
+    match error {
+        Error::CertExpired { .. } | Error::InvalidCertValidity => Untrusted::Expired,
+        Error::CertNotValidYet { .. } => Untrusted::NotValidYet,
+        Error::RequiredEkuNotFoundContext(_) => Untrusted::WrongPurpose,
+        Error::InvalidSignatureForPublicKey => Untrusted::BadSignature,
         _ if is_self_signed(own) => Untrusted::SelfSigned,
-        Reason::UnknownIssuer if others.iter().any(is_self_signed) => Untrusted::SelfSignedInChain,
-        Reason::UnknownIssuer => Untrusted::UnknownIssuer,
+        Error::UnknownIssuer if others.iter().any(is_self_signed) => Untrusted::SelfSignedInChain,
+        Error::UnknownIssuer => Untrusted::UnknownIssuer,
         _ => Untrusted::Unusable,
     }
 }

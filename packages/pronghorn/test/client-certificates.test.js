@@ -22,6 +22,13 @@ const stranger = sign(makeAuthority('stranger-authority'), 'stranger');
 const server = sign(authority, 'a-server', { extensions: 'extendedKeyUsage=serverAuth' });
 const alone = make('alone');
 const expired = sign(authority, 'expired', { days: 0 });
+/** A client's certificate as that of an authority, to sign with. */
+const asAuthority = ({ key_file_name: key, cert_file_name: cert }) => ({ key, cert });
+/** Those that are in `ca` themselves, and what they have signed. */
+const known = sign(authority, 'known');
+const former = sign(authority, 'former', { days: 0, extensions: 'basicConstraints=critical,CA:TRUE' });
+const direct = sign(authority, 'direct', { extensions: 'basicConstraints=critical,CA:TRUE,pathlen:0' });
+const between = sign(asAuthority(direct), 'between', { extensions: 'basicConstraints=critical,CA:TRUE' });
 const read = (file) => fs.readFileSync(file, 'utf8');
 /** An authority, and a client that needs none. */
 const ca = [read(authority.cert), read(alone.cert_file_name)];
@@ -93,6 +100,39 @@ describe('sockets of pronghorn/http', () => {
       if (one.protocol === 'TLSv1.3') delete one.cipher;
     }
     found.forEach((one, index) => assert.deepEqual(one, expected[index], `client ${index}`));
+  });
+
+  it('trust no client that node:https does not trust', async () => {
+    await afterExpiry();
+    const chained = sign(asAuthority(between), 'chained');
+    fs.appendFileSync(chained.cert_file_name, read(between.cert_file_name));
+    const cases = [
+      ['that is known itself', known, true],
+      ['of one that is known and is no authority', sign(asAuthority(known), 'of-known'), false],
+      ['of an authority', sign(asAuthority(direct), 'of-direct'), true],
+      ['of an authority that may have none below it', chained, false],
+      ['of an authority that has expired', sign(asAuthority(former), 'of-former'), false],
+      ['that may only sign certificates', sign(authority, 'signer', { extensions: 'keyUsage=keyCertSign' }), false],
+    ];
+    const all = [authority.cert, ...[known, former, direct].map((one) => one.cert_file_name)].map(read);
+    const given = { ca: all, requestCert: true, rejectUnauthorized: false };
+    const clients = cases.map(([, client]) => client);
+    for (const createServer of [https.createServer, pronghorn.createServer]) {
+      const found = await seenBy(createServer, given, clients);
+      for (const [index, [what, , expected]] of cases.entries()) {
+        for (const one of found.slice(2 * index, 2 * index + 2)) assert.equal(one.authorized, expected, what);
+      }
+    }
+    const app = uWS.Server({ ...tls, ca: all }).any('/*', (res) => res.end());
+    const port = listening(app);
+    for (const request of Object.values(ways)) {
+      for (const [what, client, expected] of cases) {
+        // One certificate is all that the client of HTTP/3 sends.
+        if (request === overHttp3 && client === chained) continue;
+        assert.equal((await request(port, { client })).status, expected ? 200 : 403, what);
+      }
+    }
+    app.close();
   });
 
   it('say nothing where nobody is asked, as with an authority alone', async () => {
