@@ -156,6 +156,14 @@ pub(crate) fn bind(address: SocketAddr, transports: Transports, sharing: Sharing
     })
 }
 
+/// Keeps the directories of this process from being removed for their age.
+pub(crate) fn refresh() {
+    let directories: Vec<_> = with_ports(|ports| ports.bound.values().filter_map(|port| port.directory.clone()).collect());
+    for directory in directories {
+        directory.refresh();
+    }
+}
+
 fn has_udp(transports: Transports) -> bool {
     matches!(transports, Transports::Quic | Transports::Secure)
 }

@@ -5,11 +5,17 @@
 
 const fs = require('node:fs');
 const { isMainThread } = require('node:worker_threads');
+const native = require('./native');
+
+/** How often the folder in which processes meet is marked as used: cleaners of /tmp remove what has not been for days. */
+const REFRESH_INTERVAL = 3_600_000;
 
 /** The module, in processes that it has started; elsewhere it is not even loaded. */
 let cluster;
 /** Listeners that other processes of the cluster share. */
 const listeners = new Set();
+/** The timer for that. */
+let refreshing;
 
 /** Whether this process is a worker of a cluster. Its threads do not hear it from the module, whose variable is removed from process.env. */
 function find() {
@@ -35,6 +41,7 @@ function shares() {
 
 /** Tells the primary, and ends with the connection to it. `address`: as net.Server has it; `host`: what was asked for. */
 function announce(socket, host, { port, family }, isUdp) {
+  refreshing ??= setInterval(() => native.refreshPorts(), REFRESH_INTERVAL).unref();
   if (cluster?.worker === undefined || !process.connected) return;
   if (listeners.size === 0) process.once('disconnect', disconnected);
   listeners.add(socket);

@@ -205,6 +205,22 @@ describe('a cluster', { timeout: 300_000 }, () => {
     for (const request of Object.values(overAll)) await untilAll(request, port, [other, next]);
   });
 
+  it('keeps what its processes meet in from looking old', async () => {
+    const [one] = await start();
+    await listen(one, { door: 'Server' });
+    const [directory] = directories().filter((name) => name.includes(':0-'));
+    const all = ['', ...fs.readdirSync(path.join(folder, directory))].map((name) => path.join(folder, directory, name));
+    const times = () =>
+      [folder, ...all].map((file) => fs.lstatSync(file)).flatMap((stat) => [stat.atimeMs, stat.mtimeMs]);
+    const now = Date.now();
+    for (const file of [...all, folder]) fs.lutimesSync(file, 1000, 1000);
+    assert.deepEqual(new Set(times()), new Set([1_000_000]));
+    for (let count = 0; times().some((time) => time < now - 1000); count++) {
+      assert.ok(count < 100, 'the files are old');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  });
+
   it('shares no port that is to be exclusive', async () => {
     const [one, other] = await start();
     for (const door of ['App', 'H3App', 'Server', 'node:http', 'http']) {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -178,6 +178,19 @@ impl Directory {
             }
         }
         Ok(Joining { directory: self.clone(), live, _lock: lock })
+    }
+
+    /// Makes all that is in the directory look as if it had just been used. To be called now and then: jobs that clean folders such as
+    /// `/tmp` remove what is old, and most of them know nothing of locks. Without the directory no other process can join.
+    pub fn refresh(&self) {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        const TIMES: Timestamps = Timestamps { last_access: NOW, last_modification: NOW };
+        if let Ok(entries) = Dir::read_from(&self.fd) {
+            for entry in entries.flatten().filter(|entry| entry.file_name().to_bytes() != b"..") {
+                let _ = fs::utimensat(&self.fd, entry.file_name(), &TIMES, AtFlags::SYMLINK_NOFOLLOW);
+            }
+        }
+        let _ = fs::futimens(&self.parent, &TIMES);
     }
 
     pub(crate) fn secret(&self) -> &Secret {

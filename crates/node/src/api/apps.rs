@@ -22,7 +22,7 @@ use crate::router::parameter_names;
 /// What the collector is told of an application: about what one has here, with what its listeners leave behind.
 const APP_BYTES: i64 = 16 << 10;
 
-pub(super) const FUNCTIONS: [(&str, Native); 18] = [
+pub(super) const FUNCTIONS: [(&str, Native); 19] = [
     ("createApp", create_app),
     ("freeApp", free_app),
     ("route", route),
@@ -39,6 +39,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 18] = [
     ("end", end),
     ("closeConnections", close_connections),
     ("setReferenced", set_referenced),
+    ("refreshPorts", refresh_ports),
     ("stats", stats),
     ("openExchanges", open_exchanges),
 ];
@@ -242,6 +243,12 @@ fn set_referenced(call: &Call<'_>) -> Result<Value, Failure> {
     if let Some(listening) = listening(call) {
         listening.set_referenced(call.boolean(1));
     }
+    Ok(call.env.undefined())
+}
+
+/// `refreshPorts()`: what processes of a cluster meet in is in use.
+fn refresh_ports(call: &Call<'_>) -> Result<Value, Failure> {
+    crate::ports::refresh();
     Ok(call.env.undefined())
 }
 
