@@ -307,6 +307,28 @@ describe('a certificate that is changed', () => {
   });
 });
 
+describe('ca_file_name in a context of pronghorn/http', () => {
+  it('has clients asked, whatever the server is', async () => {
+    const made = pronghorn.createServer(tls, (req, res) => res.end());
+    const port = await listen(made);
+    const status = async (servername, client) =>
+      (await secure(port, { host: servername, client: { ...client, servername } })).status;
+    made.addContext('closed.test', { ...make('closed.test'), ca_file_name: authority.cert });
+    made.addContext('open.test', { ...make('open.test'), ca: ca[0] });
+    made.addContext('said.test', { ...make('said.test'), ca_file_name: authority.cert, requestCert: false });
+    const all = ['closed.test', 'open.test', 'said.test', 'localhost'];
+    const statuses = async (client) => Promise.all(all.map((name) => status(name, client)));
+    assert.deepEqual(await statuses(), [403, 200, 200, 200]);
+    made.setSecureContext({ ...tls, ca_file_name: authority.cert });
+    assert.deepEqual(await statuses(), [403, 200, 200, 403]);
+    made.setSecureContext(tls);
+    assert.deepEqual(await statuses(), [403, 200, 200, 403]);
+    assert.deepEqual(await statuses(friend), [200, 200, 200, 200]);
+    made.closeAllConnections();
+    made.close();
+  });
+});
+
 describe('sessions that are resumed', () => {
   it('keep the certificate of their client', async () => {
     const made = pronghorn.createServer({ ...tls, ca: ca[0], requestCert: true }, (req, res) =>

@@ -44,6 +44,10 @@ function warnOfConnect(event) {
   );
 }
 
+/** Whether clients are to be asked for a certificate; `undefined` if that is not said. Who gives `ca_file_name`, which Node.js does not have, says so. */
+const asksClients = ({ request_cert: own, requestCert, ca_file_name: file }) =>
+  own ?? requestCert ?? (file === undefined ? undefined : true);
+
 /** The prototype that a server of Node.js with these settings has. Without TLS nobody waits for node:https. */
 const baseOf = (settings) => (isSecure(settings) ? require('node:https') : http).Server.prototype;
 
@@ -65,8 +69,7 @@ class Server extends EventEmitter {
       else if (!WITHOUT_EFFECT.includes(name) && value !== undefined) this._settings[name] = value;
     }
     // As in node:https `ca` alone has nobody asked for a certificate.
-    const { requestCert, ca_file_name: file } = this._settings;
-    this._settings.request_cert ??= requestCert ?? file !== undefined;
+    this._settings = { ...this._settings, request_cert: asksClients(this._settings) ?? false };
     // What is wrong is said here, and not when it listens.
     const kind = 'createServer()';
     options.check(kind, this._settings);
@@ -242,13 +245,14 @@ class Server extends EventEmitter {
   /** Another certificate, for handshakes from now on. */
   setSecureContext(given) {
     this._needsTls('setSecureContext');
-    this.app.setCertificate(given);
+    this.app.setCertificate({ ...given, request_cert: asksClients(given ?? {}) });
   }
 
-  /** The certificate for a host name, which may begin with `*.`. Whether clients are asked for theirs is the server's, as in node:https. */
+  /** The certificate for a host name, which may begin with `*.`. Whether clients are asked for theirs is the server's, as in node:https, unless this says it. */
   addContext(hostname, given) {
     this._needsTls('addContext');
-    this.app.addServerName(hostname, { ...given, ...options.mergedClients(this._settings, given ?? {}) });
+    const clients = options.mergedClients(this._settings, { ...given, request_cert: asksClients(given ?? {}) });
+    this.app.addServerName(hostname, { ...given, ...clients });
   }
 
   /** Tools put an `emit` of their own into the prototype of the server that they find: the one of node:https where there is TLS. */
