@@ -221,6 +221,22 @@ describe('a cluster', { timeout: 300_000 }, () => {
     }
   });
 
+  it('resets QUIC connections that a process without its user cannot hand on', async (t) => {
+    if (process.getuid() !== 0) return t.skip('it takes root to become another user');
+    const [one, other] = await start();
+    const port = await listen(one, { door: 'H3App' });
+    assert.equal(await listen(other, { door: 'H3App' }), port);
+    for (const { ask } of forked) assert.equal((await ask('become', { user: 65534 })).error, undefined);
+    for (let index = 0; (await count('stateless_resets_sent', forked)) === 0; index++) {
+      assert.ok(index < CLIENTS, 'nothing is reset');
+      const connection = { connection: `left ${port} ${index}`, idle_timeout: 1 };
+      await who(h3.request, port, connection);
+      // This client does not look at resets.
+      await h3.request(port, { ...connection, rebind: true });
+    }
+    return who(h3.request, port);
+  });
+
   it('shares no port that is to be exclusive', async () => {
     const [one, other] = await start();
     for (const door of ['App', 'H3App', 'Server', 'node:http', 'http']) {

@@ -170,11 +170,11 @@ impl Directory {
         let states = self.states();
         let mut live = Vec::new();
         for number in (0..=u8::MAX).filter(|number| states[usize::from(*number)] != State::Free) {
-            if self.connect(number).is_ok() {
-                live.push(number);
-            } else {
+            match self.connect(number) {
                 // Its process was killed.
-                self.remove(number);
+                Err(error) if is_absent(&error) => self.remove(number),
+                // It may be this process that cannot connect, such as for want of descriptors.
+                _ => live.push(number),
             }
         }
         Ok(Joining { directory: self.clone(), live, _lock: lock })
@@ -317,6 +317,11 @@ impl Drop for Claim {
             self.directory.remove(self.number);
         }
     }
+}
+
+/// Whether a member could not be connected to because its process has ended.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 /// Creates a directory for this user alone. Returns whether it did not exist.

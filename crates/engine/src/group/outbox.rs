@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::directory::{Directory, State};
+use super::directory::{Directory, State, is_absent};
 use super::{MAX_MEMBERS, parcel};
 use crate::stats::Stats;
 use crate::transport::Datagram;
@@ -66,8 +66,9 @@ impl Target {
                 Ok(socket) => self.socket = Some(socket),
                 Err(error) => {
                     self.dead_until = Some(now + RETRY);
-                    let is_absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
-                    return Err(if is_absent { Unreachable::Absent } else { Unreachable::Failed });
+                    // A process that has given up its user since it joined reaches no other. The client shall not wait for what will never come.
+                    let is_closed = error.kind() == io::ErrorKind::PermissionDenied;
+                    return Err(if is_absent(&error) || is_closed { Unreachable::Absent } else { Unreachable::Failed });
                 }
             }
         }

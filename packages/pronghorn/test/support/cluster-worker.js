@@ -101,6 +101,11 @@ const actions = {
       thread.once('message', (bound) => resolve({ port: bound }));
       thread.once('error', (error) => resolve(failed(error)));
     }),
+  /** Gives up the user that has bound the port. */
+  become: ({ user }) => {
+    process.setgid(user);
+    process.setuid(user);
+  },
   stop: ({ number }) => servers[number].stop(),
   statistics: () =>
     servers
