@@ -164,6 +164,53 @@ describe('connections that are closed while the server goes on', () => {
   });
 });
 
+describe('servers that listen again', () => {
+  /** What a server tells that is closed while a request is open, and listens again before the response. */
+  async function outcome(createServer, options, request) {
+    const { server, held, port, next } = await holding(createServer, options);
+    const told = [];
+    server.on('close', () => told.push('close'));
+    const waits = next();
+    const answer = request(port, '/held');
+    await waits;
+    server.close((error) => told.push(`called back ${error?.code}`));
+    told.push(server.listening);
+    const again = await listen(server);
+    told.push(server.listening, server.address().port === again);
+    assert.throws(() => server.listen(0), { code: 'ERR_SERVER_ALREADY_LISTEN' });
+    told.push(await request(again, '/'));
+    held[0].end('late');
+    told.push(await answer);
+    for (let rest = 0; rest < 20; rest++) await turn();
+    told.push(server.listening);
+    const closed = new Promise((resolve) => server.once('close', resolve));
+    server.close((error) => told.push(`called back again ${error?.code}`));
+    server.closeAllConnections();
+    await closed;
+    await turn();
+    return told;
+  }
+
+  const clear = async (port, path) => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { connection: 'close' } });
+    return [response.status, await response.text()];
+  };
+
+  it('do so while what was open comes to its end, as in node:http', async () => {
+    assert.deepEqual(await outcome(pronghorn.createServer, {}, clear), await outcome(http.createServer, {}, clear));
+  });
+
+  for (const [name, request] of Object.entries({ 'HTTP/2': overHttp2, 'HTTP/3': overHttp3 })) {
+    it(`do so while what was open comes to its end: ${name}`, async () => {
+      const over = async (port, path) => {
+        const { status, body } = await request(port, { path });
+        return [status, String(body)];
+      };
+      assert.deepEqual(await outcome(pronghorn.createServer, tls, over), await outcome(http.createServer, {}, clear));
+    });
+  }
+});
+
 describe('servers that are closed for good', () => {
   v8.setFlagsFromString('--expose-gc');
   const collect = vm.runInNewContext('gc');

@@ -128,7 +128,8 @@ class Server extends EventEmitter {
   // ---- listening ------------------------------------------------------------------------------------------------------------
 
   listen(...given) {
-    if (this._listening !== undefined && this._listening._number >= 0) {
+    // While what it has listened on before still comes to its end it may begin anew.
+    if (this.listening) {
       throw failure(
         Error,
         'ERR_SERVER_ALREADY_LISTEN',
@@ -155,7 +156,6 @@ class Server extends EventEmitter {
       process.nextTick(() => this.emit('close'));
       return this;
     }
-    this._closing = undefined;
     try {
       this._listening = listen(this.app, {
         port,
@@ -169,6 +169,7 @@ class Server extends EventEmitter {
       process.nextTick(() => this.emit('error', error));
       return this;
     }
+    this._closing = undefined;
     if (!this._isReferenced) this.unref();
     wanted.signal?.addEventListener('abort', () => this.close(), { once: true });
     process.nextTick(() => {
@@ -193,9 +194,13 @@ class Server extends EventEmitter {
       return this;
     }
     if (callback !== undefined) this.once('close', () => callback());
-    this._closing = this.app.close({ timeout: Infinity }).then(() => {
-      process.nextTick(() => this.emit('close'));
+    const closing = this.app.close({ timeout: Infinity }).then(() => {
+      process.nextTick(() => {
+        // Not if it listens again: then with the end of that, as in node:http.
+        if (this._closing === closing) this.emit('close');
+      });
     });
+    this._closing = closing;
     // For frameworks that put a function of their own in its place.
     this.closeIdleConnections();
     return this;
