@@ -339,6 +339,9 @@ impl<T: Transport> Http3<T> {
     /// not served, and its client knows that it may send it again.
     pub(crate) fn close_idle(&mut self, now: Instant) {
         for (key, connection) in self.connections.iter_mut().filter(|(_, connection)| connection.is_at_rest()) {
+            // The first one alone refuses nothing: it leaves room for requests that are on their way, and these would be lost with the
+            // connection, of which their client could not know whether they were served.
+            connection.go_away(&mut self.transport, false);
             connection.go_away(&mut self.transport, true);
             self.leaving.push((now + CLOSE_DELAY, key));
         }

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support::{Bench, PROTOCOLS, fetch, get};
+use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Protocol, Request, Responder, Response, Stats, Upgrade};
+use pronghorn_engine::{Body, Config, Error, Protocol, Request, Responder, Response, Stats, Upgrade};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
@@ -113,6 +113,28 @@ fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
         let answer = bench.run(async move { fetch(&mut busy, get("/")).await });
         assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}");
     }
+}
+
+#[test]
+fn http3_request_on_its_way_to_an_idle_connection_that_closes_is_refused_and_may_be_sent_again() {
+    let mut bench = Bench::new(1, &Config::default(), hello);
+    let mut connection = bench.connect(Protocol::Http3);
+    let (answer, mut connection) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+    assert!(answer.is_ok());
+    // So that the end of the response has been acknowledged.
+    (0..50).for_each(|_| bench.turn());
+    let answer = Rc::new(RefCell::new(None));
+    let slot = answer.clone();
+    bench.client.handle().spawn(async move {
+        let answered = connection.send(get("/")).await.map(|response| response.status());
+        *slot.borrow_mut() = Some(answered);
+    });
+    let now = bench.now();
+    bench.client.turn(now).unwrap();
+    bench.servers[0].close_idle_connections(now);
+    bench.turn_until(|_| answer.borrow().is_some());
+    let answer = answer.take().unwrap();
+    assert!(matches!(answer, Err(Error::Refused(_))), "{answer:?}");
 }
 
 #[test]
