@@ -35,7 +35,7 @@ pub struct Body {
 
 /// Cuts off a direction of another protocol although its peer takes nothing, so that nobody asks the body for more.
 #[derive(Clone, Default)]
-pub(crate) struct Cut(Rc<CutState>);
+pub struct Cut(Rc<CutState>);
 
 #[derive(Default)]
 struct CutState {
@@ -44,7 +44,8 @@ struct CutState {
 }
 
 impl Cut {
-    pub(crate) fn cut(&self) {
+    /// Ends the direction at once: its stream is reset, and over HTTP/1.1 the connection closed.
+    pub fn cut(&self) {
         self.0.is_cut.set(true);
         let sender = self.0.sender.take();
         if let Some(sender) = sender {
@@ -158,6 +159,12 @@ impl Body {
     /// It is not content but one direction of another protocol, of no known length.
     pub(crate) fn set_tunnel(&mut self) {
         self.tunnel.get_or_insert_default();
+    }
+
+    /// For [`Responder::upgrade`](crate::Responder::upgrade): it ends when `cut` says so, also while the peer takes nothing.
+    pub fn with_cut(mut self, cut: Cut) -> Self {
+        self.set_cut(cut);
+        self
     }
 
     /// The same, and what cuts it off.

@@ -49,7 +49,7 @@ mod window_budget;
 mod worker;
 mod workers;
 
-pub use body::{Body, BodyEnd, BodyError, room_for_content};
+pub use body::{Body, BodyEnd, BodyError, Cut, room_for_content};
 pub use client::{ConnectTimings, Connection, Connector, Error, Remote, Resumption, StatsProbe, Target, TransportStats};
 pub use config::{AltSvc, Balancers, Budget, Config, Congestion, EarlyData};
 pub use group::{Claim, Directory, DirectoryError, Group, Joining};

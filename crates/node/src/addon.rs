@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
-use pronghorn_engine::{Request, Responder, Response, WebTransport};
+use pronghorn_engine::{Handle, Request, Responder, Response, WebTransport};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
@@ -223,8 +223,8 @@ impl Addon {
     }
 
     /// A tunnel and its number.
-    pub(crate) fn add_tunnel(&self, listening: u32) -> (u32, Rc<Tunnel>) {
-        let tunnel = Rc::new(Tunnel::new(listening, self.alive_tunnels.clone()));
+    pub(crate) fn add_tunnel(&self, listening: u32, handle: Handle) -> (u32, Rc<Tunnel>) {
+        let tunnel = Rc::new(Tunnel::new(listening, handle, self.alive_tunnels.clone()));
         (add(&self.tunnels, &self.last_number, tunnel.clone()), tunnel)
     }
 

@@ -1,15 +1,16 @@
 //! A connection or stream that goes on in another protocol: bytes in both directions, as JavaScript and the engine share them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
-use pronghorn_engine::{BodyError, Incoming};
+use pronghorn_engine::{BodyError, Cut, Handle, Incoming};
 
 use crate::addon::{Addon, Event};
 
@@ -19,6 +20,9 @@ const INBOUND_BYTES: usize = 64 << 10;
 const OUTBOUND_BYTES: usize = 128 << 10;
 /// When no more than so many are left JavaScript is told to go on.
 const LOW_WATER: usize = 32 << 10;
+
+/// How long the peer may take for what was written before JavaScript was done. It keeps memory and its connection until then.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// What an event says of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,11 @@ pub(crate) struct Tunnel {
     pub(crate) listening: u32,
     inbound: RefCell<Inbound>,
     outbound: RefCell<Outbound>,
+    /// For a peer that takes nothing: the engine asks for no more then, and would not hear of a reset.
+    cut: Cut,
+    /// The engine has taken all that was written, and the end.
+    has_left: Rc<Cell<bool>>,
+    handle: Handle,
     /// So that they can be counted.
     _alive: Rc<()>,
 }
@@ -79,8 +88,14 @@ pub(crate) enum Ending {
 }
 
 impl Tunnel {
-    pub(crate) fn new(listening: u32, alive: Rc<()>) -> Self {
-        Self { listening, inbound: RefCell::default(), outbound: RefCell::default(), _alive: alive }
+    pub(crate) fn new(listening: u32, handle: Handle, alive: Rc<()>) -> Self {
+        let (inbound, outbound, cut, has_left) = Default::default();
+        Self { listening, inbound, outbound, cut, has_left, handle, _alive: alive }
+    }
+
+    /// What ends it although its peer takes nothing.
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut.clone()
     }
 
     /// JavaScript reads: an event says that there is something.
@@ -123,11 +138,25 @@ impl Tunnel {
             outbound.end = Some(ending);
         }
         wake(outbound.sender.take());
+        drop(outbound);
+        if ending == Ending::Reset {
+            self.cut.cut();
+        }
     }
 
     /// JavaScript is done with it.
     pub(crate) fn end(&self, ending: Ending) {
         self.finish(ending);
+        if ending == Ending::Complete && !self.outbound.borrow().is_dropped {
+            let (cut, has_left, handle) = (self.cut.clone(), self.has_left.clone(), self.handle.clone());
+            self.handle.spawn(async move {
+                // From the turn on that comes next: JavaScript may have called between two, and the time is that of the last one.
+                handle.sleep(LINGER).await;
+                if !has_left.get() {
+                    cut.cut();
+                }
+            });
+        }
         let mut inbound = self.inbound.borrow_mut();
         (inbound.is_dropped, inbound.bytes) = (true, 0);
         inbound.pieces.clear();
@@ -188,6 +217,7 @@ impl http_body::Body for TunnelBody {
         }
         let Some(piece) = outbound.pieces.pop_front() else {
             if outbound.end.is_some() {
+                tunnel.has_left.set(true);
                 self.tell_end(Told::Finished);
                 return Poll::Ready(None);
             }

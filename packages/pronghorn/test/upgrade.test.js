@@ -800,6 +800,41 @@ describe('sockets of upgrades', () => {
     await closed;
   });
 
+  for (const protocol of ['HTTP/1.1', 'HTTP/2']) {
+    it(`end although their client takes nothing: ${protocol}`, async () => {
+      const server = pronghorn.createServer(protocol === 'HTTP/2' ? tls : undefined);
+      const port = await listening(server);
+      let session;
+      if (protocol === 'HTTP/2') {
+        session = http2.connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
+        await once(session, 'remoteSettings');
+      }
+      const extended = { ':method': 'CONNECT', ':protocol': 'other', ':scheme': 'https', ':authority': 'localhost' };
+      const ways = { reset: (socket) => socket.resetAndDestroy(), destroyed: (socket) => socket.destroy() };
+      for (const [name, end] of Object.entries(ways)) {
+        const asked = once(server, 'upgrade');
+        const client = session?.request({ ':path': '/', ...extended }) ?? net.connect(port, '127.0.0.1');
+        client.on('error', () => {}).pause();
+        if (session === undefined) client.write(ASK);
+        const [, socket] = await asked;
+        socket.on('error', () => {}).write(GRANT);
+        // More than the system and the windows of HTTP/2 take.
+        socket.write(Buffer.alloc(32 << 20));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        const since = Date.now();
+        end(socket);
+        await until(() => native.openTunnels() === 0);
+        // What was written is left some time where the socket was only destroyed.
+        const took = Date.now() - since;
+        assert.ok(name === 'reset' ? took < 4000 : took > 1000, `${name}: ${took} ms`);
+        client.destroy();
+      }
+      session?.destroy();
+      server.close();
+      server.closeAllConnections();
+    });
+  }
+
   it('are waited for by close(), as by node:http, and end with closeAllConnections() after it', async () => {
     for (const [name, createServer] of Object.entries(servers)) {
       const reached = happening();

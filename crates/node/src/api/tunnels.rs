@@ -41,10 +41,10 @@ fn open(call: &Call<'_>) -> Result<Value, Failure> {
     let listening = call.addon.with_exchange(slot, |exchange| exchange.listening);
     let (Some(listening), Some(asked)) = (listening, call.addon.take_upgrade(slot)) else { return Ok(call.env.undefined()) };
     let Asked { responder, body, fields, .. } = asked;
-    let (number, tunnel) = call.addon.add_tunnel(listening);
-    let (outgoing, reader) = ends(call.addon, number, &tunnel, body);
     let handle = responder.handle().clone();
-    responder.upgrade(fields, Body::stream(outgoing));
+    let (number, tunnel) = call.addon.add_tunnel(listening, handle.clone());
+    let (outgoing, reader) = ends(call.addon, number, &tunnel, body);
+    responder.upgrade(fields, Body::stream(outgoing).with_cut(tunnel.cut()));
     handle.spawn(reader);
     Ok(call.env.number(number.into()))
 }
@@ -77,7 +77,8 @@ fn finish(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `tunnelEnd(tunnel, reset)`: JavaScript is done with it. What was written is sent all the same, unless it is reset.
+/// `tunnelEnd(tunnel, reset)`: JavaScript is done with it. What was written is sent all the same, unless it is reset, or the client is slow to take
+/// it.
 fn end(call: &Call<'_>) -> Result<Value, Failure> {
     let ended = call.addon.tunnels.borrow_mut().remove(&call.u32(0));
     if let Some(tunnel) = ended {
