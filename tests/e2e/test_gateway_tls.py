@@ -103,6 +103,37 @@ def context_of(identity, client=None) -> ssl.SSLContext:
     return context
 
 
+def issued(folder, key, certificate, ca) -> Identity:
+    """A client's identity. `ca`: what the gateway trusts."""
+    folder.mkdir()
+    identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", "")
+    identity.ca.write_bytes(pem(ca))
+    identity.cert.write_bytes(pem(certificate))
+    identity.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return identity
+
+
+def test_client_that_is_trusted_itself_vouches_for_nobody(start, gateway, tmp_path, up, identity, protocol_fetcher):
+    alice_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    alice = sign("alice", alice_key, "alice", alice_key, is_ca=False)
+    trusted = issued(tmp_path / "alice", alice_key, alice, alice)
+    forged = issued(tmp_path / "root", key, sign("root", key, "alice", alice_key, is_ca=False), alice)
+    write(gateway, trusted, up)
+    server = start(gateway.command())
+    protocol = protocol_fetcher.protocol
+    assert ask(server, identity.ca, protocol, forged).status == 403
+    assert ask(server, identity.ca, protocol, trusted).status == 200
+
+
+def test_authority_that_has_expired_vouches_for_nobody(start, gateway, tmp_path, up, identity, protocol_fetcher):
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = sign("authority", ca_key, "authority", ca_key, is_ca=True, days=(-10, -1))
+    client = issued(tmp_path / "late", key, sign("late", key, "authority", ca_key, is_ca=False), authority)
+    write(gateway, client, up)
+    server = start(gateway.command())
+    assert ask(server, identity.ca, protocol_fetcher.protocol, client).status == 403
+
+
 @pytest.fixture
 def version_1(tmp_path):
     """A client's certificate without extensions, from an authority that is trusted."""

@@ -10,13 +10,9 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use pronghorn_certificates::{Authorities, Source};
 use pronghorn_engine::{ClientCertificate, Peer, Response};
 use rustc_hash::FxHashMap;
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -36,7 +32,7 @@ const KNOWN: usize = 1024;
 
 /// Which clients a site is for.
 pub(crate) struct ClientAuthPlan {
-    verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Authorities,
     mode: ClientAuthMode,
 }
 
@@ -67,20 +63,10 @@ impl From<Refusal> for Response {
 impl ClientAuthPlan {
     /// Reads those who may vouch.
     pub(crate) fn new(ca: &Path, mode: ClientAuthMode) -> Result<Self, (Fault, String)> {
-        let pem = std::fs::read(ca).map_err(|error| (Fault::from(&error), format!("{}: {error}", ca.display())))?;
-        Self::of_pem(&pem, ca, mode).map_err(|error| (Fault::Malformed, error))
-    }
-
-    fn of_pem(pem: &[u8], ca: &Path, mode: ClientAuthMode) -> Result<Self, String> {
-        let path = ca.display();
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| format!("{path}: {error:?}"))?;
-            roots.add(certificate).map_err(|error| format!("{path}: {error}"))?;
-        }
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), pronghorn_engine::provider());
-        let verifier = builder.build().map_err(|error| format!("{path}: {error}"))?;
-        Ok(Self { verifier, mode })
+        // For its error, which says what kind of fault it is.
+        std::fs::read(ca).map_err(|error| (Fault::from(&error), format!("{}: {error}", ca.display())))?;
+        let authorities = Authorities::new(Source::File(ca)).map_err(|error| (Fault::Malformed, error))?;
+        Ok(Self { authorities, mode })
     }
 
     /// What is known of the client, or what it gets instead of an answer.
@@ -96,8 +82,7 @@ impl ClientAuthPlan {
         if let Some(found) = known.0.borrow().get(&key).filter(|found| now < found.until) {
             return Ok(Some(found.clone()));
         }
-        let (own, others) = certificate.chain().split_first().ok_or(REFUSED)?;
-        self.verifier.verify_client_cert(own, others, UnixTime::now()).map_err(|_| REFUSED)?;
+        self.authorities.verify(certificate).map_err(|_| REFUSED)?;
         let verified = Rc::new(Verified::new(certificate, now + BELIEVED).ok_or(REFUSED)?);
         let mut known = known.0.borrow_mut();
         if known.len() >= KNOWN {
