@@ -34,6 +34,8 @@ struct State {
     is_full: bool,
     /// The protocol has dropped its end: the peer has gone, or all is sent.
     dropped: bool,
+    /// The peer has gone, which JavaScript is about to be told.
+    is_lost: bool,
     reader: Option<Waker>,
 }
 
@@ -68,11 +70,12 @@ impl Pipe {
         HIGH_WATER.saturating_sub(self.0.borrow().waiting)
     }
 
-    /// Adds a piece. Returns whether there is room for more; if not, an event tells when there is.
+    /// Adds a piece. Returns whether there is room for more; if not, an event tells when there is, or that the peer has gone.
     pub(crate) fn push(&self, piece: Bytes) -> bool {
         let mut state = self.0.borrow_mut();
         if state.dropped {
-            return true;
+            // Whoever writes as long as there is room would never hear of it.
+            return !state.is_lost;
         }
         if !piece.is_empty() {
             state.waiting += piece.len();
@@ -173,6 +176,7 @@ impl Drop for PipeBody {
             // It is complete for the client; what JavaScript writes goes nowhere.
             addon.outlive(*listening, *remote, *slot);
         } else if state.expected.is_none_or(|expected| state.taken < expected) {
+            state.is_lost = true;
             addon.push(Event::Aborted { slot: *slot });
         }
     }

@@ -121,7 +121,11 @@ impl Tunnel {
     /// Sends a piece. Returns whether there is room for more; if not, an event says when there is.
     pub(crate) fn write(&self, piece: Bytes) -> bool {
         let mut outbound = self.outbound.borrow_mut();
-        if outbound.is_dropped || outbound.end.is_some() || piece.is_empty() {
+        if outbound.is_dropped {
+            // The end of the tunnel is about to be told.
+            return false;
+        }
+        if outbound.end.is_some() || piece.is_empty() {
             return true;
         }
         outbound.bytes += piece.len();

@@ -8,6 +8,7 @@ const net = require('node:net');
 const path = require('node:path');
 const { describe, it } = require('node:test');
 const uWS = require('..');
+const { createServer } = require('../lib/http');
 const { tls } = require('./support/certificate');
 const { faces, listening } = require('./support/clients');
 const { open } = require('./support/websocket');
@@ -379,4 +380,40 @@ describe('a response', () => {
       app.close();
     }
   });
+});
+
+describe('a client that has left before its handler runs', () => {
+  const doors = {
+    uWS: async (make, write) => {
+      const app = make({}).any('/*', (res) => {
+        res.onAborted(() => {});
+        write((chunk) => res.write(chunk));
+      });
+      return { port: listening(app), close: () => app.close() };
+    },
+    http: async (_make, write) => {
+      const server = createServer(tls, (_request, response) => {
+        response.on('error', () => {});
+        write((chunk) => response.write(chunk));
+      });
+      await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+      return { port: server.address().port, close: () => server.close() };
+    },
+  };
+  const most = 10_000;
+  for (const [door, serve] of Object.entries(doors)) {
+    for (const { name, make, request } of faces.filter(({ protocol }) => protocol !== 'http/1.1')) {
+      it(`does not let it write without an end: ${door}, ${name}`, async () => {
+        let longest = 0;
+        const { port, close } = await serve(make, (write) => {
+          let count = 0;
+          while (write('x'.repeat(1000)) && count < most) count++;
+          longest = Math.max(longest, count);
+        });
+        for (let round = 0; round < 10; round++) await request(port, { abort: 'now' });
+        close();
+        assert.ok(longest < most, 'a handler that writes while there is room has not ended');
+      });
+    }
+  }
 });

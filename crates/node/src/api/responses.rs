@@ -66,7 +66,7 @@ fn write(call: &Call<'_>) -> Result<Value, Failure> {
         exchange.written += chunk.len() as u64;
         exchange.pipe.as_ref().is_none_or(|pipe| pipe.push(chunk))
     });
-    Ok(call.env.boolean(has_room.unwrap_or(true)))
+    Ok(call.env.boolean(has_room.unwrap_or(false)))
 }
 
 /// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if there is nothing to come after it.

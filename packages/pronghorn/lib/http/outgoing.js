@@ -189,7 +189,8 @@ function write(chunk, encoding, callback) {
   const answer = this._answer;
   if (!this._hasBody || answer._done) {
     if (callback) process.nextTick(callback);
-    return true;
+    // The client has left: whoever writes as long as there is room would never hear of it.
+    return !answer._done;
   }
   this._headerSent = true;
   if (data.length === 0) {
