@@ -162,6 +162,7 @@ impl Body {
     }
 
     /// For [`Responder::upgrade`](crate::Responder::upgrade): it ends when `cut` says so, also while the peer takes nothing.
+    #[must_use]
     pub fn with_cut(mut self, cut: Cut) -> Self {
         self.set_cut(cut);
         self
