@@ -318,21 +318,21 @@ impl<T: Transport> Http3<T> {
 
     /// Ends every connection now. Whether there was one.
     pub(crate) fn close_all(&mut self, now: Instant) -> bool {
-        let keys: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
-        for key in &keys {
-            self.close(now, *key, ErrorCode::H3_NO_ERROR, "shutdown");
-        }
-        !keys.is_empty()
+        self.close_each(now, "shutdown", |_| true)
     }
 
     /// Ends every connection that a client has opened, now. Whether there was one.
     pub(crate) fn close_serving(&mut self, now: Instant) -> bool {
-        let serving: Vec<_> =
-            self.connections.iter().filter(|(_, connection)| connection.client_state().is_none()).map(|(key, _)| key).collect();
-        for key in &serving {
-            self.close(now, *key, ErrorCode::H3_NO_ERROR, "");
+        self.close_each(now, "", |connection| connection.client_state().is_none())
+    }
+
+    /// Closes the connections that `is_meant` selects. Returns whether there was one.
+    fn close_each(&mut self, now: Instant, reason: &str, is_meant: impl Fn(&Connection) -> bool) -> bool {
+        let keys: Vec<_> = self.connections.iter().filter(|(_, connection)| is_meant(connection)).map(|(key, _)| key).collect();
+        for key in &keys {
+            self.close(now, *key, ErrorCode::H3_NO_ERROR, reason);
         }
-        !serving.is_empty()
+        !keys.is_empty()
     }
 
     /// Announces the end to the connections of clients on which all requests are done. They close a moment later: what comes until then is
@@ -352,11 +352,7 @@ impl<T: Transport> Http3<T> {
         if !matches!(self.shutdown, Shutdown::Final(from) if now >= from) {
             return false;
         }
-        let unused: Vec<_> = self.connections.iter().filter(|(_, connection)| connection.is_unused()).map(|(key, _)| key).collect();
-        for key in &unused {
-            self.close(now, *key, ErrorCode::H3_NO_ERROR, "");
-        }
-        !unused.is_empty()
+        self.close_each(now, "", Connection::is_unused)
     }
 
     /// Hands on the requests that have been read. A handler that collects them answers these before others are read, while all that

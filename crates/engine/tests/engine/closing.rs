@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Error, Protocol, Request, Responder, Response, Stats, Upgrade};
+use pronghorn_engine::{Body, Config, Connection, Error, Protocol, Request, Responder, Response, Stats, Upgrade};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
@@ -49,21 +49,40 @@ impl http_body::Body for Silence {
     }
 }
 
-#[test]
-fn all_connections_are_closed_and_new_ones_served() {
-    for protocol in PROTOCOLS {
+/// A server with three connections: one whose request is answered, one that has had none, and one whose request waits.
+struct Scene {
+    bench: Bench,
+    held: Held,
+    idle: Connection,
+    unused: Connection,
+    /// The answer to the request that waits, with its connection.
+    answer: Rc<RefCell<Option<Answered>>>,
+}
+
+type Answered = (Result<(StatusCode, Bytes), String>, Connection);
+
+impl Scene {
+    fn new(protocol: Protocol) -> Self {
         let (handler, held) = held();
         let mut bench = Bench::new(1, &Config::default(), handler);
         let (mut idle, mut busy, unused) = (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
-        let (answer, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
-        assert!(answer.is_ok(), "{protocol}");
+        let (answered, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
+        assert!(answered.is_ok(), "{protocol}");
         let answer = Rc::new(RefCell::new(None));
         let slot = answer.clone();
         bench.client.handle().spawn(async move {
             let answered = fetch(&mut busy, get("/held")).await;
-            *slot.borrow_mut() = Some(answered);
+            *slot.borrow_mut() = Some((answered, busy));
         });
         bench.turn_until(|_| !held.borrow().is_empty());
+        Self { bench, held, idle, unused, answer }
+    }
+}
+
+#[test]
+fn all_connections_are_closed_and_new_ones_served() {
+    for protocol in PROTOCOLS {
+        let Scene { mut bench, held, idle, unused, answer } = Scene::new(protocol);
         assert_eq!(bench.count(open), 3, "{protocol}");
         let now = bench.now();
         bench.servers[0].close_connections(now);
@@ -71,7 +90,7 @@ fn all_connections_are_closed_and_new_ones_served() {
         let latest = bench.elapsed() + Duration::from_secs(1);
         bench.turn_until(|bench| bench.count(open) == 0 && answer.borrow().is_some());
         assert!(bench.elapsed() < latest, "{protocol}");
-        assert!(answer.take().unwrap().is_err(), "{protocol}");
+        assert!(answer.take().unwrap().0.is_err(), "{protocol}");
         held.take().into_iter().for_each(|responder| responder.send(Response::new(StatusCode::OK)));
         bench.turn_until(|_| !idle.is_usable() && !unused.is_usable());
         let mut next = bench.connect(protocol);
@@ -83,18 +102,7 @@ fn all_connections_are_closed_and_new_ones_served() {
 #[test]
 fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
     for protocol in PROTOCOLS {
-        let (handler, held) = held();
-        let mut bench = Bench::new(1, &Config::default(), handler);
-        let (mut idle, mut busy, unused) = (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
-        let (answer, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
-        assert!(answer.is_ok(), "{protocol}");
-        let answer = Rc::new(RefCell::new(None));
-        let slot = answer.clone();
-        bench.client.handle().spawn(async move {
-            let answered = fetch(&mut busy, get("/held")).await;
-            *slot.borrow_mut() = Some((answered, busy));
-        });
-        bench.turn_until(|_| !held.borrow().is_empty());
+        let Scene { mut bench, held, idle, unused, answer } = Scene::new(protocol);
         // So that the end of the response has been acknowledged.
         let latest = bench.elapsed() + Duration::from_secs(5);
         bench.turn_until(|bench| {
