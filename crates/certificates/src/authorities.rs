@@ -1,4 +1,4 @@
-//! Whom a server believes about its clients.
+//! Verification of client certificates.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
-use crate::Source;
+use crate::{CertificateError, Source};
 
-/// Certificates of those who may vouch for clients, and of clients that need nobody to.
+/// Trusted certificates: authorities that may issue client certificates, and client certificates that are trusted themselves.
 #[derive(Debug)]
 pub struct Authorities {
-    /// Those that may issue certificates, and beside them what the library does not look at.
+    /// Certificates that may issue others. `limits` has, at the same index, what the library does not check of them.
     anchors: Vec<TrustAnchor<'static>>,
     limits: Vec<Limits>,
     known: Vec<CertificateDer<'static>>,
@@ -37,48 +37,49 @@ pub enum Untrusted {
     Expired,
     /// Its time has not come.
     NotValidYet,
-    /// It is for something else than to show who a client is.
+    /// Its key usage does not allow client authentication.
     WrongPurpose,
-    /// It says that its issuer is another one than the one that has signed it.
+    /// Its signature is not by the issuer that it names.
     BadSignature,
-    /// It has signed itself, and is not known.
+    /// It is self-signed, and not trusted.
     SelfSigned,
-    /// What the client sent ends with somebody who has signed himself, and is not known.
+    /// The chain that the client sent ends with a self-signed certificate that is not trusted.
     SelfSignedInChain,
-    /// Nobody who is known vouches for it.
+    /// No trusted authority has issued it.
     UnknownIssuer,
     /// It is malformed, or has something that is not understood.
     Unusable,
 }
 
 impl Authorities {
-    /// Takes their certificates in PEM form.
+    /// Reads trusted certificates in PEM form.
     ///
     /// # Errors
     ///
-    /// When there are none, with the words for it.
-    pub fn new(source: Source<'_>) -> Result<Self, String> {
-        let name = source.name("the authorities' certificates").display();
+    /// When the source cannot be read, or holds no certificate.
+    pub fn new(source: Source<'_>) -> Result<Self, CertificateError> {
+        let path = source.name("the authorities' certificates").to_owned();
+        let malformed = |reason: String| CertificateError::Malformed { path: path.clone(), reason };
         let text = source.read().map_err(|error| match error {
-            pem::Error::Io(error) => format!("{name}: {error}"),
-            other => format!("{name}: {other}"),
+            pem::Error::Io(source) => CertificateError::File { path: path.clone(), source },
+            other => malformed(other.to_string()),
         })?;
         let known: Vec<_> = CertificateDer::pem_slice_iter(&text)
             .collect::<Result<_, _>>()
-            .map_err(|error| format!("{name}: holds no usable certificate ({error})"))?;
+            .map_err(|error| malformed(format!("holds no usable certificate ({error})")))?;
         // A list of all authorities has some that are not understood.
         let parsed: Vec<_> = known.iter().filter_map(|one| X509Certificate::from_der(one).ok().map(|(_, parsed)| (one, parsed))).collect();
         if parsed.is_empty() {
-            return Err(format!("{name}: holds no certificate in PEM form"));
+            return Err(malformed("holds no certificate in PEM form".to_owned()));
         }
-        // A client that is known itself shall not make others known.
+        // A client's own certificate does not authorize it to issue others.
         let issuers = parsed.iter().filter(|(_, parsed)| may_issue(parsed));
         let (anchors, limits) =
             issuers.filter_map(|(one, parsed)| Some((anchor_from_trusted_cert(one).ok()?.to_owned(), Limits::of(parsed)))).unzip();
         Ok(Self { anchors, limits, known })
     }
 
-    /// Looks whether the certificate of a client is known, or one of those who are known vouches for it.
+    /// Verifies that a client's certificate is trusted, or was issued by a trusted authority.
     ///
     /// # Errors
     ///

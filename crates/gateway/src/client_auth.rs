@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use pronghorn_certificates::{Authorities, Source};
+use pronghorn_certificates::{Authorities, CertificateError, Source};
 use pronghorn_engine::{ClientCertificate, Peer, Response};
 use rustc_hash::FxHashMap;
 use x509_parser::certificate::X509Certificate;
@@ -61,11 +61,12 @@ impl From<Refusal> for Response {
 }
 
 impl ClientAuthPlan {
-    /// Reads those who may vouch.
+    /// Reads the trusted certificates.
     pub(crate) fn new(ca: &Path, mode: ClientAuthMode) -> Result<Self, (Fault, String)> {
-        // For its error, which says what kind of fault it is.
-        std::fs::read(ca).map_err(|error| (Fault::from(&error), format!("{}: {error}", ca.display())))?;
-        let authorities = Authorities::new(Source::File(ca)).map_err(|error| (Fault::Malformed, error))?;
+        let authorities = Authorities::new(Source::File(ca)).map_err(|error| {
+            let fault = if let CertificateError::File { source, .. } = &error { Fault::from(source) } else { Fault::Malformed };
+            (fault, error.to_string())
+        })?;
         Ok(Self { authorities, mode })
     }
 
