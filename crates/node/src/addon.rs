@@ -181,6 +181,15 @@ impl Addon {
         }))
     }
 
+    /// The application with this number.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub(crate) fn app(&self, number: u32) -> Result<Rc<App>, Failure> {
+        Ok(self.apps.borrow().get(number as usize).cloned().ok_or("no such app")?)
+    }
+
     /// Lets go of what an application has that nobody can reach any more.
     pub(crate) fn forget(&self, app: &App) {
         let (mut programs, mut kinds) = (self.programs.borrow_mut(), self.socket_kinds.borrow_mut());

@@ -1,4 +1,4 @@
-//! Certificates that clients show: whose are trusted, and which requests are let in.
+//! Client certificates: verification, and which requests they admit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use pronghorn_engine::{AsksClients as _, ClientCertificate, Peer, Response};
 use rustc_hash::FxHashMap;
 
 use crate::certificates::{Certificates, Entry};
+use crate::listening::host_of;
 
 /// How long what was found of a certificate is believed: it may expire meanwhile.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -67,7 +68,7 @@ pub(crate) fn admit(certificates: &Certificates, peer: &Peer, uri: &Uri, headers
         return Ok(());
     }
     let asked = certificates.entry(peer.server_name.as_deref());
-    let wanted = host_of(uri, headers).and_then(|host| certificates.entry(Some(&host)));
+    let wanted = name_of(uri, headers).and_then(|host| certificates.entry(Some(&host)));
     let is_same = |one: &Arc<Entry>| asked.as_ref().is_some_and(|asked| Arc::ptr_eq(asked, one));
     for entry in [&asked, &wanted].into_iter().flatten() {
         let Some(clients) = entry.clients.as_ref().filter(|clients| clients.is_required) else { continue };
@@ -83,11 +84,11 @@ pub(crate) fn admit(certificates: &Certificates, peer: &Peer, uri: &Uri, headers
     Ok(())
 }
 
-/// What JavaScript is told of the client: nothing if it was not asked, `OK` if its certificate is trusted, or else why not, by the codes that
-/// Node.js has for that.
+/// Returns the state of the client's certificate: empty if the client was not asked for one, `OK` if it is trusted, and otherwise the error code
+/// that Node.js has for the reason.
 pub(crate) fn standing(certificates: &Certificates, peer: &Peer, uri: &Uri, headers: &HeaderMap) -> &'static str {
     let entry =
-        host_of(uri, headers).map_or_else(|| certificates.entry(peer.server_name.as_deref()), |host| certificates.entry(Some(&host)));
+        name_of(uri, headers).map_or_else(|| certificates.entry(peer.server_name.as_deref()), |host| certificates.entry(Some(&host)));
     let Some(clients) = entry.as_ref().and_then(|entry| entry.clients.as_ref()) else { return "" };
     let Some(certificate) = &peer.client_certificate else { return "UNABLE_TO_GET_ISSUER_CERT" };
     match clients.verify(certificate) {
@@ -103,12 +104,9 @@ pub(crate) fn standing(certificates: &Certificates, peer: &Peer, uri: &Uri, head
     }
 }
 
-/// The host that a request is for, in lower case and without the dot that a name may end with.
-fn host_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
-    let from_field =
-        || headers.get(http::header::HOST)?.to_str().ok()?.parse::<http::uri::Authority>().ok().map(|host| host.host().to_owned());
-    let mut host = uri.host().map(str::to_owned).or_else(from_field)?;
-    host.make_ascii_lowercase();
+/// The server name that a request is for: its host without the dot that it may end with.
+fn name_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let mut host = host_of(uri, headers)?;
     if host.ends_with('.') {
         host.pop();
     }

@@ -145,12 +145,18 @@ fn router<'a>(routers: &'a mut Vec<(String, Router)>, domain: &str) -> &'a mut R
     &mut routers[index].1
 }
 
-/// The routes that the request's host has; `*.` stands for one label.
-fn named(routers: &[(String, Router)], uri: &Uri, headers: &HeaderMap) -> usize {
+/// The host that a request is for, in lower case.
+pub(crate) fn host_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let from_field =
         || headers.get(http::header::HOST)?.to_str().ok()?.parse::<http::uri::Authority>().ok().map(|host| host.host().to_owned());
-    let Some(host) = uri.host().map(str::to_owned).or_else(from_field) else { return 0 };
-    let host = host.to_ascii_lowercase();
+    let mut host = uri.host().map(str::to_owned).or_else(from_field)?;
+    host.make_ascii_lowercase();
+    Some(host)
+}
+
+/// The routes that the request's host has; `*.` stands for one label.
+fn named(routers: &[(String, Router)], uri: &Uri, headers: &HeaderMap) -> usize {
+    let Some(host) = host_of(uri, headers) else { return 0 };
     let position = |wanted: &str| routers.iter().position(|(name, _)| name == wanted);
     let wildcard = || position(&format!("*{}", &host[host.find('.')?..]));
     position(&host).or_else(wildcard).unwrap_or(0)

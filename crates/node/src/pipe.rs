@@ -124,7 +124,8 @@ impl Drop for Pipe {
     }
 }
 
-fn wake(waker: Option<Waker>) {
+/// Wakes a future, if one waits.
+pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }

@@ -13,6 +13,7 @@ use http_body::{Body as _, Frame};
 use pronghorn_engine::{BodyError, Cut, Handle, Incoming};
 
 use crate::addon::{Addon, Event};
+use crate::pipe::wake;
 
 /// With so many bytes from the peer that JavaScript has not fetched nothing more is read, which holds the peer back. One piece may go beyond.
 const INBOUND_BYTES: usize = 64 << 10;
@@ -168,12 +169,6 @@ impl Tunnel {
     }
 }
 
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
-    }
-}
-
 /// Tells JavaScript of one tunnel.
 #[derive(Clone)]
 struct Teller {
@@ -254,7 +249,7 @@ pub(crate) struct TunnelReader {
     teller: Teller,
     tunnel: Rc<Tunnel>,
     body: Option<Incoming>,
-    /// Nothing more is told of this direction.
+    /// The last event of this direction has been pushed.
     has_told_end: bool,
 }
 

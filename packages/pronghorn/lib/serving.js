@@ -4,8 +4,9 @@
 
 const native = require('./native');
 const uWS = require('./app');
+const { CERTIFICATE } = require('./options');
 
-const TLS = ['key', 'cert', 'key_file_name', 'cert_file_name', 'without_certificate'];
+const TLS = [...CERTIFICATE, 'without_certificate'];
 
 const isSecure = (settings) => TLS.some((name) => settings[name] !== undefined);
 

@@ -19,7 +19,7 @@ use crate::listening::{App, Closing, Ending, Listening};
 use crate::ports::Sharing;
 use crate::router::parameter_names;
 
-/// What the collector is told of an application: about what one has here, with what its listeners leave behind.
+/// Size of an application as reported to the garbage collector: what it holds in native memory, including leftovers of its listeners.
 const APP_BYTES: i64 = 16 << 10;
 
 pub(super) const FUNCTIONS: [(&str, Native); 19] = [
@@ -45,7 +45,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 19] = [
 ];
 
 fn app(call: &Call<'_>) -> Result<Rc<App>, Failure> {
-    Ok(call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?)
+    call.addon.app(call.u32(0))
 }
 
 fn listening(call: &Call<'_>) -> Option<Rc<Listening>> {

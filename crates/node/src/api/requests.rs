@@ -119,7 +119,7 @@ fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let slot = call.u32(0);
     let app = with(call, |exchange| exchange.app)?;
-    let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
+    let app = call.addon.app(app)?;
     let found = with(call, |exchange| {
         let (handler, parameters) =
             app.find(&exchange.method, &exchange.uri, &exchange.headers, Wish::of(exchange.upgrade.as_ref()), exchange.tried)?;
@@ -161,7 +161,7 @@ fn server_name(call: &Call<'_>) -> Result<Value, Failure> {
 /// space between them. To be called before the handler has returned.
 fn client_standing(call: &Call<'_>) -> Result<Value, Failure> {
     let app = with(call, |exchange| exchange.app)?;
-    let app = call.addon.apps.borrow().get(app as usize).cloned().ok_or("no such app")?;
+    let app = call.addon.app(app)?;
     let text = with(call, |exchange| {
         let standing = app
             .certificates

@@ -35,7 +35,7 @@ fn stream(call: &Call<'_>) -> Option<Rc<Stream>> {
 
 /// `sessionRoute(app, domain, pattern, handler or undefined)`. What listens later offers sessions.
 fn session_route(call: &Call<'_>) -> Result<Value, Failure> {
-    let app = call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?;
+    let app = call.addon.app(call.u32(0))?;
     app.config.borrow_mut().webtransport = true;
     app.wish_route(Wish::Session, &call.string(1)?, &call.string(2)?, (!call.is_absent(3)).then(|| call.u32(3)));
     Ok(call.env.undefined())

@@ -40,7 +40,7 @@ fn socket(call: &Call<'_>) -> Option<Rc<Socket>> {
 
 /// `socketRoute(app, domain, pattern, handler or undefined)`.
 fn socket_route(call: &Call<'_>) -> Result<Value, Failure> {
-    let app = call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?;
+    let app = call.addon.app(call.u32(0))?;
     app.wish_route(Wish::Socket, &call.string(1)?, &call.string(2)?, (!call.is_absent(3)).then(|| call.u32(3)));
     Ok(call.env.undefined())
 }
@@ -48,7 +48,7 @@ fn socket_route(call: &Call<'_>) -> Result<Value, Failure> {
 /// `socketKind(app, maxPayloadLength, maxBackpressure, idleTimeout in seconds, maxLifetime in minutes, compression)`: the number of a kind
 /// of connections. 0 is for ever; `compression` has the bits of uWebSockets.js, and [`PINGS`].
 fn socket_kind(call: &Call<'_>) -> Result<Value, Failure> {
-    let app = call.addon.apps.borrow().get(call.u32(0) as usize).cloned().ok_or("no such app")?;
+    let app = call.addon.app(call.u32(0))?;
     let mut options = Options::default().with_message_bytes(call.f64(1) as u64);
     let seconds = call.f64(3);
     options = options.with_timeout(if seconds > 0.0 { Duration::try_from_secs_f64(seconds)? } else { Duration::MAX });
