@@ -344,7 +344,8 @@ fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
             return Found::All(BlockFrames { length, first, joined: Some(joined) });
         }
     }
-    Found::Part { needed: usize::MAX }
+    // More than the library takes. It says so to the peer, and what it is closed for.
+    Found::Broken { length }
 }
 
 #[cfg(test)]

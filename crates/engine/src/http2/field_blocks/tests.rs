@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use pronghorn_qpack::{huffman, integer};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -8,6 +9,7 @@ use super::*;
 
 const PREFACE_TEXT: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PROTOCOL_ERROR: u32 = 1;
+const ENHANCE_YOUR_CALM: u32 = 11;
 /// The order of the static table's names that requests need here.
 const METHOD: u64 = 2;
 const AUTHORITY: u64 = 1;
@@ -136,7 +138,8 @@ struct Seen {
     requests: Vec<Asked>,
     /// Streams that were reset, with the code.
     resets: Vec<(u32, u32)>,
-    closed: bool,
+    /// The code that the connection was closed with.
+    closed: Option<u32>,
 }
 
 /// Has the library serve what comes in `pieces`.
@@ -160,7 +163,7 @@ fn serve(pieces: &[&[u8]]) -> Seen {
             let code = |at: usize| u32::from_be_bytes(content[at..at + 4].try_into().unwrap());
             match head.kind {
                 kind::RST_STREAM => seen.resets.push((head.stream, code(0))),
-                kind::GOAWAY => seen.closed |= code(4) != 0,
+                kind::GOAWAY => seen.closed = seen.closed.or(Some(code(4)).filter(|code| *code != 0)),
                 _ => {}
             }
             written = rest;
@@ -171,7 +174,10 @@ fn serve(pieces: &[&[u8]]) -> Seen {
 
 async fn serve_all(io: DuplexStream) -> Vec<Asked> {
     let mut requests = Vec::new();
-    let Ok(mut connection) = h2::server::handshake(Checked::of_client(io, &Limits::default())).await else { return requests };
+    let limits = Limits::default();
+    let mut builder = h2::server::Builder::new();
+    builder.max_header_list_size(limits.field_section_bytes() as u32);
+    let Ok(mut connection) = builder.handshake::<_, Bytes>(Checked::of_client(io, &limits)).await else { return requests };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let fields = request.headers().iter().map(|(name, value)| (name.as_str().into(), value.as_bytes().into()));
         requests.push((respond.stream_id().as_u32(), request.uri().path().into(), fields.collect()));
@@ -217,7 +223,7 @@ fn each_kind_of_wrong_field_ends_its_stream_alone() {
             let what = (String::from_utf8_lossy(name), indexed, huffman);
             assert_eq!((asked, &seen.resets[..]), (vec![1, 5, 9], &[(3, PROTOCOL_ERROR), (7, PROTOCOL_ERROR)][..]), "{what:?}");
             assert!(seen.requests.iter().all(|(_, _, fields)| fields == &[(b"x-good".to_vec(), b"good".to_vec())]), "{what:?}");
-            assert!(!seen.closed, "{what:?}");
+            assert_eq!(seen.closed, None, "{what:?}");
         }
     }
 }
@@ -256,7 +262,20 @@ fn what_cannot_be_followed_ends_the_connection() {
     for (number, broken) in broken.into_iter().enumerate() {
         let after = frame(kind::HEADERS, whole, 5, &good);
         let seen = serve(&[&beginning(), &broken, &after]);
-        assert!(seen.closed && seen.requests.is_empty(), "{number}: {seen:?}");
+        assert!(seen.closed.is_some() && seen.requests.is_empty(), "{number}: {seen:?}");
+    }
+}
+
+/// The library counts them too, and closes the connection with the code for that, which is told even where all of them came at once.
+#[test]
+fn block_in_more_frames_than_are_taken_ends_the_connection_with_the_code_for_that() {
+    let mut flood = [beginning(), frame(kind::HEADERS, flags::END_STREAM, 1, &Encoder::default().request(&[]))].concat();
+    for _ in 0..100 {
+        flood.extend(frame(kind::CONTINUATION, 0, 1, &[]));
+    }
+    for size in [1, HEAD, 100, flood.len()] {
+        let seen = serve(&flood.chunks(size).collect::<Vec<_>>());
+        assert_eq!((seen.closed, seen.requests.len()), (Some(ENHANCE_YOUR_CALM), 0), "in pieces of {size}");
     }
 }
 
@@ -272,7 +291,7 @@ fn block_that_is_malformed_in_its_first_frame_ends_its_stream_alone() {
             frame(kind::HEADERS, flags::END_STREAM | flags::END_HEADERS, 3, &Encoder::default().request(&[])),
         ];
         let seen = serve(&[&beginning(), &wire.concat()]);
-        assert_eq!((seen.requests.len(), &seen.resets[..], seen.closed), (1, &[(1, PROTOCOL_ERROR)][..], false), "{cut}");
+        assert_eq!((seen.requests.len(), &seen.resets[..], seen.closed), (1, &[(1, PROTOCOL_ERROR)][..], None), "{cut}");
     }
 }
 
@@ -360,7 +379,7 @@ proptest! {
         for (_, _, fields) in seen.requests.iter_mut().chain(&mut served) {
             fields.sort();
         }
-        prop_assert_eq!(seen, Seen { requests: served, resets: refused, closed: false });
+        prop_assert_eq!(seen, Seen { requests: served, resets: refused, closed: None });
     }
 
     #[test]
