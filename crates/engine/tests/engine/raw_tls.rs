@@ -92,6 +92,11 @@ impl RawTls {
         }
     }
 
+    /// Bytes that have come, taken or not: more than before only if the server's system has heard what was taken before.
+    pub(crate) fn arrived(&self) -> usize {
+        self.wire.len() + self.socket.peek(&mut vec![0; 1 << 20]).unwrap_or(0)
+    }
+
     /// The lengths of the records that have come.
     pub(crate) fn records(&self) -> Vec<usize> {
         let (mut rest, mut lengths) = (&self.wire[..], Vec::new());
