@@ -141,7 +141,7 @@ def test_firefox_goes_from_h2_to_h3_by_alt_svc(serve):
 
 
 def reconnect(server: Server, times: int) -> dict[str, int]:
-    """Has Firefox connect again, so many times, after idle timeouts; returns the counters of the server."""
+    """Has Firefox connect again, so many times at least, after idle timeouts; returns the counters of the server."""
     # Three idle timeouts, so that both sides have dropped the connection: nothing shows when. After half of that
     # Firefox once used TCP on a busy machine.
     wait = "new Promise((resolve) => setTimeout(resolve, 3000))"
@@ -168,13 +168,17 @@ def reconnect(server: Server, times: int) -> dict[str, int]:
 
 def test_firefox_gets_an_answer_to_early_data(serve):
     seen = reconnect(serve(), 2)
-    assert (seen["quic_connected"], seen["quic_resumed"], seen["early_data_accepted"]) == (3, 2, 2)
-    assert 1 <= seen["requests_early"] <= 2
+    later = seen["quic_connected"] - 1
+    assert later >= 2
+    assert (seen["quic_resumed"], seen["early_data_accepted"]) == (later, later)
+    assert 1 <= seen["requests_early"] <= later
 
 
 def test_firefox_resumes_without_early_data(serve):
     seen = reconnect(serve("--early-data", "off"), 1)
-    assert (seen["quic_connected"], seen["quic_resumed"], seen["requests_early"]) == (2, 1, 0)
+    later = seen["quic_connected"] - 1
+    assert later >= 1
+    assert (seen["quic_resumed"], seen["requests_early"]) == (later, 0)
 
 
 # What the gateway says and hears.
