@@ -1,10 +1,10 @@
 //! Ports that threads of this process share, and processes of a cluster.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use pronghorn_engine::{Bind, Claim, Directory, Group, Listener, Transports};
+use pronghorn_engine::{Bind, Claim, Directory, DirectoryError, Group, Listener, Transports};
 use rustc_hash::FxHashMap;
 use rustix::fs::{Access, access};
 use rustix::process::{geteuid, getppid};
@@ -14,8 +14,8 @@ use crate::js::Failure;
 /// How many threads of a process may listen on the same port.
 const MAX_SHARES: usize = 64;
 
-/// Where the processes of a cluster meet: the first of these that can be written to. Not by the environment, in which two processes of one
-/// cluster may differ.
+/// Where the processes of a cluster meet: the first of these that can be written to, and where nobody else has taken this user's place. Not
+/// by the environment, in which two processes of one cluster may differ.
 const SHARED_FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Who else may listen on a port.
@@ -207,7 +207,7 @@ fn bind_in_cluster(
     let existing = ports.bound.get(&key(address, of_cluster)).and_then(|port| port.directory.clone());
     let directory = match existing {
         Some(directory) => directory,
-        None => Arc::new(Directory::open(&folder(), &name(address, transports, index)).map_err(fail)?),
+        None => Arc::new(open(&name(address, transports, index)).map_err(fail)?),
     };
     let joining = directory.join().map_err(fail)?;
     let asked = address.port();
@@ -254,12 +254,23 @@ fn bind_in_cluster(
     Ok((listener, port.group.clone(), share))
 }
 
-/// Where this user's clusters meet.
-fn folder() -> PathBuf {
+/// The directory of this name, where this user's clusters meet.
+fn open(name: &str) -> Result<Directory, DirectoryError> {
     let folders = SHARED_FOLDERS.map(Path::new);
     let can_write = |folder: &&Path| access(*folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    let folder = folders.into_iter().find(can_write).unwrap_or(folders[0]);
-    folder.join(format!("pronghorn-{}", geteuid().as_raw()))
+    let own = format!("pronghorn-{}", geteuid().as_raw());
+    let mut first = None;
+    for folder in folders.into_iter().filter(can_write) {
+        match Directory::open(&folder.join(&own), name) {
+            // All users can make it, and only who did can remove it.
+            Err(error @ (DirectoryError::Foreign { .. } | DirectoryError::NotDirectory { .. })) => {
+                first.get_or_insert(error);
+            }
+            opened => return opened,
+        }
+    }
+    // Where none can be written to, the first says why.
+    first.map_or_else(|| Directory::open(&folders[0].join(&own), name), Err)
 }
 
 /// The name that the processes of this cluster have for an address, and no others: those of the same parent in the same network namespace.
