@@ -414,7 +414,9 @@ class TemplatedApp {
 
 function explain(error, port) {
   const failure = new Error(error.message, { cause: error });
-  if (/in use/i.test(error.message)) {
+  if (/^cannot share /.test(error.message)) {
+    failure.code = 'ERR_PRONGHORN_CLUSTER';
+  } else if (/in use/i.test(error.message)) {
     failure.code = 'EADDRINUSE';
     failure.message += `. Another server has port ${port}: stop it, or listen on another port (0 for any)`;
   } else if (/permission denied/i.test(error.message)) {

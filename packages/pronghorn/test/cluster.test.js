@@ -237,6 +237,48 @@ describe('a cluster', { timeout: 300_000 }, () => {
     return who(h3.request, port);
   });
 
+  describe(
+    'whose user has lost a name to another one',
+    { skip: process.getuid() !== 0 && 'it takes root to become another user' },
+    () => {
+      /** A user of no other test. */
+      let user = 1_000_000 + process.pid;
+      const places = () => ['/tmp', '/dev/shm'].map((place) => `${place}/pronghorn-${user}`);
+      const become = (all) =>
+        Promise.all(all.map(async ({ ask }) => assert.equal((await ask('become', { user })).error, undefined)));
+      afterEach(async () => {
+        await end(...forked);
+        for (const place of places()) fs.rmSync(place, { recursive: true, force: true });
+        user += 1_000_000;
+      });
+
+      it('meets elsewhere', async () => {
+        fs.mkdirSync(places()[0], { mode: 0o700 });
+        const both = await start();
+        await become(both);
+        const [one, other] = both;
+        const port = await listen(one, { door: 'App' });
+        assert.equal(await listen(other, { door: 'App' }), port);
+        await untilAll(clear, port, both);
+      });
+
+      it('says whose folder it cannot meet in, if that is everywhere', async () => {
+        for (const place of places()) fs.mkdirSync(place, { mode: 0o700 });
+        const [one] = await start();
+        await become([one]);
+        for (const door of ['App', 'http', 'fetch', 'srvx']) {
+          const { error } = await one.ask('listen', { door, port: 0, host: '127.0.0.1' });
+          assert.equal(error.code, 'ERR_PRONGHORN_CLUSTER', door);
+          assert.equal(
+            error.message,
+            'cannot share 127.0.0.1:0 with the other processes of the cluster: ' +
+              `the directory ${places()[0]} belongs to another user (uid 0): have that user or root remove it`,
+          );
+        }
+      });
+    },
+  );
+
   it('shares no port that is to be exclusive', async () => {
     const [one, other] = await start();
     for (const door of ['App', 'H3App', 'Server', 'node:http', 'http']) {

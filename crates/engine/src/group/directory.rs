@@ -38,7 +38,7 @@ const OPEN_ATTEMPTS: usize = 100;
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// It belongs to another user, who could read the secret and take connections over.
-    #[error("the directory {} belongs to another user (uid {owner}): remove it", path.display())]
+    #[error("the directory {} belongs to another user (uid {owner}): have that user or root remove it", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
