@@ -1,7 +1,7 @@
 'use strict';
 
 const fs = require('node:fs');
-const { createPrivateKey } = require('node:crypto');
+const { X509Certificate, createPrivateKey } = require('node:crypto');
 const nodeTls = require('node:tls');
 const native = require('./native');
 const { nearest } = require('./errors');
@@ -46,7 +46,7 @@ function warnWithoutTls(kind, options) {
 
 /** Nobody shall take a server for protected that is not. */
 function refuseClients(kind, options) {
-  if (clientsOf(options).mode === 0) return;
+  if (!asksClients(options)) return;
   const names = given(options, CLIENTS).join(' and ');
   throw new TypeError(`${kind} speaks clear text, in which no client can show a certificate: leave ${names} out.`);
 }
@@ -110,16 +110,48 @@ function keyOf(kind, options) {
   }
 }
 
+const namesAuthorities = (options) => options.ca_file_name !== undefined || options.ca !== undefined;
+const asksClients = (options) => options.request_cert ?? options.requestCert ?? namesAuthorities(options);
+
 /** As the native part takes it: 0 if no client is asked for a certificate, 1 if they are, 2 if those without one that is trusted are refused. */
 function clientsOf(options) {
-  const isNamed = options.ca_file_name !== undefined || options.ca !== undefined;
-  if (!(options.request_cert ?? options.requestCert ?? isNamed)) return { mode: 0, authorities: undefined };
+  if (!asksClients(options)) return { mode: 0, authorities: undefined };
   // Who names nobody means those that Node.js trusts, as in node:https.
-  const authorities = isNamed
+  const authorities = namesAuthorities(options)
     ? source(options, 'ca', 'ca_file_name')
     : Buffer.from(nodeTls.rootCertificates.join('\n'));
   const rejects = (options.reject_unauthorized ?? options.rejectUnauthorized) !== false;
   return { mode: rejects ? 2 : 1, authorities };
+}
+
+const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/g;
+const isBytes = (value) => typeof value === 'string' || ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
+
+function isCertificate(pem) {
+  try {
+    new X509Certificate(pem);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Throws for a `ca` that can be no list of authorities, also where no client is asked for a certificate and nothing else reads it. */
+function checkAuthorities(kind, { ca }, isAsked) {
+  // Programs for node:https say so where they have none.
+  if (ca === undefined || (!isAsked && (ca === null || ca.length === 0))) return;
+  for (const part of [ca].flat()) {
+    if (isBytes(part)) continue;
+    const error = new TypeError(
+      `${kind} takes as ca a string, a Buffer or a list of these, not ${part === null ? 'null' : typeof part}.`,
+    );
+    throw Object.assign(error, { code: 'ERR_INVALID_ARG_TYPE' });
+  }
+  // The native part reads those that are used.
+  if (isAsked || source({ ca }, 'ca').toString('latin1').match(CERTIFICATES)?.some(isCertificate)) return;
+  throw new Error(
+    `${kind}: the authorities' certificates: holds no certificate in PEM form: give the certificates of those who may vouch for clients in PEM form`,
+  );
 }
 
 /** What options say of certificates of clients, and where they say nothing of a thing what others before them did. */
@@ -140,8 +172,9 @@ function mergedClients(before = {}, options) {
 function setCertificate(kind, app, name, options) {
   const cert = source(options, 'cert', 'cert_file_name');
   const key = keyOf(kind, options);
+  checkAuthorities(kind, options, asksClients(options));
   if (cert === undefined && key === undefined) {
-    if (clientsOf(options).mode !== 0) {
+    if (asksClients(options)) {
       throw new TypeError(
         `${kind} asks clients for a certificate and has none of its own: add key_file_name and cert_file_name.`,
       );

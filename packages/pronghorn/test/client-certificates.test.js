@@ -32,6 +32,7 @@ const between = sign(asAuthority(direct), 'between', { extensions: 'basicConstra
 const read = (file) => fs.readFileSync(file, 'utf8');
 /** An authority, and a client that needs none. */
 const ca = [read(authority.cert), read(alone.cert_file_name)];
+const pem = { key: read(tls.key_file_name), cert: read(tls.cert_file_name) };
 
 const ways = { 'http/1.1': secure, h2: overHttp2, h3: overHttp3 };
 const secureFaces = faces.filter(({ name }) => name !== 'App');
@@ -437,5 +438,35 @@ describe('wrong use', () => {
       ],
     ];
     for (const [action, message] of cases) assert.throws(action, { message }, String(action));
+  });
+
+  it('of ca is answered also where nobody is asked for a certificate', async () => {
+    const makers = [
+      ['createServer()', (more) => pronghorn.createServer(more)],
+      ['createServer()', (more) => pronghorn.createServer({ ...pem, ...more })],
+      ['createServer()', (more) => pronghorn.createServer({ ...pem, requestCert: true, ...more })],
+      ['SSLApp', (more) => uWS.SSLApp({ ...tls, request_cert: false, ...more })],
+    ];
+    const noCertificate = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n';
+    for (const [kind, made] of makers) {
+      for (const wrong of [5, true, {}, [5], [null], [[ca[0]]]]) {
+        const code = 'ERR_INVALID_ARG_TYPE';
+        const message = `${kind} takes as ca a string, a Buffer or a list of these, not `;
+        assert.throws(
+          () => made({ ca: wrong }),
+          (error) => error.code === code && error.message.startsWith(message),
+        );
+        assert.throws(() => https.createServer({ ca: wrong }), { code });
+      }
+      for (const wrong of ['x', ['x'], [''], Buffer.from('x'), pem.key, noCertificate]) {
+        assert.throws(() => made({ ca: wrong }), {
+          message: /the authorities' certificates: holds no certificate in PEM form: give /,
+        });
+      }
+      for (const right of [undefined, ca[0], ca, Buffer.from(ca[1]), ca.join(''), [noCertificate, ca[0]]])
+        made({ ca: right });
+    }
+    // Nothing is said, as in node:https.
+    for (const ca of [null, '', []]) pronghorn.createServer({ ...pem, ca });
   });
 });
