@@ -38,6 +38,18 @@ const ways = { 'http/1.1': secure, h2: overHttp2, h3: overHttp3 };
 const secureFaces = faces.filter(({ name }) => name !== 'App');
 const listen = (given) => new Promise((resolve) => given.listen(0, '127.0.0.1', () => resolve(given.address().port)));
 
+/** A program for srvx, which says who its client is. */
+const serveSrvx = (given) =>
+  srvx.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    silent: true,
+    gracefulShutdown: false,
+    fetch: ({ runtime }) =>
+      new Response(`${runtime.pronghorn.authorized} ${runtime.pronghorn.clientCertificate?.subject}`),
+    ...given,
+  });
+
 /** Until a certificate that is valid for no day at all has expired. */
 async function afterExpiry() {
   const { validTo } = new X509Certificate(read(expired.cert_file_name));
@@ -407,20 +419,33 @@ describe('the fetch door', () => {
     app.close();
   });
 
-  it('says so to programs for srvx', async () => {
-    const served = srvx.serve({
-      port: 0,
-      hostname: '127.0.0.1',
-      silent: true,
-      gracefulShutdown: false,
-      pronghorn: { ...tls, ca: ca[0] },
-      fetch: ({ runtime }) =>
-        new Response(`${runtime.pronghorn.authorized} ${runtime.pronghorn.clientCertificate.subject}`),
+  /** How programs for srvx say it: as options of `Server`, or beside key and certificate. */
+  const { key_file_name: key, cert_file_name: cert } = tls;
+  for (const [where, given] of [
+    ['pronghorn', { pronghorn: { ...tls, ca: ca[0] } }],
+    ['tls', { tls: { key, cert, ca: [authority.cert] } }],
+  ]) {
+    it(`says so to programs for srvx with ca in ${where}`, async () => {
+      const served = serveSrvx(given);
+      await served.ready();
+      const port = Number(new URL(served.url).port);
+      assert.equal(text(await secure(port, { client: friend })), 'true O=tests\nCN=friend');
+      for (const client of [{}, stranger]) assert.equal((await secure(port, { client })).status, 403);
+      await served.close(true);
     });
-    await served.ready();
-    const { port } = new URL(served.url);
-    assert.equal(text(await secure(Number(port), { client: friend })), 'true O=tests\nCN=friend');
-    await served.close(true);
+  }
+
+  it('asks no clients of srvx without requestCert, and lets in all without rejectUnauthorized', async () => {
+    for (const [more, expected] of [
+      [{ ca: ca[0], requestCert: false }, 'false undefined'],
+      [{ ca: ca[0], rejectUnauthorized: false }, 'false O=tests\nCN=stranger'],
+      [{ requestCert: true, rejectUnauthorized: false }, 'false O=tests\nCN=stranger'],
+    ]) {
+      const served = serveSrvx({ tls: { key, cert, ...more } });
+      await served.ready();
+      assert.equal(text(await secure(Number(new URL(served.url).port), { client: stranger })), expected);
+      await served.close(true);
+    }
   });
 });
 
@@ -436,6 +461,9 @@ describe('wrong use', () => {
         () => uWS.SSLApp({ ca_file_name: authority.cert }),
         /SSLApp asks clients .* add key_file_name and cert_file_name/,
       ],
+      [() => serveSrvx({ tls: { ca: ca[0] } }), /App speaks clear text.*leave ca out/],
+      [() => serveSrvx({ protocol: 'http', tls: { ...pem, requestCert: true } }), /clear text.*leave requestCert out/],
+      [() => serveSrvx({ tls: { ...pem, requestCerts: true } }), /tls of serve\(\) has no option.*"requestCert"/],
     ];
     for (const [action, message] of cases) assert.throws(action, { message }, String(action));
   });

@@ -30,8 +30,15 @@ export interface SrvxOptions {
   /** `HOST`, or all addresses. */
   hostname?: string;
   protocol?: 'http' | 'https';
-  /** PEM, or names of files. */
-  tls?: { key?: string; cert?: string; passphrase?: string };
+  /** `key`, `cert` and `ca`: PEM, or names of files. Clients are asked for a certificate where there is a `ca`. */
+  tls?: {
+    key?: string;
+    cert?: string;
+    passphrase?: string;
+    ca?: string | string[];
+    requestCert?: boolean;
+    rejectUnauthorized?: boolean;
+  };
   manual?: boolean;
   silent?: boolean;
   reusePort?: boolean;

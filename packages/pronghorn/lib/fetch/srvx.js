@@ -3,6 +3,7 @@
 // The server of srvx, which H3 and Nitro are served by.
 
 const fs = require('node:fs');
+const { check } = require('../options');
 const { makeApp, isSecure, listen } = require('../serving');
 const { FetchServer } = require('./index');
 const { handlerOf, Response } = require('./handler');
@@ -36,17 +37,23 @@ const REFUSED = {
   node: 'there is no server of node:http underneath: give `pronghorn`, options of Server',
 };
 
+const TLS = ['key', 'cert', 'passphrase', 'ca', 'requestCert', 'rejectUnauthorized'];
+
 function readPem(value) {
-  return value === undefined || value.startsWith('-----BEGIN ') ? value : fs.readFileSync(value, 'utf8');
+  if (Array.isArray(value)) return value.map(readPem);
+  return typeof value !== 'string' || value.startsWith('-----BEGIN ') ? value : fs.readFileSync(value, 'utf8');
 }
 
 /** Options of `Server` or `App`. */
 function settingsOf(options) {
-  const { tls, protocol, maxRequestBodySize } = options;
+  const { tls = {}, protocol, maxRequestBodySize } = options;
   const settings = { ...options.pronghorn };
-  if (protocol !== 'http' && tls !== undefined) {
-    Object.assign(settings, { key: readPem(tls.key), cert: readPem(tls.cert) });
-    if (tls.passphrase !== undefined) settings.passphrase = tls.passphrase;
+  check('The option tls of serve()', tls, TLS);
+  const { key, cert, passphrase, ca, ...clients } = tls;
+  const own = protocol === 'http' ? {} : { key: readPem(key), cert: readPem(cert), passphrase };
+  // In clear text, too: there they are an error.
+  for (const [name, value] of Object.entries({ ...own, ca: readPem(ca), ...clients })) {
+    if (value !== undefined) settings[name] = value;
   }
   if (protocol === 'https' && !isSecure(settings))
     throw new TypeError('The protocol https needs tls with key and cert.');
