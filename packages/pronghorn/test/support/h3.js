@@ -15,9 +15,10 @@ function start() {
   const child = spawn(python, [path.join(__dirname, 'h3_client.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
   const waiting = new Map();
   let last = 0;
-  // Whatever waits learns that there will be no answer.
+  let error;
+  // Whatever waits learns that there will be no answer, and so does what comes later.
   const fail = (reason) => {
-    const error = `the HTTP/3 client of the tests does not run: run scripts/setup, or set PRONGHORN_PYTHON (${reason})`;
+    error ??= `the HTTP/3 client of the tests does not run: run scripts/setup, or set PRONGHORN_PYTHON (${reason})`;
     for (const resolve of waiting.values()) resolve({ error });
     waiting.clear();
   };
@@ -36,6 +37,7 @@ function start() {
   child.stdout.unref();
   return (wanted) =>
     new Promise((resolve) => {
+      if (error !== undefined) return resolve({ error });
       const id = ++last;
       waiting.set(id, resolve);
       child.stdout.ref();
