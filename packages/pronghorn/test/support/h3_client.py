@@ -19,7 +19,6 @@ from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, StreamReset
-from curl_cffi import CurlHttpVersion, requests
 
 
 class Client(QuicConnectionProtocol):
@@ -104,6 +103,9 @@ class Client(QuicConnectionProtocol):
 
 def head(wanted):
     """HEAD by curl: aioquic takes a length without content for an error, also where it is none."""
+    # It takes as long to import as all the rest, and few tests need it.
+    from curl_cffi import CurlHttpVersion, requests
+
     session = requests.Session(verify=False, http_version=CurlHttpVersion.V3ONLY)
     answer = session.head(f"https://127.0.0.1:{wanted['port']}{wanted['path']}", headers=dict(wanted["headers"]))
     assert answer.http_version == CurlHttpVersion.V3, answer.http_version
@@ -142,14 +144,25 @@ async def open_client(wanted, ticket=None, on_ticket=None):
     return context, client
 
 
+closings = set()
+
+
+def leave(context, client):
+    """Closes a connection. Nothing waits for the end of its closing period, which is three probe timeouts long."""
+    client.close()
+    closing = asyncio.ensure_future(context.__aexit__(None, None, None))
+    closings.add(closing)
+    closing.add_done_callback(closings.discard)
+
+
 async def ticket_of(wanted):
     """What a connection is given to resume it by."""
     given = asyncio.get_running_loop().create_future()
-    context, _ = await open_client(wanted, on_ticket=lambda ticket: given.done() or given.set_result(ticket))
+    context, client = await open_client(wanted, on_ticket=lambda ticket: given.done() or given.set_result(ticket))
     try:
         return await asyncio.wait_for(given, 30)
     finally:
-        await context.__aexit__(None, None, None)
+        leave(context, client)
 
 
 async def serve(wanted):
@@ -168,7 +181,7 @@ async def serve(wanted):
                 if "certificate" in wanted:
                     answer["certificate"] = client._quic.tls._peer_certificate.subject.rfc4514_string()
             finally:
-                await context.__aexit__(None, None, None)
+                leave(context, client)
         else:
             if name not in connections:
                 connections[name] = asyncio.ensure_future(open_client(wanted))
