@@ -17,6 +17,7 @@ const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
 /** Enough clients that the kernel gives some of them to each of a few processes, but for a chance in a million. */
 const CLIENTS = 40;
 const folder = `/tmp/pronghorn-${process.getuid()}`;
+const isRoot = process.getuid() === 0;
 
 cluster.setupPrimary({ exec: path.join(__dirname, 'support', 'cluster-worker.js') });
 
@@ -34,7 +35,7 @@ const doors = [
 
 let last = 0;
 
-/** A worker, and a way to have it do something. */
+/** A worker, and a way to have it do something. `isOther`: it is not what it was, and of no use to the next test. */
 async function fork() {
   const worker = cluster.fork({ PRONGHORN_TEST_TLS: JSON.stringify(tls) });
   await once(worker, 'online');
@@ -52,10 +53,8 @@ async function fork() {
       worker.on('exit', ended);
       worker.send({ id, action, ...given });
     });
-  return { worker, pid: String(worker.process.pid), ask };
+  return { worker, pid: String(worker.process.pid), ask, isOther: false };
 }
-
-const fork2 = () => Promise.all([fork(), fork()]);
 
 async function end(...all) {
   const exits = all.filter(({ worker }) => !worker.isDead()).map(({ worker }) => once(worker, 'exit'));
@@ -68,6 +67,12 @@ const listen = async (of, given) => {
   assert.equal(error, undefined);
   return port;
 };
+
+/** Has a worker give up its user. */
+async function become(one, user) {
+  one.isOther = true;
+  assert.equal((await one.ask('become', { user })).error, undefined);
+}
 
 /** Who answers a request; it has to be answered. */
 async function who(request, port, more) {
@@ -99,9 +104,20 @@ function directories() {
 }
 
 describe('a cluster', { timeout: 300_000 }, () => {
+  /** What a test works with. */
   let forked = [];
-  const start = async () => (forked = await fork2());
-  afterEach(() => end(...forked));
+  /** Two workers without servers. To start them takes longer than most tests, which leave them to the next one. */
+  const start = async () => {
+    forked.push(...(await Promise.all(Array.from({ length: 2 - forked.length }, fork))));
+    await Promise.all(forked.map(({ ask }) => ask('reset')));
+    return forked;
+  };
+  afterEach(async () => {
+    const [kept, others] = [[], []];
+    for (const one of forked) (one.worker.isConnected() && kept.length < 2 && !one.isOther ? kept : others).push(one);
+    forked = kept;
+    await end(...others);
+  });
   after(() => end(...forked));
 
   for (const [door, requests] of doors) {
@@ -226,7 +242,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     const [one, other] = await start();
     const port = await listen(one, { door: 'H3App' });
     assert.equal(await listen(other, { door: 'H3App' }), port);
-    for (const { ask } of forked) assert.equal((await ask('become', { user: 65534 })).error, undefined);
+    for (const one of forked) await become(one, 65534);
     for (let index = 0; (await count('stateless_resets_sent', forked)) === 0; index++) {
       assert.ok(index < CLIENTS, 'nothing is reset');
       const connection = { connection: `left ${port} ${index}`, idle_timeout: 1 };
@@ -239,14 +255,13 @@ describe('a cluster', { timeout: 300_000 }, () => {
 
   describe(
     'whose user has lost a name to another one',
-    { skip: process.getuid() !== 0 && 'it takes root to become another user' },
+    { skip: isRoot ? false : 'it takes root to become another user' },
     () => {
       /** A user of no other test. */
       let user = 1_000_000 + process.pid;
       const places = () => ['/tmp', '/dev/shm'].map((place) => `${place}/pronghorn-${user}`);
-      const become = (all) =>
-        Promise.all(all.map(async ({ ask }) => assert.equal((await ask('become', { user })).error, undefined)));
       afterEach(async () => {
+        // They leave the folder when they end.
         await end(...forked);
         for (const place of places()) fs.rmSync(place, { recursive: true, force: true });
         user += 1_000_000;
@@ -254,18 +269,17 @@ describe('a cluster', { timeout: 300_000 }, () => {
 
       it('meets elsewhere', async () => {
         fs.mkdirSync(places()[0], { mode: 0o700 });
-        const both = await start();
-        await become(both);
-        const [one, other] = both;
+        const [one, other] = await start();
+        for (const each of [one, other]) await become(each, user);
         const port = await listen(one, { door: 'App' });
         assert.equal(await listen(other, { door: 'App' }), port);
-        await untilAll(clear, port, both);
+        await untilAll(clear, port, [one, other]);
       });
 
       it('says whose folder it cannot meet in, if that is everywhere', async () => {
         for (const place of places()) fs.mkdirSync(place, { mode: 0o700 });
         const [one] = await start();
-        await become([one]);
+        await become(one, user);
         for (const door of ['App', 'http', 'fetch', 'srvx']) {
           const { error } = await one.ask('listen', { door, port: 0, host: '127.0.0.1' });
           assert.equal(error.code, 'ERR_PRONGHORN_CLUSTER', door);

@@ -17,12 +17,19 @@ global.setInterval = (action, time, ...given) => every(action, Math.min(time, 50
 
 const files = JSON.parse(process.env.PRONGHORN_TEST_TLS);
 const pem = { key: fs.readFileSync(files.key_file_name, 'utf8'), cert: fs.readFileSync(files.cert_file_name, 'utf8') };
-/** What each listener can do, by its number. */
+/** What each listener can do, by its number: stop as a program does, or end at once. */
 const servers = [];
 /** Requests to /wait. */
 const waiting = [];
 
 const failed = (error) => ({ error: { code: error.code, message: error.message } });
+
+const endApp = (made) => made.close({ timeout: 0 });
+const endNode = (server) =>
+  new Promise((resolve) => {
+    server.close(resolve);
+    server.closeAllConnections();
+  });
 
 /** A server of one of the doors of uWebSockets.js. */
 function app(kind, { port, host, exclusive }) {
@@ -37,7 +44,7 @@ function app(kind, { port, host, exclusive }) {
     const flags = exclusive ? uWS.LIBUS_LISTEN_EXCLUSIVE_PORT : uWS.LIBUS_LISTEN_DEFAULT;
     made.listen(...(host === undefined ? [] : [host]), port, flags, (socket, error) => {
       if (error) return resolve(failed(error));
-      servers.push({ app: made, stop: () => uWS.us_listen_socket_close(socket) });
+      servers.push({ app: made, stop: () => uWS.us_listen_socket_close(socket), end: () => endApp(made) });
       resolve({ port: uWS.us_socket_local_port(socket) });
     });
   });
@@ -53,7 +60,8 @@ function nodeServer(server, { port, host, exclusive }) {
   return new Promise((resolve) => {
     server.once('error', (error) => resolve(failed(error)));
     server.listen({ port, host, exclusive }, () => {
-      servers.push({ app: server.app, stop: () => server.close() });
+      const end = () => (server.app === undefined ? endNode(server) : endApp(server.app));
+      servers.push({ app: server.app, stop: () => server.close(), end });
       resolve({ port: server.address().port });
     });
   });
@@ -78,14 +86,15 @@ const doors = {
   http: (given) => nodeServer(http.createServer(pem), given),
   fetch: async ({ port, host, exclusive }) => {
     const server = fetchDoor.serve({ fetch: answer, port, hostname: host, exclusive, ...pem });
-    servers.push({ app: server.app, stop: () => server.close() });
+    servers.push({ app: server.app, stop: () => server.close(), end: () => endApp(server.app) });
     return { port: server.address().port };
   },
   srvx: async ({ port, host }) => {
     const tls = { key: pem.key, cert: pem.cert };
     const server = srvx.serve({ fetch: answer, port, hostname: host, tls, silent: true, gracefulShutdown: false });
     await server.ready();
-    servers.push({ app: server.pronghorn.app, stop: () => server.close() });
+    const { app: made } = server.pronghorn;
+    servers.push({ app: made, stop: () => server.close(), end: () => endApp(made) });
     return { port: server.pronghorn.address().port };
   },
 };
@@ -97,7 +106,9 @@ const actions = {
     new Promise((resolve) => {
       const workerData = { port, kind, tls: files };
       const thread = new Worker(path.join(__dirname, 'worker.js'), { workerData });
-      servers.push({ stop: () => thread.postMessage('close') });
+      const ended = new Promise((resolveEnd) => thread.once('exit', resolveEnd));
+      const stop = () => thread.postMessage('close');
+      servers.push({ stop, end: () => (stop(), ended) });
       thread.once('message', (bound) => resolve({ port: bound }));
       thread.once('error', (error) => resolve(failed(error)));
     }),
@@ -107,6 +118,11 @@ const actions = {
     process.setuid(user);
   },
   stop: ({ number }) => servers[number].stop(),
+  /** Leaves nothing of what was done before. */
+  reset: async () => {
+    await Promise.all(servers.splice(0).map(({ end }) => end()));
+    waiting.length = 0;
+  },
   statistics: () =>
     servers
       .map((server) => server.app?.getStatistics() ?? {})
