@@ -38,7 +38,8 @@ const handlers = {
   '/later': (req, res) => setImmediate(() => res.end('later')),
 };
 const server = createServer(
-  { ...tls, onError: (error, where) => troubles.push(`${where}: ${error.stack}`) },
+  // Sessions of TLS are kept for a day, up to 64 MiB: half an hour is over before that.
+  { ...tls, limits: { sessions: 1000 }, onError: (error, where) => troubles.push(`${where}: ${error.stack}`) },
   (req, res) => (handlers[req.url] ?? ((_req, plain) => plain.end('hello')))(req, res),
 );
 const clients = new WebSocketServer({ server, path: '/echo' });
