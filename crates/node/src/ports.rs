@@ -14,8 +14,8 @@ use crate::js::Failure;
 /// How many threads of a process may listen on the same port.
 const MAX_SHARES: usize = 64;
 
-/// Where the processes of a cluster meet: the first of these that can be written to, and where nobody else has taken this user's place. Not
-/// by the environment, in which two processes of one cluster may differ.
+/// Where the processes of a cluster meet: the first of these that can be written to, and where no other user owns this user's name. The
+/// environment has no say, because two processes of one cluster may differ in it.
 const SHARED_FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Who else may listen on a port.
@@ -254,7 +254,7 @@ fn bind_in_cluster(
     Ok((listener, port.group.clone(), share))
 }
 
-/// The directory of this name, where this user's clusters meet.
+/// Opens the directory of this name in the folder of this user's clusters.
 fn open(name: &str) -> Result<Directory, DirectoryError> {
     let folders = SHARED_FOLDERS.map(Path::new);
     let can_write = |folder: &&Path| access(*folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
@@ -262,14 +262,14 @@ fn open(name: &str) -> Result<Directory, DirectoryError> {
     let mut first = None;
     for folder in folders.into_iter().filter(can_write) {
         match Directory::open(&folder.join(&own), name) {
-            // All users can make it, and only who did can remove it.
+            // Any user can create it in a sticky folder, and only its owner can remove it.
             Err(error @ (DirectoryError::Foreign { .. } | DirectoryError::NotDirectory { .. })) => {
                 first.get_or_insert(error);
             }
             opened => return opened,
         }
     }
-    // Where none can be written to, the first says why.
+    // Where no folder is writable, the error of the first says why.
     first.map_or_else(|| Directory::open(&folders[0].join(&own), name), Err)
 }
 

@@ -344,7 +344,7 @@ fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
             return Found::All(BlockFrames { length, first, joined: Some(joined) });
         }
     }
-    // More than the library takes. It says so to the peer, and what it is closed for.
+    // More frames than the library accepts: it closes the connection with ENHANCE_YOUR_CALM.
     Found::Broken { length }
 }
 

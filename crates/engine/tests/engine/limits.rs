@@ -526,7 +526,8 @@ fn response_over_http2_is_whole_though_it_is_taken_slowly_after_a_shutdown() {
     };
     let (mut is_answered, mut arrived) = (false, 0);
     while !raw.is_closed {
-        // Slowly at the end, when all is in the kernel: then time goes on only after the kernel has heard that the client has room again.
+        // The client reads slowly at the end, when the kernel has buffered the rest. Time then advances only once the server's kernel has seen the
+        // client's window open.
         let is_slow = raw.received.len() >= SIZE - (400 << 10);
         if is_slow {
             raw.step_at_most(8 << 10);

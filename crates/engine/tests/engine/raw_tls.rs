@@ -92,7 +92,7 @@ impl RawTls {
         }
     }
 
-    /// Bytes that have come, taken or not: more than before only if the server's system has heard what was taken before.
+    /// Number of bytes received, read or not. With a full window it grows only after the server's kernel has seen the client's earlier reads.
     pub(crate) fn arrived(&self) -> usize {
         self.wire.len() + self.socket.peek(&mut vec![0; 1 << 20]).unwrap_or(0)
     }

@@ -38,7 +38,7 @@ const handlers = {
   '/later': (req, res) => setImmediate(() => res.end('later')),
 };
 const server = createServer(
-  // Sessions of TLS are kept for a day, up to 64 MiB: half an hour is over before that.
+  // By default the cache of TLS sessions grows to 64 MiB, and takes longer than the test to fill.
   { ...tls, limits: { sessions: 1000 }, onError: (error, where) => troubles.push(`${where}: ${error.stack}`) },
   (req, res) => (handlers[req.url] ?? ((_req, plain) => plain.end('hello')))(req, res),
 );

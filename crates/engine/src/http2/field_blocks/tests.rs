@@ -266,7 +266,7 @@ fn what_cannot_be_followed_ends_the_connection() {
     }
 }
 
-/// The library counts them too, and closes the connection with the code for that, which is told even where all of them came at once.
+/// The library counts the frames of a block too and closes the connection with ENHANCE_YOUR_CALM, also where all frames arrive in one read.
 #[test]
 fn block_in_more_frames_than_are_taken_ends_the_connection_with_the_code_for_that() {
     let mut flood = [beginning(), frame(kind::HEADERS, flags::END_STREAM, 1, &Encoder::default().request(&[]))].concat();
