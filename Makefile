@@ -64,6 +64,7 @@ test-long: build setup-java static optimized ## Soak tests, the static and the o
 	CARGO_FLAGS="$(CARGO_FLAGS)" npm run build --workspace packages/pronghorn
 	npm run test:fastify --workspace packages/pronghorn
 	npm run test:compat --workspace packages/pronghorn
+	npm run test:versions --workspace packages/pronghorn
 	npm run test:memory --workspace packages/pronghorn
 	for profile in $(CALIBRATED_PROFILES); do $(PRONGHORN) link --calibrate $$profile; done
 

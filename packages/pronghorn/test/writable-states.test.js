@@ -28,11 +28,18 @@ function program(seed) {
   const next = random(seed);
   // Content often begins with nothing.
   const steps = [[], [['flushHeaders', 0]], [['write', 0]]][next(3)];
+  let corked = 0;
   for (let left = 1 + next(8); left > 0; left--) {
     const call = ['write', 'write', 'write', 'flushHeaders', 'cork', 'uncork', 'turn', 'drain'][next(8)];
+    // What it does to a response that is not corked is another thing in each version of Node.js.
+    if (call === 'uncork' && corked === 0) continue;
+    corked += { cork: 1, uncork: -1, drain: -corked }[call] ?? 0;
     steps.push([call, SIZES[next(SIZES.length)]]);
     // As handlers do that heed what `write` returns.
-    if (call === 'write' && next(2) === 0) steps.push(['drain', 0]);
+    if (call === 'write' && next(2) === 0) {
+      steps.push(['drain', 0]);
+      corked = 0;
+    }
   }
   steps.push(next(6) === 0 ? ['destroy', 0] : ['end', SIZES[next(SIZES.length)]]);
   if (next(4) === 0) steps.push([['write', 'end', 'turn', 'destroy'][next(4)], SIZES[next(SIZES.length)]]);
@@ -94,6 +101,9 @@ function serve(createServer, options) {
   const ask = async (request, seed) => {
     const result = new Promise((resolve) => results.set(seed, resolve));
     const answer = await request(server.address().port, { path: `/${seed}` });
+    // What is destroyed after its end may be with the client already or not.
+    const calls = program(seed).map(([call]) => call);
+    if (calls.includes('end') && calls.lastIndexOf('destroy') > calls.indexOf('end')) return result;
     const isWhole = answer.error === undefined && !answer.aborted;
     return { ...(await result), status: isWhole ? answer.status : 0, body: isWhole ? digest(answer.body) : '' };
   };
@@ -111,6 +121,8 @@ describe('responses', () => {
       const ours = serve(pronghorn.createServer, options);
       await new Promise((resolve) => ours.server.listen(0, '127.0.0.1', resolve));
       for (let seed = 1; seed <= PROGRAMS[protocol]; seed++) {
+        // Node.js 22 and 24 write the end of responses in front of content that is corked, or wait for `drain` for ever.
+        if (/^v2[24]\./.test(process.version) && program(seed).some(([call]) => call === 'cork')) continue;
         if (!expected.has(seed)) expected.set(seed, await node.ask(ways[0].request, seed));
         assert.deepEqual(
           await ours.ask(request, seed),

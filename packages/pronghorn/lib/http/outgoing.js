@@ -90,6 +90,8 @@ probe.setHeader('x-probe', '1');
 const symbolOf = (isIt) => Object.getOwnPropertySymbols(probe).find(isIt);
 /** That `drain` is waited for. */
 const kNeedDrain = symbolOf(({ description }) => description === 'kNeedDrain');
+/** What `writableFinished` returns from Node.js 24 on; before, it looks at `finished` and the socket. */
+const kWritableFinished = symbolOf(({ description }) => description === 'kWritableFinished');
 /** What `setHeader` was given. */
 const kOutHeaders = symbolOf((symbol) => probe[symbol]?.['x-probe'] !== undefined);
 const ownHeaders = (response) => response[kOutHeaders];
@@ -284,6 +286,7 @@ function finish(response) {
   clearTimeout(socket?._timer);
   response._isOver = true;
   response.emit('prefinish');
+  if (kWritableFinished !== undefined) response[kWritableFinished] = true;
   response.emit('finish');
 }
 
