@@ -12,7 +12,14 @@ const own = {
   'static files': async (ask) => [await ask('/file.txt'), await ask('/file.txt', { headers: { range: 'bytes=1-2' } })],
   endpoints: async (ask) => [
     await ask('/api?a=1'),
-    await ask('/api', { method: 'POST', body: 'x'.repeat(100_000), pieces: 4 }),
+    await ask('/api', {
+      method: 'POST',
+      body: 'x'.repeat(100_000),
+      pieces: 4,
+      headers: { 'content-type': 'application/json' },
+    }),
+    // Of a size that is there before the answer: node:http closes the connection with it, unread.
+    await ask('/api', { method: 'POST', body: 'x' }),
     await ask('/api', { method: 'DELETE', headers: { accept: 'application/json' } }),
     await ask('/api', { method: 'HEAD' }),
   ],
