@@ -26,6 +26,8 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+pub(crate) use self::chunked::Chunked;
+pub(crate) use self::head::Malformed;
 pub(crate) use self::shared::Persistence;
 use self::shared::{Shared, wake};
 use self::wire::Wire;

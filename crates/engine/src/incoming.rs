@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
-use crate::client::{Link, Slot};
+use crate::client::{ResponseContent, Slot};
 use crate::http1::{Http1Server, Tunnel};
 use crate::http2::Http2Server;
 use crate::http3::Stream;
@@ -32,10 +32,7 @@ enum Content {
         body: hyper::body::Incoming,
         server: Http1Server,
     },
-    Http1Response {
-        body: hyper::body::Incoming,
-        link: Rc<Link>,
-    },
+    Http1Response(ResponseContent),
     Http2 {
         body: h2::RecvStream,
         server: Http2Server,
@@ -60,8 +57,9 @@ impl Incoming {
         Self { content: Content::Http1 { body, server }, meter: None }
     }
 
-    pub(crate) fn http1_response(body: hyper::body::Incoming, link: Rc<Link>) -> Self {
-        Self { content: Content::Http1Response { body, link }, meter: None }
+    /// `None` where the response has no content.
+    pub(crate) fn http1_response(content: Option<ResponseContent>) -> Self {
+        Self { content: content.map_or(Content::Empty, Content::Http1Response), meter: None }
     }
 
     pub(crate) fn http2(body: h2::RecvStream, server: Http2Server) -> Self {
@@ -109,11 +107,6 @@ impl Incoming {
                     server.linger(body);
                 }
             }
-            Content::Http1Response { body, link } if !body.is_end_stream() => {
-                // First, so that the library finds it gone.
-                drop(body);
-                link.on_response_dropped();
-            }
             Content::Http2Response { body, slot: Some(slot) } if body.is_end_stream() => slot.complete(),
             Content::Http3(stream) => stream.discard_inbound(),
             Content::Tunnel(tunnel) => tunnel.discard(),
@@ -142,7 +135,8 @@ impl http_body::Body for Incoming {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Empty => true,
-            Content::Http1 { body, .. } | Content::Http1Response { body, .. } => body.is_end_stream(),
+            Content::Http1 { body, .. } => body.is_end_stream(),
+            Content::Http1Response(content) => content.is_over(),
             Content::Http2 { body, .. } | Content::Http2Response { body, .. } => body.is_end_stream(),
             Content::Http3(stream) => stream.inbound_is_over(),
             Content::Tunnel(tunnel) => tunnel.is_over(),
@@ -152,7 +146,8 @@ impl http_body::Body for Incoming {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
-            Content::Http1 { body, .. } | Content::Http1Response { body, .. } => body.size_hint(),
+            Content::Http1 { body, .. } => body.size_hint(),
+            Content::Http1Response(content) => content.size_hint(),
             Content::Http2 { .. } | Content::Http2Response { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
         }
     }
@@ -178,7 +173,7 @@ impl Incoming {
                 }
                 frame
             }
-            Content::Http1Response { body, link } => ready!(link.poll_frame(body, cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Http1Response(content) => ready!(content.poll_frame(cx)),
             Content::Http2 { body, server } => {
                 let frame = poll_http2(body, cx);
                 if let Some(answer) = server.expectation.take()

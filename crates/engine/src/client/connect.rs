@@ -8,14 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper_util::rt::TokioIo;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{Connection, Ended, Sender};
-use super::http1::{self, Link};
+use super::http1::Http1;
 use super::slots::Slots;
 use super::tls::ClientTlsConfigs;
 use super::{Error, Remote, Resumption, StatsProbe, upgrade};
@@ -253,22 +252,7 @@ impl Connector {
             // Of uploads no more waits to be written than of a server's answers.
             Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
-            let handshake = hyper::client::conn::http1::Builder::new()
-                //= RFC 9112 section 5.1
-                //# A proxy MUST remove any such whitespace from a response message before forwarding the message downstream.
-                .allow_spaces_after_header_name_in_responses(true)
-                .max_header_size(self.limits.field_section_bytes() as usize)
-                .handshake(TokioIo::new(stream))
-                .await;
-            let (sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
-            let (upgrade, link) = (Rc::<upgrade::Http1Upgrade>::default(), Rc::<Link>::default());
-            let (asked, driver) = (upgrade.clone(), link.clone());
-            let (handle, patience) = (self.handle.clone(), self.limits.response_timeout());
-            self.handle.spawn(async move {
-                http1::drive(connection, &asked, &driver, &handle, patience).await;
-                on_end.set(true);
-            });
-            Sender::Http1(sender, upgrade, link)
+            Sender::Http1(Http1::new(stream, self.limits.clone()))
         };
         let secure = tls.is_some();
         let (handle, limits) = (self.handle.clone(), self.limits.clone());

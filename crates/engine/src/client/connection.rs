@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use super::http1::{Content, Link};
-use super::interim::OnInterim;
+use super::http1::Http1;
 use super::slots::Slots;
-use super::{ConnectTimings, Error, Remote, StatsProbe, failure, upgrade};
+use super::{ConnectTimings, Error, Remote, StatsProbe, upgrade};
 use crate::http2::{Held, Outbox};
 use crate::http3;
 use crate::limits::Limits;
@@ -38,13 +37,16 @@ pub struct Connection {
 }
 
 pub(super) enum Sender {
-    Http1(hyper::client::conn::http1::SendRequest<Content>, Rc<upgrade::Http1Upgrade>, Rc<Link>),
+    Http1(Rc<Http1>),
     Http2(h2::client::SendRequest<Held>, Rc<Outbox>, Rc<upgrade::Offer>, Rc<Slots>),
     Http3(Rc<http3::ClientConnection>),
 }
 
 /// Told when a request waits for the server to allow another one, and when it does not any more.
 pub(crate) type OnQueue<'a> = &'a mut dyn FnMut(bool);
+
+/// Notified of each interim response.
+pub(super) type OnInterim<'a> = &'a mut dyn FnMut(StatusCode, HeaderMap);
 
 /// Who wants to hear what of a request on its way.
 #[derive(Default)]
@@ -104,6 +106,11 @@ impl Connection {
     pub async fn handshake(&self) -> Result<(), Error> {
         poll_fn(|cx| match (&self.sender, &self.tls) {
             (Sender::Http3(connection), _) => connection.poll_done(cx),
+            // Reading does the handshake, for which there is no task.
+            (Sender::Http1(connection), Some((_, progress))) if progress.poll_done(cx).is_pending() => {
+                let _ = connection.poll_idle(cx);
+                progress.poll_done(cx)
+            }
             (_, Some((_, progress))) => progress.poll_done(cx),
             (_, None) => Poll::Ready(()),
         })
@@ -136,7 +143,7 @@ impl Connection {
     /// Whether another request may be sent.
     pub fn is_usable(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender, ..) => !sender.is_closed(),
+            Sender::Http1(connection) => connection.is_open(),
             // After GOAWAY it takes no request, and says so of a handle that has sent none.
             Sender::Http2(sender, ..) => {
                 let is_ready = || sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
@@ -149,7 +156,7 @@ impl Connection {
     /// Whether a request would begin at once. Over HTTP/1.1 the one before may still be going out when its response is complete.
     pub fn is_ready(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender, ..) => sender.is_ready(),
+            Sender::Http1(connection) => connection.is_ready(),
             Sender::Http2(..) | Sender::Http3(_) => self.is_usable(),
         }
     }
@@ -165,7 +172,10 @@ impl Connection {
     /// Dropping the future changes nothing.
     pub async fn ready(&mut self) -> Result<(), Error> {
         match &mut self.sender {
-            Sender::Http1(sender, ..) => sender.ready().await.map_err(|error| failure::http1(&error, false)),
+            Sender::Http1(connection) => {
+                let is_open = poll_fn(|cx| connection.poll_ready(cx)).await;
+                is_open.then_some(()).ok_or_else(|| Error::Refused("the connection is closed".to_owned()))
+            }
             Sender::Http2(..) | Sender::Http3(_) => Ok(()),
         }
     }
@@ -173,8 +183,8 @@ impl Connection {
     /// Ends an HTTP/1.1 connection at once, whatever is on its way there. When a connection is dropped, what was begun goes on to its end,
     /// an upload that nobody waits for included. Over HTTP/2 and HTTP/3 dropping the response ends its exchange.
     pub fn abort(self) {
-        if let Sender::Http1(_, _, link) = &self.sender {
-            link.abort();
+        if let Sender::Http1(connection) = &self.sender {
+            connection.abort();
         }
     }
 

@@ -1,17 +1,27 @@
 //! One request on a connection, and the head of its response.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 
 use http::{Request, Response, StatusCode};
 use pronghorn_h3::Priority;
 
 use super::connection::{Connection, Observer, Sender};
-use super::http1::Content;
-use super::{Error, failure, for_http1, frame, request, response, upgrade, upload};
+use super::http1::Http1;
+use super::{Error, failure, for_http1, frame, request, upgrade, upload};
 use crate::http3::{self, RequestHead};
 use crate::message::Protocol;
 use crate::{Body, Incoming, Upgrade};
+
+/// A request over HTTP/1.1 without a response. Dropped, it takes the connection with it: the response would be the next request's.
+struct Unanswered<'a>(Option<&'a Http1>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0 {
+            connection.abort();
+        }
+    }
+}
 
 impl Connection {
     /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
@@ -38,6 +48,7 @@ impl Connection {
             Some(again) if response.status() == StatusCode::TOO_EARLY => {
                 //= RFC 8470 section 5.2
                 //# A user agent SHOULD retry automatically, but any retries MUST NOT be sent in early data.
+                drop(response);
                 self.handshake().await?;
                 self.exchange(again, observer).await
             }
@@ -67,41 +78,43 @@ impl Connection {
             request::for_streams(&mut request, self.secure)?;
         }
         match &mut self.sender {
-            Sender::Http1(sender, asked, link) => {
-                sender.ready().await.map_err(|error| failure::http1(&error, false))?;
+            Sender::Http1(connection) => {
+                if !poll_fn(|cx| connection.poll_ready(cx)).await {
+                    return Err(Error::Refused("the connection is closed".to_owned()));
+                }
                 let tunnel = match &upgrade {
                     None => {
-                        link.begin(request.body_mut());
                         for_http1(&mut request);
                         None
                     }
                     Some(upgrade) => {
                         let (asking, outgoing) = upgrade::for_http1(*request, upgrade)?;
                         *request = asking;
-                        Some(Box::new((upgrade, asked.ask(), outgoing)))
+                        Some(Box::new((upgrade, outgoing)))
                     }
                 };
-                let listening = observer.on_interim.is_some().then(|| link.ear().listen(&mut request));
-                let mut response = pin!(sender.send_request(request.map(Content::from)));
+                let mut unanswered = Unanswered(Some(connection));
+                let mut request = Some(request);
                 let response = poll_fn(|cx| {
-                    let response = response.as_mut().poll(cx);
-                    if let (Some(listening), Some(on_interim)) = (&listening, observer.on_interim.as_mut()) {
-                        if response.is_ready() { listening.hand_on(on_interim) } else { listening.poll(cx, on_interim) }
+                    if let Some(request) = request.take() {
+                        connection.begin(*request, tunnel.is_some(), &self.handle, cx)?;
                     }
-                    response
+                    connection.poll_head(&mut observer.on_interim, cx)
                 });
-                let mut response = response.await.map_err(|error| failure::http1_head(&error, &self.limits))?;
-                response::check(response.status(), response.headers_mut(), upgrade.is_some())?;
+                let response = response.await.map_err(|error| failure::http1_head(&error, &self.limits))?;
                 if let Some(tunnel) = tunnel
                     && response.status() == StatusCode::SWITCHING_PROTOCOLS
                 {
-                    let (upgrade, asking, outgoing) = *tunnel;
+                    let (upgrade, outgoing) = *tunnel;
                     if !upgrade::is_granted(&response, upgrade) {
                         return Err(Error::NoUpgrade(upgrade.to_string()));
                     }
-                    return Ok(response.map(|_| Incoming::tunnel(asking.grant(outgoing))));
+                    unanswered.0 = None;
+                    let tunnel = connection.into_tunnel(outgoing, &self.handle, self.limits.response_timeout());
+                    return Ok(response.map(|()| Incoming::tunnel(tunnel)));
                 }
-                Ok(response.map(|body| Incoming::http1_response(body, link.clone())))
+                unanswered.0 = None;
+                Ok(response.map(|()| Incoming::http1_response(connection.content())))
             }
             // Boxed, since they would make the future of each request over HTTP/1.1 three times as large.
             Sender::Http2(..) => Box::pin(self.exchange_http2(request, upgrade, observer)).await,

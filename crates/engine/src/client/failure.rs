@@ -6,37 +6,24 @@ use h2::Reason;
 use pronghorn_h3::ErrorCode;
 
 use super::Error;
+use super::http1::Http1Error;
 use crate::limits::Limits;
 use crate::{BodyError, StreamError};
 
-/// Lines of a response's head over HTTP/1.1 that the library takes. For more, it would allocate memory for each response.
-const HTTP1_LINES: usize = 100;
-
-/// `sent`: whether the request was on its way.
-pub(super) fn http1(error: &hyper::Error, sent: bool) -> Error {
-    // What the system said, the library does not say itself.
-    let text = match io_error(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    };
-    // The library says that it was cancelled of a request that waited when the connection ended.
-    if !sent || error.is_canceled() {
-        Error::Refused(text)
-    } else if io_error(error).is_some_and(is_lost) {
-        Error::Lost(text)
-    } else if error.is_closed() || error.is_incomplete_message() || io_error(error).is_some() {
-        Error::Closed(text)
-    } else {
-        Error::Exchange(text)
+pub(super) fn http1(error: &Http1Error) -> Error {
+    let text = error.to_string();
+    match error {
+        Http1Error::Refused(_) => Error::Refused(text),
+        Http1Error::Io(error) if is_lost(error) => Error::Lost(text),
+        Http1Error::Io(_) | Http1Error::Incomplete => Error::Closed(text),
+        Http1Error::HeadTooLarge => Error::HeadTooLarge(text),
+        Http1Error::Malformed(_) | Http1Error::Content(_) => Error::Exchange(text),
     }
 }
 
 /// The same of a request whose response has no head yet.
-pub(super) fn http1_head(error: &hyper::Error, limits: &Limits) -> Error {
-    if error.is_parse_too_large() {
-        return Error::HeadTooLarge(format!("it has more than {} bytes or {HTTP1_LINES} lines", limits.field_section_bytes()));
-    }
-    http1(error, true)
+pub(super) fn http1_head(error: &Http1Error, limits: &Limits) -> Error {
+    if matches!(error, Http1Error::HeadTooLarge) { head_too_large(limits) } else { http1(error) }
 }
 
 /// `sent`: whether the request was on its way.
@@ -74,12 +61,14 @@ pub(super) fn http2_head(error: &h2::Error, limits: &Limits) -> Error {
 /// The same over HTTP/3.
 pub(super) fn http3_head(error: &StreamError, limits: &Limits) -> Error {
     match error {
-        StreamError::TooLarge(_) => {
-            let (bytes, lines) = (limits.field_section_bytes(), limits.field_lines());
-            Error::HeadTooLarge(format!("it has more than {bytes} bytes or {lines} lines"))
-        }
+        StreamError::TooLarge(_) => head_too_large(limits),
         error => http3(error),
     }
+}
+
+fn head_too_large(limits: &Limits) -> Error {
+    let (bytes, lines) = (limits.field_section_bytes(), limits.field_lines());
+    Error::HeadTooLarge(format!("it has more than {bytes} bytes or {lines} lines"))
 }
 
 pub(super) fn http3(error: &StreamError) -> Error {
@@ -101,8 +90,8 @@ impl From<&BodyError> for Error {
             http3(error)
         } else if let Some(error) = error.downcast_ref::<h2::Error>() {
             http2(error, true)
-        } else if let Some(error) = error.downcast_ref::<hyper::Error>() {
-            http1(error, true)
+        } else if let Some(error) = error.downcast_ref::<Http1Error>() {
+            http1(error)
         } else {
             Self::Exchange(error.to_string())
         };
@@ -112,10 +101,6 @@ impl From<&BodyError> for Error {
             error => error,
         }
     }
-}
-
-fn io_error(error: &hyper::Error) -> Option<&io::Error> {
-    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// Whether the system has heard nothing from the peer.
@@ -175,13 +160,7 @@ mod tests {
             let error = http2(&poll(connection).unwrap_err(), true);
             assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
 
-            let io = hyper_util::rt::TokioIo::new(failing());
-            let (mut sender, connection) = poll(hyper::client::conn::http1::handshake(io)).unwrap();
-            let request = http::Request::new(crate::Body::empty());
-            let response = sender.send_request(request);
-            // What went wrong, the request is told.
-            drop(poll(connection));
-            let error = http1(&poll(response).unwrap_err(), true);
+            let error = http1(&Http1Error::Io(kind.into()));
             assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
         }
     }

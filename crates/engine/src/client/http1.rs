@@ -1,180 +1,490 @@
-//! An HTTP/1.1 connection to a server, between those who use it and the task that drives it.
+//! An HTTP/1.1 connection to a server: one exchange at a time, driven by the future that waits for it.
+//!
+//! A request whose content the socket accepts at once needs no task: the future of the response reads from the socket itself. Content that takes
+//! longer is sent by a task ([`sending`]). While that runs, its waker is the socket's in both directions, since a TLS stream has one for both;
+//! the task wakes whoever reads.
 
-use std::cell::{Cell, OnceCell, RefCell};
+mod content;
+mod head;
+mod sending;
+
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use bytes::{Bytes, BytesMut};
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::bell::Bell;
-use super::interim::Ear;
-use super::upgrade::Http1Upgrade;
-use crate::http1::{Ended, run_tunnel};
+use self::content::{Decoded, Framing};
+use self::head::{ResponseHead, has_option};
+use self::sending::Sending;
+use super::connection::OnInterim;
+use super::response;
+use crate::http1::{Ended, Malformed, Tunnel, TunnelEnd, run_tunnel};
+use crate::limits::Limits;
 use crate::runtime::Handle;
 use crate::{Body, BodyError};
 
-/// The content of a request in the hands of the library, which has room for it in 32 places of each connection and moves it from hand to hand.
-pub(super) struct Content(Option<Box<Body>>);
+/// Bytes that the head of most requests has, with small content.
+const HEAD_BYTES: usize = 1 << 10;
+/// Bytes of one read, on the stack, where little is expected.
+const SMALL_READ: usize = 8 << 10;
+/// Bytes of one read, into memory of their own, where more of a response's content is missing.
+const LARGE_READ: usize = 64 << 10;
 
-impl From<Body> for Content {
-    fn from(body: Body) -> Self {
-        Self((body.full_size() != Some(0)).then(|| Box::new(body)))
+/// What the connection runs over.
+pub(super) trait Io: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
+
+/// What ended an exchange over HTTP/1.1.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Http1Error {
+    #[error("connection closed before message completed")]
+    Incomplete,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Malformed(String),
+    /// The head has more bytes or field lines than the limits allow.
+    #[error("the head of the response is too large")]
+    HeadTooLarge,
+    /// Nothing of the request was sent.
+    #[error("{0}")]
+    Refused(String),
+    /// The content of the request could not be produced.
+    #[error("the content of the request broke off: {0}")]
+    Content(String),
+}
+
+impl From<Malformed> for Http1Error {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(format!("the content of the response is malformed: {malformed}"))
     }
 }
 
-impl http_body::Body for Content {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0.as_mut().map_or(Poll::Ready(None), |body| Pin::new(&mut **body).poll_frame(cx))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(http_body::Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), http_body::Body::size_hint)
-    }
+/// A connection.
+pub(crate) struct Http1 {
+    state: RefCell<State>,
+    limits: Rc<Limits>,
 }
 
-/// What the owner of a connection, its response and its task share.
-#[derive(Default)]
-pub(crate) struct Link {
-    /// Its owner has said that it ends.
-    is_aborted: Cell<bool>,
-    /// Whoever had the response has dropped it before its end.
-    is_dropped: Cell<bool>,
-    /// Content of the request is there that was not handed over.
-    is_uploading: Rc<Cell<bool>>,
-    /// Wakes the connection's task, once that runs.
-    bell: RefCell<Option<Arc<Bell>>>,
-    /// Where interim responses come in, once somebody has listened.
-    ear: OnceCell<Ear>,
+struct State {
+    /// `None` once the connection is closed or belongs to a tunnel.
+    io: Option<Box<dyn Io>>,
+    /// Bytes that were read and belong to what is read next.
+    input: BytesMut,
+    reading: Reading,
+    /// A task sends content of the request.
+    is_sending: bool,
+    /// No request comes after this one: the server closes the connection, or has to.
+    is_last: bool,
+    /// Why the request was not sent to its end.
+    failure: Option<Http1Error>,
+    /// Wakes the task that sends, and with it whoever reads.
+    sender: Option<Waker>,
+    /// Wakes the future that reads the response or waits for the end of the exchange.
+    reader: Option<Waker>,
 }
 
-impl Link {
-    pub(super) fn ear(&self) -> &Ear {
-        self.ear.get_or_init(Ear::new)
+enum Reading {
+    Nothing,
+    Head {
+        method: Method,
+        asks_upgrade: bool,
+        /// Bytes of the input that have no end of a head among them.
+        scanned: usize,
+    },
+    Content(Framing),
+}
+
+impl Http1 {
+    pub(super) fn new(io: impl Io + 'static, limits: Rc<Limits>) -> Rc<Self> {
+        let state = State {
+            io: Some(Box::new(io)),
+            input: BytesMut::new(),
+            reading: Reading::Nothing,
+            is_sending: false,
+            is_last: false,
+            failure: None,
+            sender: None,
+            reader: None,
+        };
+        Rc::new(Self { state: RefCell::new(state), limits })
     }
 
-    /// A request begins, with this content.
-    pub(super) fn begin(&self, body: &mut Body) {
-        self.is_dropped.set(false);
-        if body.full_size().is_none() {
-            self.is_uploading.set(true);
-            let is_uploading = self.is_uploading.clone();
-            body.when_over(move || is_uploading.set(false));
+    /// Whether another request may be sent, once the exchange before is over.
+    pub(super) fn is_open(&self) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        if !state.is_idle() {
+            return state.io.is_some() && !state.is_last;
         }
+        // The server may have closed it since.
+        let _ = state.poll_silence(&mut Context::from_waker(Waker::noop()));
+        state.io.is_some()
     }
 
-    pub(super) fn abort(&self) {
-        self.is_aborted.set(true);
-        self.wake();
+    /// Whether a request would begin at once.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state.borrow().is_idle() && self.is_open()
     }
 
-    /// Nobody wants the rest of the response.
-    pub(crate) fn on_response_dropped(&self) {
-        self.is_dropped.set(true);
-        // The library would look at it when something comes from the server.
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(bell) = &*self.bell.borrow() {
-            bell.ring();
+    /// Ready when the exchange before is over in both directions, with whether the connection is still open.
+    pub(super) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let state = &mut *self.state.borrow_mut();
+        if state.io.is_none() || state.is_idle() {
+            // The server may have closed it since.
+            let _ = state.poll_silence(&mut Context::from_waker(Waker::noop()));
+            return Poll::Ready(state.io.is_some());
         }
+        set_waker(&mut state.reader, cx);
+        Poll::Pending
     }
 
-    /// What the library is to wake, if it is not `known` already.
-    fn waker(&self, known: &mut Option<Waker>, cx: &Context<'_>) {
-        let is_known = self.bell.borrow().as_ref().is_some_and(|bell| bell.is_of(cx.waker()));
-        if !is_known || known.is_none() {
-            let bell = Bell::new(cx.waker());
-            *known = Some(Waker::from(bell.clone()));
-            *self.bell.borrow_mut() = Some(bell);
-        }
+    /// Reads while nothing is expected from the server, as a TLS handshake needs it. Ready when the connection is closed.
+    pub(super) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if state.is_idle() { state.poll_silence(cx) } else { Poll::Ready(()) }
     }
 
-    /// Fetches a piece of a response. The library wakes the connection's task for the next one then, which after the last there is none of.
-    pub(crate) fn poll_frame(
-        &self,
-        body: &mut hyper::body::Incoming,
+    /// Begins an exchange; the one before is over.
+    pub(super) fn begin(
+        self: &Rc<Self>,
+        request: Request<Body>,
+        asks_upgrade: bool,
+        handle: &Handle,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let bell = self.bell.borrow();
-        let held = bell.as_ref().map(|bell| bell.hold());
-        let frame = Pin::new(&mut *body).poll_frame(cx);
-        if let Some(held) = held
-            && !body.is_end_stream()
-        {
-            held.let_ring();
+    ) -> Result<(), Http1Error> {
+        let (head, body) = request.into_parts();
+        let mut text = Vec::with_capacity(HEAD_BYTES);
+        head::write(&head, &mut text);
+        let mut sending = Sending::new(text, body, head.headers.contains_key(TRANSFER_ENCODING));
+        let mut state = self.state.borrow_mut();
+        state.is_last = has_option(&head.headers, b"close");
+        state.reading = Reading::Head { method: head.method, asks_upgrade, scanned: 0 };
+        if sending.has_all() {
+            let Some(io) = &mut state.io else { return Err(Http1Error::Refused("the connection is closed".to_owned())) };
+            match sending.poll_all(io, cx) {
+                Poll::Ready(Ok(())) => return Ok(()),
+                // Nothing of the request has left.
+                Poll::Ready(Err(error)) if !sending.output.has_begun() => {
+                    state.abort();
+                    return Err(Http1Error::Refused(error.to_string()));
+                }
+                // There may be an answer, nevertheless.
+                Poll::Ready(Err(_)) => {
+                    state.is_last = true;
+                    return Ok(());
+                }
+                Poll::Pending => {}
+            }
         }
-        frame
+        state.is_sending = true;
+        drop(state);
+        handle.spawn(sending.run(self.clone()));
+        Ok(())
     }
 
-    /// Whether what is on its way is for nobody. When no more is sent, the rest of a response that is there already may be thrown away
-    /// instead, and the connection used again.
-    fn is_given_up(&self) -> bool {
-        self.is_aborted.get() || (self.is_dropped.get() && self.is_uploading.get())
+    /// Reads the head of the final response, and hands interim ones over.
+    pub(super) fn poll_head(&self, on_interim: &mut Option<OnInterim<'_>>, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Http1Error>> {
+        loop {
+            // Handed over while nothing is borrowed.
+            let mut interim = None;
+            let head = self.state.borrow_mut().poll_head(&self.limits, &mut interim, cx);
+            match (interim, on_interim.as_mut()) {
+                (None, _) => return head,
+                (Some((status, headers)), Some(on_interim)) => on_interim(status, headers),
+                (Some(_), None) => {}
+            }
+        }
+    }
+
+    /// The content of the response whose head was read last; `None` where there is none.
+    pub(super) fn content(self: &Rc<Self>) -> Option<ResponseContent> {
+        let has_content = matches!(self.state.borrow().reading, Reading::Content(_));
+        has_content.then(|| ResponseContent { connection: self.clone(), is_over: false })
+    }
+
+    /// Makes the connection the one of another protocol, in which `outgoing` is sent.
+    ///
+    /// `patience`: for how long the server may not accept the end.
+    pub(super) fn into_tunnel(&self, outgoing: Body, handle: &Handle, patience: Duration) -> Rc<Tunnel> {
+        let end = TunnelEnd::new();
+        let tunnel = end.reader();
+        let mut state = self.state.borrow_mut();
+        if let Some(mut io) = state.io.take() {
+            let (early, timers) = (state.input.split().freeze(), handle.clone());
+            handle.spawn(async move {
+                if run_tunnel(&mut io, early, end, outgoing).await != Ended::Aborted {
+                    let mut sleep = pin!(timers.sleep(patience));
+                    poll_fn(|cx| match Pin::new(&mut io).poll_shutdown(cx) {
+                        // The server has gone already when this fails.
+                        Poll::Ready(_) => Poll::Ready(()),
+                        Poll::Pending => sleep.as_mut().poll(cx),
+                    })
+                    .await;
+                }
+            });
+        }
+        tunnel
+    }
+
+    /// Closes the connection, whatever is on its way.
+    pub(super) fn abort(&self) {
+        self.state.borrow_mut().abort();
     }
 }
 
-/// Carries a connection to its end, through an upgrade if there is one. `patience`: for how long the server may take no byte of the end.
-pub(super) async fn drive<T>(
-    connection: http1::Connection<TokioIo<T>, Content>,
-    upgrade: &Http1Upgrade,
-    link: &Link,
-    handle: &Handle,
-    patience: Duration,
-) where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let mut driven = pin!(drive_to_end(connection, upgrade, link, handle, patience));
-    let mut waker = None;
-    poll_fn(|cx| {
-        link.waker(&mut waker, cx);
-        // First: it may find that there is no more to do.
-        let ended = driven.as_mut().poll(&mut Context::from_waker(waker.as_ref().unwrap_or(cx.waker())));
-        if ended.is_pending() && link.is_given_up() { Poll::Ready(()) } else { ended }
-    })
-    .await;
+impl Drop for Http1 {
+    fn drop(&mut self) {
+        self.state.get_mut().close();
+    }
 }
 
-async fn drive_to_end<T>(
-    mut connection: http1::Connection<TokioIo<T>, Content>,
-    upgrade: &Http1Upgrade,
-    link: &Link,
-    handle: &Handle,
-    patience: Duration,
-) where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    // What goes wrong there reaches the requests on the connection.
-    let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
-    let http1::Parts { io, read_buf, .. } = connection.into_parts();
-    let mut io = io.into_inner();
-    if ended.is_ok()
-        && let Some((end, body)) = poll_fn(|cx| upgrade.poll_granted(cx)).await
-        && run_tunnel(&mut io, read_buf, end, body).await == Ended::Aborted
-    {
-        return;
+impl State {
+    /// Whether no exchange is going on.
+    fn is_idle(&self) -> bool {
+        !self.is_sending && matches!(self.reading, Reading::Nothing)
     }
-    let mut sleep = pin!(handle.sleep(patience));
-    poll_fn(|cx| match Pin::new(&mut io).poll_shutdown(cx) {
-        // The server has gone already when this fails.
-        Poll::Ready(_) => Poll::Ready(()),
-        Poll::Pending if link.is_dropped.get() => Poll::Ready(()),
-        Poll::Pending => sleep.as_mut().poll(cx),
-    })
-    .await;
+
+    /// Ready, and the connection closed, when the server has closed it, or sent what no request asked for.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(io) = &mut self.io else { return Poll::Ready(()) };
+        let mut storage = [MaybeUninit::uninit(); 1];
+        let _ = ready!(Pin::new(io).poll_read(cx, &mut ReadBuf::uninit(&mut storage)));
+        self.close();
+        Poll::Ready(())
+    }
+
+    /// Reads more input, `wanted` bytes of which are certain to come. Ready with 0 at the end.
+    fn poll_fill(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let sender;
+        let mut cx = Context::from_waker(cx.waker());
+        if self.is_sending {
+            set_waker(&mut self.reader, &cx);
+            // It wakes the reader when it runs.
+            let Some(waker) = &self.sender else { return Poll::Pending };
+            sender = waker.clone();
+            cx = Context::from_waker(&sender);
+        }
+        let Some(io) = &mut self.io else { return Poll::Ready(Ok(0)) };
+        if wanted > SMALL_READ {
+            self.input.reserve(wanted.min(LARGE_READ));
+            return pin!(io.read_buf(&mut self.input)).poll(&mut cx);
+        }
+        let mut storage = [MaybeUninit::uninit(); SMALL_READ];
+        let mut read = ReadBuf::uninit(&mut storage);
+        ready!(Pin::new(io).poll_read(&mut cx, &mut read))?;
+        self.input.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// Ready without a response where `interim` is one.
+    fn poll_head(
+        &mut self,
+        limits: &Limits,
+        interim: &mut Option<(StatusCode, HeaderMap)>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<()>, Http1Error>> {
+        let result = loop {
+            let Reading::Head { scanned, .. } = &mut self.reading else { break Err(self.broken()) };
+            match head::take(&mut self.input, scanned, limits) {
+                Ok(Some(head)) if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS => {
+                    *interim = Some((head.status, head.headers));
+                    return Poll::Pending;
+                }
+                Ok(Some(head)) => break self.on_head(head),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            match ready!(self.poll_fill(0, cx)) {
+                Ok(0) => break Err(self.broken()),
+                Ok(_) => {}
+                Err(error) => break Err(error.into()),
+            }
+        };
+        if result.is_err() {
+            self.abort();
+        }
+        Poll::Ready(result)
+    }
+
+    fn on_head(&mut self, mut head: ResponseHead) -> Result<Response<()>, Http1Error> {
+        let Reading::Head { method, asks_upgrade, .. } = std::mem::replace(&mut self.reading, Reading::Nothing) else {
+            unreachable!("called while a head is read")
+        };
+        response::check(head.status, &mut head.headers, asks_upgrade)?;
+        let framing = head.framing(&method)?;
+        self.is_last |= head.closes() || matches!(framing, Some(Framing::UntilClose));
+        match framing {
+            Some(framing) => self.reading = Reading::Content(framing),
+            // What follows is another protocol's.
+            None if head.status == StatusCode::SWITCHING_PROTOCOLS => self.is_last = true,
+            None => self.finish(),
+        }
+        let mut response = Response::new(());
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
+        Ok(response)
+    }
+
+    fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+        let error = loop {
+            let Reading::Content(framing) = &mut self.reading else { break self.broken() };
+            let wanted = match framing.decode(&mut self.input) {
+                Ok(Decoded::Data(data)) => {
+                    if framing.is_over() {
+                        self.finish();
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Ok(Decoded::Trailers(trailers)) => {
+                    self.finish();
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                Ok(Decoded::End) => {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+                Ok(Decoded::Incomplete(wanted)) => wanted,
+                Err(error) => break error,
+            };
+            let ends_with_connection = matches!(framing, Framing::UntilClose);
+            match ready!(self.poll_fill(wanted, cx)) {
+                Ok(0) if ends_with_connection && self.failure.is_none() => {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+                Ok(0) => break self.broken(),
+                Ok(_) => {}
+                Err(error) => break error.into(),
+            }
+        };
+        self.abort();
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Why there is nothing more to read.
+    fn broken(&mut self) -> Http1Error {
+        self.failure.take().unwrap_or(Http1Error::Incomplete)
+    }
+
+    /// The response is complete.
+    fn finish(&mut self) {
+        self.reading = Reading::Nothing;
+        // What comes behind it, no request has asked for.
+        self.is_last |= !self.input.is_empty();
+        self.input = BytesMut::new();
+        self.settle();
+    }
+
+    /// After the end of a direction.
+    fn settle(&mut self) {
+        if !self.is_idle() {
+            return;
+        }
+        if self.is_last {
+            self.close();
+        }
+        self.wake_reader();
+    }
+
+    /// Closes an idle connection. The server learns it if it accepts that at once.
+    fn close(&mut self) {
+        if let Some(mut io) = self.io.take() {
+            let _ = Pin::new(&mut io).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+
+    /// Closes the connection because the request cannot be sent to its end.
+    fn fail(&mut self, failure: Http1Error) {
+        self.failure = Some(failure);
+        self.io = None;
+    }
+
+    fn abort(&mut self) {
+        self.io = None;
+        self.reading = Reading::Nothing;
+        self.input = BytesMut::new();
+        if let Some(sender) = self.sender.take() {
+            sender.wake();
+        }
+        self.wake_reader();
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+fn set_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *slot = Some(cx.waker().clone()),
+    }
+}
+
+/// The content of a response. Dropped before its end, it closes the connection, unless the rest has been received.
+pub(crate) struct ResponseContent {
+    connection: Rc<Http1>,
+    /// The connection is the next exchange's.
+    is_over: bool,
+}
+
+impl ResponseContent {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let state = &mut *self.connection.state.borrow_mut();
+        let frame = ready!(state.poll_content(cx));
+        self.is_over = !matches!(state.reading, Reading::Content(_));
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        if self.is_over {
+            return SizeHint::with_exact(0);
+        }
+        match &self.connection.state.borrow().reading {
+            Reading::Content(framing) => framing.missing().map_or_else(SizeHint::default, SizeHint::with_exact),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for ResponseContent {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let state = &mut *self.connection.state.borrow_mut();
+        while let Reading::Content(framing) = &mut state.reading
+            && !state.is_sending
+        {
+            match framing.decode(&mut state.input) {
+                Ok(Decoded::Data(_)) if framing.is_over() => state.finish(),
+                Ok(Decoded::Data(_)) => {}
+                Ok(Decoded::Trailers(_) | Decoded::End) => state.finish(),
+                Ok(Decoded::Incomplete(_)) | Err(_) => break,
+            }
+        }
+        if matches!(state.reading, Reading::Content(_)) {
+            state.abort();
+        }
+    }
 }

@@ -1,13 +1,11 @@
 //! Connections to servers, over the three protocols.
 
-mod bell;
 mod connect;
 mod connection;
 mod error;
 mod exchange;
 mod failure;
 mod http1;
-mod interim;
 mod request;
 mod response;
 mod slots;
@@ -21,7 +19,7 @@ pub use connect::{ConnectTimings, Connector, Target};
 pub use connection::Connection;
 pub(crate) use connection::{Observer, OnQueue};
 pub use error::{Error, Remote};
-pub(crate) use http1::Link;
+pub(crate) use http1::ResponseContent;
 pub(crate) use request::{for_http1, frame};
 pub(crate) use slots::Slot;
 pub(crate) use stats::StatsSink;

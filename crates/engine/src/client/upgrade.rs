@@ -11,75 +11,7 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Method, Request, Response};
 
 use super::Error;
-use crate::http1::{Tunnel, TunnelEnd};
 use crate::{Body, Upgrade};
-
-/// The upgrade of an HTTP/1.1 connection, as who asks for it and the connection's task share it.
-#[derive(Default)]
-pub(super) struct Http1Upgrade {
-    state: RefCell<State>,
-    connection: RefCell<Option<Waker>>,
-}
-
-#[derive(Default)]
-enum State {
-    #[default]
-    No,
-    /// The response is not there.
-    Asked,
-    Granted(TunnelEnd, Body),
-}
-
-impl Http1Upgrade {
-    /// Notes that an upgrade is asked for, until the guard is dropped.
-    pub(super) fn ask(self: &Rc<Self>) -> Asking {
-        *self.state.borrow_mut() = State::Asked;
-        Asking(self.clone())
-    }
-
-    /// Ready when it is known what becomes of the connection that HTTP is done with.
-    pub(super) fn poll_granted(&self, cx: &mut Context<'_>) -> Poll<Option<(TunnelEnd, Body)>> {
-        let mut state = self.state.borrow_mut();
-        match std::mem::take(&mut *state) {
-            State::No => Poll::Ready(None),
-            State::Granted(end, body) => Poll::Ready(Some((end, body))),
-            State::Asked => {
-                *state = State::Asked;
-                *self.connection.borrow_mut() = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
-    fn set(&self, state: State) {
-        *self.state.borrow_mut() = state;
-        let connection = self.connection.take();
-        if let Some(connection) = connection {
-            connection.wake();
-        }
-    }
-}
-
-/// An upgrade that was asked for. Dropped, nobody wants it any more.
-pub(super) struct Asking(Rc<Http1Upgrade>);
-
-impl Asking {
-    /// The server has granted it: `outgoing` is sent from here on, and what comes is read from what this returns.
-    pub(super) fn grant(self, outgoing: Body) -> Rc<Tunnel> {
-        let end = TunnelEnd::new();
-        let tunnel = end.reader();
-        self.0.set(State::Granted(end, outgoing));
-        tunnel
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        if matches!(*self.0.state.borrow(), State::Asked) {
-            self.0.set(State::No);
-        }
-    }
-}
 
 /// The head of an HTTP/1.1 request that asks for `upgrade`, and what is sent once that is granted.
 pub(super) fn for_http1(request: Request<Body>, upgrade: &Upgrade) -> Result<(Request<Body>, Body), Error> {

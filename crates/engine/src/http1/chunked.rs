@@ -7,10 +7,12 @@ const MAX_EXTRA_BYTES: usize = 16 << 10;
 
 /// Follows one message's content.
 #[derive(Debug)]
-pub(super) struct Chunked {
+pub(crate) struct Chunked {
     awaiting: Awaiting,
     extra_bytes: usize,
     has_trailers: bool,
+    /// White space may follow a chunk's size, as some servers write it.
+    is_lenient: bool,
 }
 
 /// What comes next.
@@ -42,11 +44,32 @@ enum Awaiting {
 
 impl Chunked {
     pub(super) const fn new() -> Self {
-        Self { awaiting: Awaiting::Size { digits: 0, size: 0 }, extra_bytes: 0, has_trailers: false }
+        Self { awaiting: Awaiting::Size { digits: 0, size: 0 }, extra_bytes: 0, has_trailers: false, is_lenient: false }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// The same for a response's content.
+    pub(crate) const fn of_response() -> Self {
+        Self { is_lenient: true, ..Self::new() }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.awaiting == Awaiting::End
+    }
+
+    /// Number of bytes that are missing of the chunk whose data comes next; 0 where none does.
+    pub(crate) fn missing_data(&self) -> usize {
+        if let Awaiting::Data { left } = self.awaiting { usize::try_from(left).unwrap_or(usize::MAX) } else { 0 }
+    }
+
+    /// Whether the next byte is one of the trailer section, with the empty line at its end.
+    pub(crate) fn is_in_trailers(&self) -> bool {
+        use Awaiting::{EndLf, Trailer, TrailerLf, TrailerName, TrailerValue};
+        matches!(self.awaiting, Trailer | TrailerName | TrailerValue | TrailerLf | EndLf)
+    }
+
+    /// Whether the byte before was one of a trailer's name.
+    pub(crate) fn is_in_trailer_name(&self) -> bool {
+        self.awaiting == Awaiting::TrailerName
     }
 
     pub(super) fn has_trailers(&self) -> bool {
@@ -54,7 +77,7 @@ impl Chunked {
     }
 
     /// Follows `bytes` and returns how many of them belong to the message.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    pub(crate) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let mut at = 0;
         while at < bytes.len() && self.awaiting != Awaiting::End {
             if let Awaiting::Data { left } = &mut self.awaiting {
@@ -85,6 +108,7 @@ impl Chunked {
                 Awaiting::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
             }
             (Awaiting::Size { digits: 1.., size }, b';') => Awaiting::Extension { size },
+            (Awaiting::Size { digits: 1.., size }, b' ' | b'\t') if self.is_lenient => Awaiting::Extension { size },
             (Awaiting::Size { digits: 1.., size } | Awaiting::Extension { size }, b'\r') => Awaiting::SizeLf { size },
             (Awaiting::Size { .. }, _) => return Err(Malformed("a chunk's size is not a hexadecimal number")),
             (Awaiting::Extension { size }, _) if is_value(byte) => Awaiting::Extension { size },

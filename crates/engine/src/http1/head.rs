@@ -4,6 +4,8 @@
 //! `transfer-encoding`, and looks at the last coding alone. Whatever stands before or behind this server may read such a message
 //! in another way, and then the two do not agree on where the next one begins. Here it is refused.
 
+use std::fmt;
+
 /// How the content after a head is delimited (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -41,7 +43,13 @@ pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Ma
 
 /// What is wrong with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub(crate) struct Malformed(pub(super) &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
 
 /// Checks a whole head, its last CRLF included. Returns how many field lines it has, besides.
 pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {

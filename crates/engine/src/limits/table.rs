@@ -223,7 +223,7 @@ limits! {
         counter heads_too_large;
         acts "The request is answered 431. A response with a larger head is an error of its server: the gateway answers 502.";
 
-    /// Field lines of a request's head, and of a response's over HTTP/3. A response over HTTP/1.1 has 100 at the most.
+    /// Field lines of a request's head, and of the head of a server's response over HTTP/1.1 and HTTP/3.
     field_lines, with_field_lines: Count, 200, 1 => 10_000, Request;
         memory |_| 0;
         counter heads_too_many_lines;

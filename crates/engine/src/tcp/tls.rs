@@ -1,7 +1,7 @@
 //! TLS on a stream, with early data in both directions.
 //!
 //! A connection that takes or sends early data is handed on before its handshake is done; reading from it does the rest. It has to
-//! be read and written by one task, as h2 and hyper do.
+//! be read and written with the waker of one task, as h2 and hyper do.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Error, Protocol};
+use pronghorn_engine::{Body, Config, Error, Limits, Protocol};
 
-use crate::raw_server::{GOAWAY, REFUSED_STREAM, RST_STREAM, RawServer, ask, frame, head, settings};
+use crate::raw_server::{GOAWAY, REFUSED_STREAM, RST_STREAM, RawServer, ask, frame, head, post, settings};
 use crate::support::{Bench, hello};
 
 /// A response that came whole, or why none did.
@@ -86,7 +86,7 @@ fn http1_response_without_content_needs_no_end() {
 #[test]
 fn http1_head_that_is_too_large_is_called_so() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(70_000));
-    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n", "x: y\r\n".repeat(100));
+    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n", "x: y\r\n".repeat(Limits::default().field_lines() as usize));
     for response in [long, many] {
         let answer = told(Method::GET, &response);
         assert!(matches!(answer, Err(Error::HeadTooLarge(_))), "{answer:?}");
@@ -144,6 +144,42 @@ fn second_response_to_one_request_is_not_that_to_the_next() {
     let answers = answers.take();
     assert!(matches!(&answers[0], Ok(content) if content == "ok"), "{answers:?}");
     assert!(matches!(&answers[1], Err(Error::Refused(_))), "{answers:?}");
+}
+
+#[test]
+fn http1_response_is_read_though_its_server_closes_with_an_upload_unread() {
+    for closes in ["", "connection: close\r\n"] {
+        let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+        let connection = server.connect(&mut bench, Protocol::Http1);
+        // More than the sockets take.
+        let answer = begin(&bench, connection, post(Body::from(vec![b'x'; 32 << 20])));
+        for _ in 0..100 {
+            bench.turn();
+        }
+        assert!(answer.borrow().is_none());
+        server.send(format!("HTTP/1.1 413 Content Too Large\r\n{closes}content-length: 3\r\n\r\nbig"));
+        // The system resets a connection with bytes that nobody has read.
+        server.close();
+        bench.turn_until(|_| answer.borrow().is_some());
+        let answer = answer.take().unwrap();
+        assert_eq!(answer.unwrap(), (StatusCode::PAYLOAD_TOO_LARGE, Some("3".to_owned()), Bytes::from("big")));
+    }
+}
+
+#[test]
+fn http1_upload_that_is_answered_goes_on_to_its_end() {
+    const SIZE: usize = 8 << 20;
+    let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
+    let connection = server.connect(&mut bench, Protocol::Http1);
+    let answer = begin(&bench, connection, post(Body::from(vec![b'x'; SIZE])));
+    bench.turn();
+    server.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nearly");
+    bench.turn_until(|_| answer.borrow().is_some());
+    assert_eq!(answer.take().unwrap().unwrap().2, "early");
+    bench.turn_until(|_| {
+        server.step();
+        server.received.len() > SIZE
+    });
 }
 
 /// What becomes of an HTTP/2 request, on stream 1, that a server answers so. Then it closes the connection.

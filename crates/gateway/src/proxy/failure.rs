@@ -85,7 +85,7 @@ impl Display for Reason<'_> {
             Error::TimedOut(Phase::Body) => ("body_timeout", body_timeout),
             Error::Busy(_) => return write!(f, "{error} (waiting = {waiting})"),
             Error::Exchange(broken) if matches!(**broken, Broken::HeadTooLarge(_)) && !self.1.speaks_fastcgi() => {
-                return write!(f, "{error} (field_section_bytes in [limits])");
+                return write!(f, "{error} (field_section_bytes and field_lines in [limits])");
             }
             _ => return error.fmt(f),
         };
