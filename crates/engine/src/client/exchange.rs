@@ -110,7 +110,7 @@ impl Connection {
                         return Err(Error::NoUpgrade(upgrade.to_string()));
                     }
                     unanswered.0 = None;
-                    let tunnel = connection.into_tunnel(outgoing, &self.handle, self.limits.response_timeout());
+                    let tunnel = connection.hand_over(outgoing, &self.handle, self.limits.response_timeout());
                     return Ok(response.map(|()| Incoming::tunnel(tunnel)));
                 }
                 unanswered.0 = None;

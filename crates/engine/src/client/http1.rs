@@ -216,7 +216,7 @@ impl Http1 {
     /// Makes the connection the one of another protocol, in which `outgoing` is sent.
     ///
     /// `patience`: for how long the server may not accept the end.
-    pub(super) fn into_tunnel(&self, outgoing: Body, handle: &Handle, patience: Duration) -> Rc<Tunnel> {
+    pub(super) fn hand_over(&self, outgoing: Body, handle: &Handle, patience: Duration) -> Rc<Tunnel> {
         let end = TunnelEnd::new();
         let tunnel = end.reader();
         let mut state = self.state.borrow_mut();

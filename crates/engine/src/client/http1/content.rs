@@ -155,7 +155,7 @@ mod tests {
         let at = input.as_ptr();
         let piece = take(&mut input, 5);
         assert_eq!((&piece[..], piece.as_ptr() == at, input.capacity()), (&b"small"[..], false, LARGE_READ));
-        input.extend_from_slice(&[0; LARGE_READ]);
+        input.extend_from_slice(&vec![0; LARGE_READ]);
         assert_eq!(take(&mut input, LARGE_READ).as_ptr(), at);
     }
 }
