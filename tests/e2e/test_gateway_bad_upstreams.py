@@ -44,6 +44,9 @@ def reset(answer: bytes) -> Callable[[socket.socket], None]:
 
 
 BROKEN_OFF = {
+    "no content": sent(OK + b"content-length: 5\r\n\r\n"),
+    "no content, reset": reset(OK + b"content-length: 5\r\n\r\n"),
+    "no chunk at all": sent(OK + b"transfer-encoding: chunked\r\n\r\n"),
     "length": sent(OK + b"content-length: 1000\r\n\r\n" + b"x" * 500),
     "chunk": sent(OK + b"transfer-encoding: chunked\r\n\r\n100\r\n" + b"x" * 16),
     "last chunk": sent(OK + b"transfer-encoding: chunked\r\n\r\n10\r\n" + b"x" * 16 + b"\r\n"),

@@ -147,6 +147,7 @@ impl Connections {
         }
         if protocol == Protocol::Http1 {
             self.open_http1.set(self.open_http1.get() + 1);
+            pool.watch(&connection);
             self.idle.borrow_mut().push(Idle { connection: Box::new(connection), since: pool.handle.now(), used: false });
         } else {
             *self.shared.borrow_mut() = Some(Multiplexed { connection, answered: Cell::default() });
@@ -160,7 +161,10 @@ impl Connections {
         let now = pool.handle.now();
         let has_room = self.has_room_for(self.open_http1.get(), pool);
         match connection.filter(|connection| has_room && connection.is_usable() && self.addresses.has(connection.remote())) {
-            Some(connection) => self.idle.borrow_mut().push(Idle { connection, since: now, used }),
+            Some(connection) => {
+                pool.watch(&connection);
+                self.idle.borrow_mut().push(Idle { connection, since: now, used });
+            }
             None => self.open_http1.set(self.open_http1.get() - 1),
         }
         self.last_used.set(now);

@@ -161,8 +161,7 @@ impl Lease {
         let Some(mut connection) = self.connection.take() else { return };
         let (connections, pool) = (self.connections.clone(), self.pool.clone());
         let used = self.reused || !matches!(self.upload, Upload::Unused);
-        // Of what has no content, the library is done with the exchange in this turn.
-        if !matches!(self.upload, Upload::Some(_)) || connection.is_ready() {
+        if connection.is_ready() || !connection.is_usable() {
             self.end();
             return connections.give_back(Some(connection), used, &pool);
         }

@@ -7,13 +7,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::task::{Poll, ready};
+use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_LENGTH, TRAILER};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
+use pronghorn_engine::{Body, Connection, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
 
 use crate::alt_svc::AltSvc;
 use crate::connections::Connections;
@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) options: Options,
     origins: RefCell<HashMap<Origin, Rc<Connections>>>,
+    /// Wakes the task that closes idle connections.
+    sweeper: Cell<Option<Waker>>,
     /// Where the latest request went. The next one mostly goes there too.
     latest: RefCell<Option<(Target, Rc<Connections>)>>,
 }
@@ -99,7 +101,14 @@ impl Pool {
 
     fn on(connector: Connector, options: Options) -> Self {
         let handle = connector.handle().clone();
-        let shared = Rc::new(Shared { connector, handle, options, origins: RefCell::default(), latest: RefCell::default() });
+        let shared = Rc::new(Shared {
+            connector,
+            handle,
+            options,
+            origins: RefCell::default(),
+            sweeper: Cell::default(),
+            latest: RefCell::default(),
+        });
         shared.handle.spawn(sweep(Rc::downgrade(&shared), shared.handle.clone()));
         if let Some(every) = shared.options.resolve_every {
             shared.handle.spawn(follow(Rc::downgrade(&shared), shared.handle.clone(), every));
@@ -239,6 +248,15 @@ impl fmt::Debug for Pool {
 }
 
 impl Shared {
+    /// Has an idle connection swept when its server ends it.
+    pub(crate) fn watch(&self, connection: &Connection) {
+        let sweeper = self.sweeper.take();
+        if let Some(sweeper) = &sweeper {
+            connection.watch(sweeper);
+        }
+        self.sweeper.set(sweeper);
+    }
+
     /// The connections of a request's origin.
     fn connections_for(&self, request: &Request<Body>) -> Result<Rc<Connections>, Error> {
         if let Some((target, connections)) = &*self.latest.borrow()
@@ -412,11 +430,24 @@ impl Shared {
     }
 }
 
-/// Closes connections that nobody uses, as long as there is a pool.
+/// Closes connections that nobody uses or that their servers have ended, as long as there is a pool.
 async fn sweep(pool: Weak<Shared>, handle: Handle) {
     loop {
         let Some(idle_timeout) = pool.upgrade().map(|pool| pool.options.idle_timeout) else { return };
-        handle.sleep((idle_timeout / 2).max(Duration::from_millis(100))).await;
+        let mut sleep = pin!(handle.sleep((idle_timeout / 2).max(Duration::from_millis(100))));
+        let mut is_waiting = false;
+        poll_fn(|cx| {
+            let slept = sleep.as_mut().poll(cx);
+            // A connection that ended wakes this task, too.
+            if slept.is_ready() || std::mem::replace(&mut is_waiting, true) {
+                return Poll::Ready(());
+            }
+            if let Some(pool) = pool.upgrade() {
+                pool.sweeper.set(Some(cx.waker().clone()));
+            }
+            Poll::Pending
+        })
+        .await;
         let Some(pool) = pool.upgrade() else { return };
         let all: Vec<_> = pool.origins.borrow().values().cloned().collect();
         for connections in all {

@@ -42,6 +42,32 @@ fn connection_that_nobody_uses_is_closed_after_its_time() {
 }
 
 #[test]
+fn idle_connection_that_its_server_ends_is_closed_at_once() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut bench = Bench::new(only(Protocol::Http1), &hello);
+    let uri = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+    let outcome = bench.begin(http::Request::get(uri).body(Body::empty()).unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    bench.turn_until(|_| {
+        accepted = accepted.take().or_else(|| listener.accept().ok());
+        accepted.is_some()
+    });
+    let (mut socket, _) = accepted.unwrap();
+    socket.set_nonblocking(true).unwrap();
+    bench.turn_until(|_| socket.read(&mut [0; 4096]).is_ok());
+    socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+    bench.turn_until(|_| outcome.borrow().is_some());
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut is_closed = false;
+    bench.turn_until(|_| {
+        is_closed |= socket.read(&mut [0; 4096]).is_ok_and(|count| count == 0);
+        is_closed
+    });
+    assert!(bench.skipped.is_zero(), "no time-out has passed");
+}
+
+#[test]
 fn response_that_does_not_come_is_given_up_after_its_time() {
     let silent = |_, responder: Responder| std::mem::forget(responder);
     for protocol in PROTOCOLS {

@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{Connection, Ended, Sender};
-use super::http1::Http1;
+use super::http1::{self, Http1};
 use super::slots::Slots;
 use super::tls::ClientTlsConfigs;
 use super::{Error, Remote, Resumption, StatsProbe, upgrade};
@@ -252,7 +252,11 @@ impl Connector {
             // Of uploads no more waits to be written than of a server's answers.
             Sender::Http2(sender, Outbox::new(HTTP2_SEND_BYTES), offer, slots)
         } else {
-            Sender::Http1(Http1::new(stream, self.limits.clone()))
+            let connection = Http1::new(stream, self.limits.clone());
+            if tls.is_some() {
+                self.handle.spawn(http1::read_idle(Rc::downgrade(&connection)));
+            }
+            Sender::Http1(connection)
         };
         let secure = tls.is_some();
         let (handle, limits) = (self.handle.clone(), self.limits.clone());

@@ -106,11 +106,6 @@ impl Connection {
     pub async fn handshake(&self) -> Result<(), Error> {
         poll_fn(|cx| match (&self.sender, &self.tls) {
             (Sender::Http3(connection), _) => connection.poll_done(cx),
-            // Reading does the handshake, for which there is no task.
-            (Sender::Http1(connection), Some((_, progress))) if progress.poll_done(cx).is_pending() => {
-                let _ = connection.poll_idle(cx);
-                progress.poll_done(cx)
-            }
             (_, Some((_, progress))) => progress.poll_done(cx),
             (_, None) => Poll::Ready(()),
         })
@@ -158,6 +153,13 @@ impl Connection {
         match &self.sender {
             Sender::Http1(connection) => connection.is_ready(),
             Sender::Http2(..) | Sender::Http3(_) => self.is_usable(),
+        }
+    }
+
+    /// Has `waker` woken when the server ends an HTTP/1.1 connection that no request is on. Then [`Connection::is_usable`] says so.
+    pub fn watch(&self, waker: &Waker) {
+        if let Sender::Http1(connection) = &self.sender {
+            connection.watch(waker);
         }
     }
 

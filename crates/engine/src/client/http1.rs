@@ -13,7 +13,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ use crate::limits::Limits;
 use crate::runtime::Handle;
 use crate::{Body, BodyError};
 
+/// Interim responses to one request.
+const MAX_INTERIM: usize = 1000;
 /// Bytes that the head of most requests has, with small content.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes of one read, on the stack, where little is expected.
@@ -91,8 +93,14 @@ struct State {
     failure: Option<Http1Error>,
     /// Wakes the task that sends, and with it whoever reads.
     sender: Option<Waker>,
-    /// Wakes the future that reads the response or waits for the end of the exchange.
+    /// Wakes the future that reads the response.
     reader: Option<Waker>,
+    /// Wakes the future that waits for the end of the exchange.
+    waiting: Option<Waker>,
+    /// Wakes whoever has an idle connection when the server ends it.
+    owner: Option<Waker>,
+    /// Wakes the task that reads an idle TLS connection.
+    idle: Option<Waker>,
 }
 
 enum Reading {
@@ -100,6 +108,7 @@ enum Reading {
     Head {
         method: Method,
         asks_upgrade: bool,
+        interim_responses: usize,
         /// Bytes of the input that have no end of a head among them.
         scanned: usize,
     },
@@ -117,6 +126,9 @@ impl Http1 {
             failure: None,
             sender: None,
             reader: None,
+            waiting: None,
+            owner: None,
+            idle: None,
         };
         Rc::new(Self { state: RefCell::new(state), limits })
     }
@@ -124,12 +136,7 @@ impl Http1 {
     /// Whether another request may be sent, once the exchange before is over.
     pub(super) fn is_open(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
-        if !state.is_idle() {
-            return state.io.is_some() && !state.is_last;
-        }
-        // The server may have closed it since.
-        let _ = state.poll_silence(&mut Context::from_waker(Waker::noop()));
-        state.io.is_some()
+        if state.is_idle() { state.look() } else { state.io.is_some() && !state.is_last }
     }
 
     /// Whether a request would begin at once.
@@ -141,18 +148,19 @@ impl Http1 {
     pub(super) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let state = &mut *self.state.borrow_mut();
         if state.io.is_none() || state.is_idle() {
-            // The server may have closed it since.
-            let _ = state.poll_silence(&mut Context::from_waker(Waker::noop()));
-            return Poll::Ready(state.io.is_some());
+            return Poll::Ready(state.look());
         }
-        set_waker(&mut state.reader, cx);
+        set_waker(&mut state.waiting, cx);
         Poll::Pending
     }
 
-    /// Reads while nothing is expected from the server, as a TLS handshake needs it. Ready when the connection is closed.
-    pub(super) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Has `owner` woken when the server ends the connection while no request is on it.
+    pub(super) fn watch(&self, owner: &Waker) {
         let state = &mut *self.state.borrow_mut();
-        if state.is_idle() { state.poll_silence(cx) } else { Poll::Ready(()) }
+        set_waker(&mut state.owner, &Context::from_waker(owner));
+        if state.is_idle() {
+            let _ = state.look();
+        }
     }
 
     /// Begins an exchange; the one before is over.
@@ -169,7 +177,7 @@ impl Http1 {
         let mut sending = Sending::new(text, body, head.headers.contains_key(TRANSFER_ENCODING));
         let mut state = self.state.borrow_mut();
         state.is_last = has_option(&head.headers, b"close");
-        state.reading = Reading::Head { method: head.method, asks_upgrade, scanned: 0 };
+        state.reading = Reading::Head { method: head.method, asks_upgrade, interim_responses: 0, scanned: 0 };
         if sending.has_all() {
             let Some(io) = &mut state.io else { return Err(Http1Error::Refused("the connection is closed".to_owned())) };
             match sending.poll_all(io, cx) {
@@ -245,14 +253,37 @@ impl Http1 {
 
 impl Drop for Http1 {
     fn drop(&mut self) {
-        self.state.get_mut().close();
+        let state = self.state.get_mut();
+        state.close();
+        wake(&mut state.idle);
     }
+}
+
+/// Reads a TLS connection while no exchange is going on, as session tickets and the end of a handshake need it.
+pub(super) async fn read_idle(connection: Weak<Http1>) {
+    poll_fn(|cx| {
+        let Some(connection) = connection.upgrade() else { return Poll::Ready(()) };
+        let state = &mut *connection.state.borrow_mut();
+        set_waker(&mut state.idle, cx);
+        if state.is_idle() && !state.look() {
+            wake(&mut state.owner);
+        }
+        if state.io.is_some() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 impl State {
     /// Whether no exchange is going on.
     fn is_idle(&self) -> bool {
         !self.is_sending && matches!(self.reading, Reading::Nothing)
+    }
+
+    /// Whether an idle connection is still open: the server may have closed it since.
+    fn look(&mut self) -> bool {
+        let waker = self.idle.clone().or_else(|| self.owner.clone());
+        let _ = self.poll_silence(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())));
+        self.io.is_some()
     }
 
     /// Ready, and the connection closed, when the server has closed it, or sent what no request asked for.
@@ -295,9 +326,13 @@ impl State {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<()>, Http1Error>> {
         let result = loop {
-            let Reading::Head { scanned, .. } = &mut self.reading else { break Err(self.broken()) };
+            let Reading::Head { scanned, interim_responses, .. } = &mut self.reading else { break Err(self.broken()) };
             match head::take(&mut self.input, scanned, limits) {
                 Ok(Some(head)) if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS => {
+                    *interim_responses += 1;
+                    if *interim_responses > MAX_INTERIM {
+                        break Err(Http1Error::Malformed(format!("the server sent more than {MAX_INTERIM} interim responses")));
+                    }
                     *interim = Some((head.status, head.headers));
                     return Poll::Pending;
                 }
@@ -322,6 +357,9 @@ impl State {
             unreachable!("called while a head is read")
         };
         response::check(head.status, &mut head.headers, asks_upgrade)?;
+        if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_sending {
+            return Err(Http1Error::Malformed("the server went on in another protocol before it had the request".to_owned()));
+        }
         let framing = head.framing(&method)?;
         self.is_last |= head.closes() || matches!(framing, Some(Framing::UntilClose));
         match framing {
@@ -394,7 +432,8 @@ impl State {
         if self.is_last {
             self.close();
         }
-        self.wake_reader();
+        wake(&mut self.waiting);
+        wake(&mut self.idle);
     }
 
     /// Closes an idle connection. The server learns it if it accepts that at once.
@@ -414,16 +453,13 @@ impl State {
         self.io = None;
         self.reading = Reading::Nothing;
         self.input = BytesMut::new();
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
-        self.wake_reader();
+        [&mut self.sender, &mut self.reader, &mut self.waiting, &mut self.idle].into_iter().for_each(wake);
     }
+}
 
-    fn wake_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
-        }
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
     }
 }
 

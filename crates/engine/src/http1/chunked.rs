@@ -5,13 +5,16 @@ use super::head::{Malformed, is_token, is_value};
 /// Bytes of chunk extensions and trailers that one message may have. Nobody uses the ones, few the others.
 const MAX_EXTRA_BYTES: usize = 16 << 10;
 
+/// White space behind the size of a chunk that is passed over.
+const MAX_PADDING: u8 = 32;
+
 /// Follows one message's content.
 #[derive(Debug)]
 pub(crate) struct Chunked {
     awaiting: Awaiting,
     extra_bytes: usize,
     has_trailers: bool,
-    /// White space may follow a chunk's size, as some servers write it.
+    /// White space may follow a chunk's size, and any number of zeros stand in front of it, as some servers write it.
     is_lenient: bool,
 }
 
@@ -21,6 +24,11 @@ enum Awaiting {
     Size {
         digits: u8,
         size: u64,
+    },
+    /// White space behind the size, where that may be.
+    Padding {
+        size: u64,
+        bytes: u8,
     },
     Extension {
         size: u64,
@@ -103,13 +111,19 @@ impl Chunked {
             }
         }
         Ok(match (self.awaiting, byte) {
+            // Some servers write sizes of a fixed width: zeros in front count as one digit.
+            (Awaiting::Size { digits: 1, size: 0 }, b'0') if self.is_lenient => self.awaiting,
             (Awaiting::Size { digits, size }, _) if byte.is_ascii_hexdigit() && digits < 16 => {
                 let digit = (byte as char).to_digit(16).expect("invariant: a hexadecimal digit");
                 Awaiting::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
             }
-            (Awaiting::Size { digits: 1.., size }, b';') => Awaiting::Extension { size },
-            (Awaiting::Size { digits: 1.., size }, b' ' | b'\t') if self.is_lenient => Awaiting::Extension { size },
-            (Awaiting::Size { digits: 1.., size } | Awaiting::Extension { size }, b'\r') => Awaiting::SizeLf { size },
+            (Awaiting::Size { digits: 1.., size } | Awaiting::Padding { size, .. }, b';') => Awaiting::Extension { size },
+            (Awaiting::Size { digits: 1.., size }, b' ' | b'\t') if self.is_lenient => Awaiting::Padding { size, bytes: 1 },
+            (Awaiting::Padding { size, bytes: bytes @ ..MAX_PADDING }, b' ' | b'\t') => Awaiting::Padding { size, bytes: bytes + 1 },
+            (Awaiting::Size { digits: 1.., size } | Awaiting::Padding { size, .. } | Awaiting::Extension { size }, b'\r') => {
+                Awaiting::SizeLf { size }
+            }
+            (Awaiting::Padding { .. }, _) => return Err(Malformed("there is something behind a chunk's size")),
             (Awaiting::Size { .. }, _) => return Err(Malformed("a chunk's size is not a hexadecimal number")),
             (Awaiting::Extension { size }, _) if is_value(byte) => Awaiting::Extension { size },
             (Awaiting::Extension { .. }, _) => return Err(Malformed("a chunk extension has invalid characters")),

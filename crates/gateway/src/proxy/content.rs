@@ -220,7 +220,12 @@ impl http_body::Body for Tracked {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let first = self.first.as_ref().and_then(|first| first.as_ref().ok()?.data_ref()).map_or(0, Bytes::len) as u64;
+        let first = match &self.first {
+            // What has broken off is shorter than its head says, and has to be seen as that.
+            Some(Err(_)) => return SizeHint::default(),
+            Some(Ok(first)) => first.data_ref().map_or(0, Bytes::len) as u64,
+            None => 0,
+        };
         match self.content.size_hint().exact() {
             Some(rest) => SizeHint::with_exact(rest + first),
             None => SizeHint::default(),

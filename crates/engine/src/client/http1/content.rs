@@ -144,8 +144,20 @@ mod tests {
             let (content, _, left) = decode(Framing::Length(7), b"0123456789", size).unwrap();
             assert_eq!((content.as_slice(), left), (&b"0123456"[..], 3), "{size}");
             assert!(matches!(decode(Framing::Length(11), b"0123456789", size), Err(Http1Error::Incomplete)));
+            let (content, ..) = decode(Framing::chunked(), b"00000000000000000002\r\nab\r\n0\r\n\r\n", size).unwrap();
+            assert_eq!(content, b"ab", "{size}");
             assert!(matches!(decode(Framing::chunked(), b"3\r\nabcd\r\n", size), Err(Http1Error::Malformed(_))));
         }
+    }
+
+    #[test]
+    fn padding_of_sizes_does_not_add_up() {
+        let chunks = "0001    \r\na\r\n".repeat(10_000) + "0\r\n\r\n";
+        let (content, ..) = decode(Framing::chunked(), chunks.as_bytes(), 8192).unwrap();
+        assert_eq!(content.len(), 10_000);
+        let padded = format!("1{}\r\na\r\n0\r\n\r\n", " ".repeat(100));
+        assert!(decode(Framing::chunked(), padded.as_bytes(), 8192).is_err());
+        assert!(decode(Framing::chunked(), b"1 1\r\na\r\n", 8192).is_err());
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::limits::Limits;
 /// Number of field lines that are parsed without an allocation. For more, the head is parsed a second time.
 const FEW_LINES: usize = 100;
 
+/// Bytes of empty lines in front of a status line that are passed over when they come together.
+const MAX_BLANK: usize = 4;
+
 /// What a status line begins with, up to the minor version.
 const VERSION: &[u8] = b"HTTP/1.";
 
@@ -20,7 +23,12 @@ const VERSION: &[u8] = b"HTTP/1.";
 pub(super) fn write(head: &request::Parts, out: &mut Vec<u8>) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
-    out.extend_from_slice(head.uri.path_and_query().map_or("/", |path| path.as_str()).as_bytes());
+    let target = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    if !target.starts_with(['/', '*']) {
+        // A query alone.
+        out.push(b'/');
+    }
+    out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_fields(&head.headers, out);
     out.extend_from_slice(b"\r\n");
@@ -47,8 +55,9 @@ pub(super) struct ResponseHead {
 /// Removes the head of a response from the front of `input`, once all of it is there. `scanned`: bytes without an end, which it updates.
 pub(super) fn take(input: &mut BytesMut, scanned: &mut usize, limits: &Limits) -> Result<Option<ResponseHead>, Http1Error> {
     // Some servers end content with an empty line too many.
-    while *scanned == 0 && matches!(input.first(), Some(b'\r' | b'\n')) {
-        input.advance(1);
+    let blank = input.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    if *scanned == 0 && blank <= MAX_BLANK {
+        input.advance(blank);
     }
     if !input.iter().zip(VERSION).all(|(byte, wanted)| byte == wanted) {
         return Err(Http1Error::Malformed("the server does not answer in HTTP/1.1".to_owned()));
@@ -136,7 +145,7 @@ pub(super) fn parse_trailers(section: &[u8]) -> Result<HeaderMap, Http1Error> {
 impl ResponseHead {
     /// Whether the server takes no further request on the connection (RFC 9112, section 9.3).
     pub(super) fn closes(&self) -> bool {
-        if self.is_http_1_1 { has_option(&self.headers, b"close") } else { !has_option(&self.headers, b"keep-alive") }
+        has_option(&self.headers, b"close") || (!self.is_http_1_1 && !has_option(&self.headers, b"keep-alive"))
     }
 
     /// Returns how long the content is (RFC 9112, section 6.3), `None` where there is none. Transfer codings have been checked.
@@ -218,6 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn target_of_a_query_alone_has_a_path() {
+        for (uri, target) in [("http://a", "/"), ("http://a?x=1", "/?x=1"), ("/b?x", "/b?x"), ("*", "*")] {
+            let (head, ()) = http::Request::options(uri).body(()).unwrap().into_parts();
+            let mut out = Vec::new();
+            write(&head, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("OPTIONS {target} HTTP/1.1\r\n\r\n"));
+        }
+    }
+
+    #[test]
     fn what_is_no_head_of_a_response_is_an_error_at_once() {
         for text in ["220 mail.example.org ESMTP\r\n", "HTTP/2.0 200 OK\r\n\r\n", "\0\0\x12", "GET", "HTTP/1.1 99 x\r\n\r\n"] {
             assert!(matches!(taken(text.as_bytes(), 1), Err(Http1Error::Malformed(_))), "{text:?}");
@@ -264,6 +283,7 @@ mod tests {
         assert!(head("connection: x, Close\r\n").closes());
         let old = |fields: &str| taken(format!("HTTP/1.0 200 OK\r\n{fields}\r\n").as_bytes(), usize::MAX).unwrap().unwrap().0;
         assert!(old("").closes());
+        assert!(old("connection: keep-alive, close\r\n").closes());
         assert!(!old("connection: Keep-Alive\r\n").closes());
     }
 }

@@ -11,7 +11,7 @@ use http_body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 
 use super::head::write_fields;
-use super::{Http1, Http1Error, Io, set_waker};
+use super::{Http1, Http1Error, Io, set_waker, wake};
 use crate::Body;
 
 /// Content up to this size is copied behind what stands in front of it.
@@ -112,7 +112,7 @@ impl Sending {
             set_waker(&mut connection.state.borrow_mut().sender, cx);
             let sent = self.poll(&connection, cx);
             // The task may have been woken for what the reader waits for.
-            connection.state.borrow_mut().wake_reader();
+            wake(&mut connection.state.borrow_mut().reader);
             sent
         })
         .await;
@@ -121,7 +121,7 @@ impl Sending {
         let state = &mut *connection.state.borrow_mut();
         (state.is_sending, state.sender) = (false, None);
         // Without the task, the reader has the socket wake itself.
-        state.wake_reader();
+        wake(&mut state.reader);
         state.settle();
     }
 
