@@ -50,7 +50,7 @@ def counters(server: Server) -> dict[str, int]:
 
 def test_quic_go_gets_an_answer_to_early_data(serve, identity, files):
     server = serve()
-    attempts = 4
+    attempts = 20
     with GoClient("3", identity.ca) as client:
         first = client.round(f"{server.origin}/{SMALL}.bin")
         assert (first.quic["resumed"], first.quic["early_data"]) == (False, False)
@@ -78,7 +78,7 @@ def test_quic_go_resumes_without_early_data(serve, identity, files):
 
 def test_h3_crate_gets_an_answer_to_early_data(serve, identity, files):
     server = serve()
-    attempts = 3
+    attempts = 10
     for _ in range(attempts):
         said = h3_crate_says(f"{server.origin}/{SMALL}.bin", identity.ca, "--early-data")
         assert [each["sha256"] for each in said["responses"]] == [whole(files, SMALL).sha256] * 2
