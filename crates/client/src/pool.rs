@@ -248,7 +248,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// Has an idle connection swept when its server ends it.
+    /// Closes an idle connection at once when its server closes it.
     pub(crate) fn watch(&self, connection: &Connection) {
         let sweeper = self.sweeper.take();
         if let Some(sweeper) = &sweeper {
@@ -430,7 +430,7 @@ impl Shared {
     }
 }
 
-/// Closes connections that nobody uses or that their servers have ended, as long as there is a pool.
+/// Closes idle connections after `idle_timeout`, and at once when the server closes them, for as long as the pool lives.
 async fn sweep(pool: Weak<Shared>, handle: Handle) {
     loop {
         let Some(idle_timeout) = pool.upgrade().map(|pool| pool.options.idle_timeout) else { return };

@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Has `waker` woken when the server ends an HTTP/1.1 connection that no request is on. Then [`Connection::is_usable`] says so.
+    /// Wakes `waker` when the server closes an HTTP/1.1 connection while it is idle; [`Connection::is_usable`] returns `false` from then on.
     pub fn watch(&self, waker: &Waker) {
         if let Sender::Http1(connection) = &self.sender {
             connection.watch(waker);

@@ -2,7 +2,7 @@
 //!
 //! A request whose content the socket accepts at once needs no task: the future of the response reads from the socket itself. Content that takes
 //! longer is sent by a task ([`sending`]). While that runs, its waker is the socket's in both directions, since a TLS stream has one for both;
-//! the task wakes whoever reads.
+//! the task wakes the reader of the response.
 
 mod content;
 mod head;
@@ -87,17 +87,17 @@ struct State {
     reading: Reading,
     /// A task sends content of the request.
     is_sending: bool,
-    /// No request comes after this one: the server closes the connection, or has to.
+    /// The connection is not reused after this exchange.
     is_last: bool,
     /// Why the request was not sent to its end.
     failure: Option<Http1Error>,
-    /// Wakes the task that sends, and with it whoever reads.
+    /// Wakes the task that sends, which wakes the reader.
     sender: Option<Waker>,
     /// Wakes the future that reads the response.
     reader: Option<Waker>,
     /// Wakes the future that waits for the end of the exchange.
     waiting: Option<Waker>,
-    /// Wakes whoever has an idle connection when the server ends it.
+    /// Wakes the owner of an idle connection when the server closes it.
     owner: Option<Waker>,
     /// Wakes the task that reads an idle TLS connection.
     idle: Option<Waker>,
@@ -154,7 +154,7 @@ impl Http1 {
         Poll::Pending
     }
 
-    /// Has `owner` woken when the server ends the connection while no request is on it.
+    /// Wakes `owner` when the server closes the connection while it is idle.
     pub(super) fn watch(&self, owner: &Waker) {
         let state = &mut *self.state.borrow_mut();
         set_waker(&mut state.owner, &Context::from_waker(owner));
@@ -187,7 +187,7 @@ impl Http1 {
                     state.abort();
                     return Err(Http1Error::Refused(error.to_string()));
                 }
-                // There may be an answer, nevertheless.
+                // The server may have answered already.
                 Poll::Ready(Err(_)) => {
                     state.is_last = true;
                     return Ok(());
@@ -221,7 +221,7 @@ impl Http1 {
         has_content.then(|| ResponseContent { connection: self.clone(), is_over: false })
     }
 
-    /// Makes the connection the one of another protocol, in which `outgoing` is sent.
+    /// Hands the connection over to another protocol, in which `outgoing` is sent.
     ///
     /// `patience`: for how long the server may not accept the end.
     pub(super) fn hand_over(&self, outgoing: Body, handle: &Handle, patience: Duration) -> Rc<Tunnel> {
@@ -286,7 +286,7 @@ impl State {
         self.io.is_some()
     }
 
-    /// Ready, and the connection closed, when the server has closed it, or sent what no request asked for.
+    /// Ready once the connection is closed: by the server, or here because the server sent bytes without a request.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(io) = &mut self.io else { return Poll::Ready(()) };
         let mut storage = [MaybeUninit::uninit(); 1];
@@ -418,7 +418,7 @@ impl State {
     /// The response is complete.
     fn finish(&mut self) {
         self.reading = Reading::Nothing;
-        // What comes behind it, no request has asked for.
+        // Bytes behind the response belong to no request.
         self.is_last |= !self.input.is_empty();
         self.input = BytesMut::new();
         self.settle();
@@ -436,7 +436,7 @@ impl State {
         wake(&mut self.idle);
     }
 
-    /// Closes an idle connection. The server learns it if it accepts that at once.
+    /// Closes an idle connection, with a TLS alert if the socket accepts it at once.
     fn close(&mut self) {
         if let Some(mut io) = self.io.take() {
             let _ = Pin::new(&mut io).poll_shutdown(&mut Context::from_waker(Waker::noop()));

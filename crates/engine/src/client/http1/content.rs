@@ -98,8 +98,7 @@ fn decode_chunks(chunked: &mut Chunked, trailers: &mut Vec<u8>, input: &mut Byte
     parse_trailers(&std::mem::take(trailers)).map(Decoded::Trailers)
 }
 
-/// Removes `size` bytes from the front of `input`. A piece that is much smaller than the memory that it lies in is copied, so that who keeps it
-/// does not keep that.
+/// Removes `size` bytes from the front of `input`. A piece that is much smaller than its buffer is copied, so that it does not retain the buffer.
 fn take(input: &mut BytesMut, size: usize) -> Bytes {
     if size == input.len() && size < input.capacity() / 4 {
         let piece = Bytes::copy_from_slice(input);
