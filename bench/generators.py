@@ -1,4 +1,4 @@
-"""The two load generators: their command lines, and what they say about a run."""
+"""The two load generators: their command lines and their output."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from .tables import Workload
 VERSIONS = {"h3": "3", "h2": "2", "h1": "1.1", "h1-clear": "1.1"}
 ALPN = {"h3": "h3", "h2": "h2", "h1": "http/1.1"}
 PREFERRED_GROUPS = "X25519MLKEM768:X25519:P-256:P-384"
-"""What `pronghorn load` offers. h2load by itself offers no hybrid group: every server would fall back to X25519."""
+"""Groups that `pronghorn load` offers.
+
+h2load's default has no hybrid group: every server would fall back to X25519.
+"""
 GIVE_UP_SECONDS = 60
-"""How long one run of a generator may take before it is ended and counts as failed."""
+"""Longest time for one run of a generator; after it the run is ended and counts as failed."""
 
 
 class GeneratorError(Exception):
-    """A generator that failed, or whose requests did."""
+    """A generator failed, or its requests did."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator saw."""
+    """Result of one run of a generator."""
 
     requests: int
-    """Answered with a status of 200 to 299."""
+    """Responses with a status of 200 to 299."""
     failed: int
     body_bytes: int
     seconds: float
@@ -36,17 +39,26 @@ class Load:
     connections: int | None
     resumed: int | None
     websockets: int | None = None
-    """Opened and open to the end."""
+    """Connections that were opened and stayed open to the end."""
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict:
         return asdict(self)
 
 
-def load_command(program: Path, workload: Workload, port: int, requests: int | None = None) -> list[str]:
-    """`requests`: fewer of them than the workload has, to warm up."""
+def load_command(
+    program: Path, workload: Workload, port: int, requests: int | None = None
+) -> list[str]:
+    """Builds the command line. `requests`: fewer requests than the workload has, for a warm-up."""
     command = [str(program), "load", "--json", "--no-verify", "--http", VERSIONS[workload.protocol]]
-    command += ["--connect-to", f"127.0.0.1:{port}", "--timeout", "20", "-c", str(workload.connections)]
+    command += [
+        "--connect-to",
+        f"127.0.0.1:{port}",
+        "--timeout",
+        "20",
+        "-c",
+        str(workload.connections),
+    ]
     if workload.kind == "handshakes" or workload.reconnect:
         command += ["--reconnect"]
     else:
@@ -62,19 +74,34 @@ def load_command(program: Path, workload: Workload, port: int, requests: int | N
     return [*command, url(workload, port)]
 
 
-def h2load_command(program: Path, workload: Workload, port: int, requests: int | None = None) -> list[str]:
+def h2load_command(
+    program: Path, workload: Workload, port: int, requests: int | None = None
+) -> list[str]:
     count = requests or workload.requests
-    # Over HTTP/1.1 several streams are requests that are sent without waiting for answers (pipelining).
-    version = "--h1" if workload.protocol == "h1-clear" else f"--alpn-list={ALPN[workload.protocol]}"
+    # Over HTTP/1.1, several streams are pipelined requests.
+    version = (
+        "--h1" if workload.protocol == "h1-clear" else f"--alpn-list={ALPN[workload.protocol]}"
+    )
     command = [str(program), version, f"--connect-to=127.0.0.1:{port}"]
     if workload.kind == "handshakes":
-        # A client for each request, a hundred in a tenth of a second: all at once would overflow socket buffers.
-        command += ["-n", str(count), "-c", str(count), "-m", "1", "-r", str(min(100, count)), "--rate-period=100ms"]
+        # h2load opens a connection for each client. A hundred in a tenth of a second: all at once
+        # would overflow the socket buffers.
+        command += [
+            "-n",
+            str(count),
+            "-c",
+            str(count),
+            "-m",
+            "1",
+            "-r",
+            str(min(100, count)),
+            "--rate-period=100ms",
+        ]
     else:
         command += ["-n", str(max(count, workload.connections)), "-c", str(workload.connections)]
         command += ["-m", str(workload.streams)]
     if workload.kind == "transfer":
-        # Windows beyond what is in flight, as the other generator has: 16 MiB.
+        # Windows larger than the data in flight, as in the other generator: 16 MiB.
         command += ["-w", "24", "-W", "24"]
     if workload.cipher:
         command += [f"--tls13-ciphers={workload.cipher}"]
@@ -92,7 +119,12 @@ def parse_load(text: str) -> Load:
     report = json.loads(text)
     status = report["requests"]["status"]
     answered = status["2xx"]
-    failed = report["requests"]["errors"]["total"] + report["requests"]["given_up"] + sum(status.values()) - answered
+    failed = (
+        report["requests"]["errors"]["total"]
+        + report["requests"]["given_up"]
+        + sum(status.values())
+        - answered
+    )
     latency = report["latency_us"]["response"]
     return Load(
         requests=answered,
@@ -114,9 +146,11 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
 def parse_h2load(text: str) -> Load:
-    """Its words for people: it has no others."""
+    """Parses h2load's text output; it has no machine-readable format."""
     finished = found(r"finished in ([\d.]+)(us|ms|s|m), ([\d.]+) req/s", text)
-    requests = found(r"requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed", text)
+    requests = found(
+        r"requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed", text
+    )
     status = found(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", text)
     # "traffic: 1.23MB (1234567) total, 12B (12) headers (space savings 0.00%), 34B (34) data"
     traffic = found(r"traffic: .*, \S+ \((\d+)\) data", text)
@@ -135,7 +169,7 @@ def parse_h2load(text: str) -> Load:
 
 
 def percentile(text: str, place: int) -> float | None:
-    """The median or the 99th percentile of a request's time, where this version prints them."""
+    """Returns the median or 99th percentile of the request time, if this version prints it."""
     header = re.search(r"^\s+min\s+max\s+median\s+p95\s+p99\s+mean", text, re.MULTILINE)
     row = re.search(r"^request\s*:\s+(.*)$", text, re.MULTILINE)
     if header is None or row is None:
@@ -148,5 +182,7 @@ def percentile(text: str, place: int) -> float | None:
 def found(pattern: str, text: str) -> re.Match[str]:
     match = re.search(pattern, text)
     if match is None:
-        raise GeneratorError(f"h2load printed nothing like {pattern!r}: {text.strip()[-300:]}")
+        raise GeneratorError(
+            f"unexpected output of h2load, nothing matches {pattern!r}: {text.strip()[-300:]}"
+        )
     return match

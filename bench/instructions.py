@@ -1,6 +1,8 @@
-"""`make instructions`: what a unit of work costs the server in instructions, against what it cost before.
+"""`make instructions`: compares the server's instructions per unit of work with the recorded
+counts.
 
-Counts repeat on a busy machine, where times do not. Needs valgrind, and nothing that Python does not bring along.
+Instruction counts are stable on a busy machine, times are not. Needs valgrind, and nothing beyond
+the Python standard library.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "instructions.toml"
 OUTPUT = "callgrind.out"
 BUILDS = ("quick", "release")
-"""Profiles of Cargo.toml. `make test` counts the first, which is built in a fraction of the other's time."""
+"""Profiles of Cargo.toml.
+
+`make test` counts the first, which builds in a fraction of the other's time.
+"""
 TRIES = 3
-"""How often a count that is too high is taken: what disturbs a run makes it longer, so the lowest is the truest."""
+"""Number of tries for a count that is too high: disturbances only increase a count, so the lowest
+is the most accurate.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,9 @@ class Count:
     growth: float
     instructions: int
     proxied: bool = False
-    """Counts a gateway that passes requests on, instead of the handler: what its upstream spends is not in it."""
+    """Counts a gateway that forwards requests, instead of the handler; the upstream's instructions
+    are not included.
+    """
 
     def verdict(self, measured: float) -> str:
         if measured > self.instructions * (1 + self.growth):
@@ -52,11 +61,13 @@ class Count:
 class Programs:
     handler: Path
     program: Path
-    """The generator, the gateway, and what is behind it."""
+    """Provides the load generator, the gateway and its upstream."""
 
 
 def read_table(text: str, build: str) -> tuple[str, list[Count]]:
-    """The class of machines, and the counts of the programs of a build (a key of each entry)."""
+    """Returns the class of the machine, and the counts for a build's programs (a key of each
+    entry).
+    """
     table = tomllib.loads(text)
     counts = []
     for entry in table["count"]:
@@ -66,18 +77,22 @@ def read_table(text: str, build: str) -> tuple[str, list[Count]]:
 
 
 def with_counts(text: str, machine: str, build: str, measured: dict[str, float]) -> str:
-    """The table's text with new counts; all else as it is."""
+    """Returns the table's text with new counts; the rest is unchanged."""
     text = re.sub(r'^class = ".*"$', f'class = "{machine}"', text, count=1, flags=re.MULTILINE)
     for name, value in measured.items():
         entry = rf'(^name = "{re.escape(name)}"$(?:(?!^name = ).)*?^{build} = )[\d_]+$'
-        text, replaced = re.subn(entry, rf"\g<1>{round(value):_}", text, count=1, flags=re.MULTILINE | re.DOTALL)
+        text, replaced = re.subn(
+            entry, rf"\g<1>{round(value):_}", text, count=1, flags=re.MULTILINE | re.DOTALL
+        )
         if not replaced:
             raise OursError(f"no entry '{name}' with `{build}` after its name")
     return text
 
 
 def machine_class(valgrind: str, flags: Sequence[str]) -> str:
-    """Machines whose counts are the same: valgrind shows programs one of a few processors, whatever the real one is."""
+    """Returns the class of machines with equal counts: valgrind reports one of a few processors to
+    programs, whatever the real one is.
+    """
     version = re.search(r"valgrind-(\d+\.\d+)", valgrind)
     simd = next((level for level in ("avx2", "avx") if level in flags), "sse")
     libc = " ".join(platform.libc_ver())
@@ -85,7 +100,9 @@ def machine_class(valgrind: str, flags: Sequence[str]) -> str:
 
 
 def this_class() -> str:
-    shown = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["valgrind", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     flags = re.search(r"^flags\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return machine_class(shown, flags[1].split() if flags else [])
 
@@ -95,23 +112,29 @@ def per_unit(entry: Count, count: Callable[[int], int]) -> float:
 
 
 def collected(path: Path) -> int:
-    """The sum of a callgrind file."""
+    """Reads the total of a callgrind file."""
     for line in reversed(path.read_text(errors="replace").splitlines()):
         if match := re.match(r"(?:totals|summary): (\d+)", line):
             return int(match[1])
-    raise OursError(f"{path.name} has no sum")
+    raise OursError(f"{path.name} has no total")
 
 
 def count_run(programs: Programs, entry: Count, units: int, work: Path) -> int:
-    """Instructions of a server from its start to its end, with so many units of work between."""
+    """Counts a server's instructions from its start to its end, with this many units of work
+    between.
+    """
     output = work / OUTPUT
     output.unlink(missing_ok=True)
     counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
     if entry.proxied:
         with running(gateway(programs.program, work / "upstream", UPSTREAM), work) as upstream:
             routes = PASS_ON.format(port=upstream)
-            with running(counted + gateway(programs.program, work / "gateway", routes, work), work) as port:
-                generate(programs.program, entry.load, units, f"https://127.0.0.1:{port}{entry.path}")
+            with running(
+                counted + gateway(programs.program, work / "gateway", routes, work), work
+            ) as port:
+                generate(
+                    programs.program, entry.load, units, f"https://127.0.0.1:{port}{entry.path}"
+                )
     else:
         command = [str(programs.handler), "--listen", "127.0.0.1:0"]
         command += ["--cert", str(work / "cert.pem"), "--key", str(work / "key.pem")]
@@ -131,8 +154,10 @@ proxy = {{ servers = ["http://127.0.0.1:{port}"] }}
 """
 
 
-def taken_counts(programs: Programs, entry: Count, judged: bool, options: argparse.Namespace) -> list[float]:
-    """The counts of one entry: as many as are wanted, or until one is within its bound."""
+def taken_counts(
+    programs: Programs, entry: Count, judged: bool, options: argparse.Namespace
+) -> list[float]:
+    """Counts one entry until it is within its bound, or the number of tries is reached."""
     taken: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -144,18 +169,30 @@ def taken_counts(programs: Programs, entry: Count, judged: bool, options: argpar
         if options.profile:
             options.profile.mkdir(parents=True, exist_ok=True)
             count_run(programs, entry, entry.more, work)
-            shutil.copy(work / OUTPUT, options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name.lower())}.out")
+            shutil.copy(
+                work / OUTPUT,
+                options.profile / f"{re.sub('[^a-z0-9]+', '-', entry.name.lower())}.out",
+            )
     return taken
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
     parser.add_argument(
-        "--build", choices=BUILDS, default=BUILDS[0], help="whose counts to compare with (default: quick)"
+        "--build",
+        choices=BUILDS,
+        default=BUILDS[0],
+        help="whose counts to compare with (default: quick)",
     )
-    parser.add_argument("--update", action="store_true", help="write what was counted to instructions.toml")
-    parser.add_argument("--repeat", type=int, metavar="N", help="count each N times, print all, and judge nothing")
-    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="keep what callgrind wrote here")
+    parser.add_argument(
+        "--update", action="store_true", help="write what was counted to instructions.toml"
+    )
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="count each N times, print all, and judge nothing"
+    )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FOLDER", help="keep what callgrind wrote here"
+    )
     parser.add_argument("--only", metavar="TEXT", default="", help="counts whose name holds this")
     options = parser.parse_args()
     built = Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parent / "target") / options.build
@@ -167,14 +204,19 @@ def main() -> int:
     of_class, counts = read_table(text, options.build)
     machine = this_class()
     judged = machine == of_class and not options.update and not options.repeat
-    print(f"machine: {machine}" + ("" if judged or options.update else f"; counts are kept for: {of_class}"))
+    print(
+        f"machine: {machine}"
+        + ("" if judged or options.update else f"; counts are recorded for: {of_class}")
+    )
     measured: dict[str, float] = {}
     grown = []
     chosen = [entry for entry in counts if options.only in entry.name]
     # Counts do not depend on what else the machine does.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for entry, taken in zip(
-            chosen, pool.map(lambda entry: taken_counts(programs, entry, judged, options), chosen), strict=True
+            chosen,
+            pool.map(lambda entry: taken_counts(programs, entry, judged, options), chosen),
+            strict=True,
         ):
             measured[entry.name] = min(taken)
             print(line(entry, taken, judged), flush=True)
@@ -184,9 +226,12 @@ def main() -> int:
         TABLE.write_text(with_counts(text, machine, options.build, measured))
         print(f"written to {TABLE.relative_to(HERE.parent)}")
     if not judged and not options.update and not options.repeat:
-        print("nothing is judged here: another class of machine counts differently")
+        print("counts are not compared: the recorded ones are of another class of machine")
     if grown:
-        print(f"error: more instructions than instructions.toml allows: {'; '.join(grown)}", file=sys.stderr)
+        print(
+            f"error: more instructions than allowed by instructions.toml: {'; '.join(grown)}",
+            file=sys.stderr,
+        )
         print(
             "If that is meant, run `make instructions INSTRUCTIONS_ARGS=--update`, and `make instructions-released` "
             "with the same, and say why in the commit.",
@@ -197,9 +242,11 @@ def main() -> int:
 
 def line(entry: Count, taken: Sequence[float], judged: bool) -> str:
     numbers = ", ".join(f"{value:,.0f}" for value in taken)
-    known = f"; kept {entry.instructions:,}" if entry.instructions else ""
+    known = f"; recorded {entry.instructions:,}" if entry.instructions else ""
     change = f" ({min(taken) / entry.instructions - 1:+.1%})" if entry.instructions else ""
-    return f"{entry.name}: {numbers}{known}{change}" + (f": {entry.verdict(min(taken))}" if judged else "")
+    return f"{entry.name}: {numbers}{known}{change}" + (
+        f": {entry.verdict(min(taken))}" if judged else ""
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the machine is, and what else it does while something is measured."""
+"""Description of the machine, and its other load during a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def describe() -> dict:
     memory = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return {
         "cpu": first(r"^model name\s*:\s*(.+)$", info),
-        "cpu_family_model": "/".join(first(rf"^{name}\s*:\s*(.+)$", info) for name in ("cpu family", "model")),
+        "cpu_family_model": "/".join(
+            first(rf"^{name}\s*:\s*(.+)$", info) for name in ("cpu family", "model")
+        ),
         "cores": os.cpu_count(),
         "memory_mib": int(memory[1]) // 1024 if memory else None,
         "kernel": platform.release(),
@@ -41,14 +43,18 @@ def lo_mtu() -> int:
 
 
 def congestion_control() -> str:
-    """What a TCP connection over loopback gets here."""
+    """Returns the congestion control of a TCP connection over loopback."""
     with socket.socket() as listener, socket.socket() as client:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         client.connect(listener.getsockname())
         accepted, _ = listener.accept()
         with accepted:
-            return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+            return (
+                accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+                .rstrip(b"\0")
+                .decode()
+            )
 
 
 def first(pattern: str, text: str) -> str:
@@ -65,7 +71,7 @@ def read(path: str) -> str:
 
 @dataclass(frozen=True)
 class Ticks:
-    """All processors together since the machine started, in seconds."""
+    """CPU time of all processors together since boot, in seconds."""
 
     at: float
     idle: float
@@ -87,14 +93,17 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Others:
-    """What the machine did beside what was measured, in processors."""
+    """CPU use beside the measurement, in processors."""
 
     foreign: float
     stolen: float
 
     @classmethod
     def between(cls, before: Ticks, after: Ticks, own_seconds: float) -> Others:
-        """`own_seconds`: processor time of everything that belongs to the measurement."""
+        """Computes the other load.
+
+        `own_seconds`: CPU time of everything that belongs to the measurement.
+        """
         elapsed = after.at - before.at
         stolen = after.steal - before.steal
         busy = elapsed * after.processors - (after.idle - before.idle) - stolen

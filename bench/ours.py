@@ -1,4 +1,4 @@
-"""Our own servers on loopback, each with a free port, and the load that is put on them."""
+"""Pronghorn servers on loopback, each on a free port, and their load."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 600
-"""How long a server may take to start or to end, or a generator for its requests."""
+"""Longest time for a server's start or end, and for a generator's requests."""
 
 
 class OursError(Exception):
-    """A server or a generator that did not do its work."""
+    """A server or a generator failed."""
 
 
 def gateway(program: Path, folder: Path, routes: str, identity: Path | None = None) -> list[str]:
-    """The command that serves a site, on one worker, without a log. `identity`: a folder with its certificate."""
+    """Returns the command that serves a site with one worker and no log.
+
+    `identity`: the folder of the certificate.
+    """
     folder.mkdir(exist_ok=True)
     config = folder / "pronghorn.toml"
     listen = "127.0.0.1:0" if identity else "http://127.0.0.1:0"
-    tls = f'tls = {{ cert = "{identity}/cert.pem", key = "{identity}/key.pem" }}\n' if identity else ""
+    tls = (
+        f'tls = {{ cert = "{identity}/cert.pem", key = "{identity}/key.pem" }}\n'
+        if identity
+        else ""
+    )
     server = f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n'
     config.write_text(f'{server}[[sites]]\nhosts = ["127.0.0.1"]\n{tls}{routes}')
     return [str(program), "run", "-c", str(config)]
@@ -33,9 +40,11 @@ def gateway(program: Path, folder: Path, routes: str, identity: Path | None = No
 
 @contextmanager
 def running(command: Sequence[str], work: Path) -> Iterator[int]:
-    """A server that is told to end and has to end well, by its port."""
+    """Runs a server, yields its port, stops it with a signal and checks its exit."""
     with tempfile.NamedTemporaryFile(dir=work) as stream:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+        )
         log = Path(stream.name)
         try:
             yield wait_for_port(server, log)
@@ -46,7 +55,9 @@ def running(command: Sequence[str], work: Path) -> Iterator[int]:
                 server.kill()
                 server.wait()
         if server.returncode != 0:
-            raise OursError(f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}")
+            raise OursError(
+                f"the server ended with {server.returncode}: {log.read_text(errors='replace')[-500:]}"
+            )
 
 
 def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
@@ -59,14 +70,14 @@ def wait_for_port(server: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def generate(generator: Path, load: Sequence[str], units: int, *urls: str) -> None:
-    """So many requests, all of which have to be answered well."""
+    """Sends this many requests; every response must be good."""
     command = [str(generator), "load", "--json", "--no-verify", *load, "-n", str(units), *urls]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if ended.returncode != 0:
         raise OursError(f"the generator ended with {ended.returncode}: {ended.stderr[-300:]}")
     report = json.loads(ended.stdout)
     if report["requests"]["status"]["2xx"] != units:
-        raise OursError(f"{report['requests']['status']} instead of {units} answers")
+        raise OursError(f"{report['requests']['status']} instead of {units} responses")
 
 
 def make_certificate(work: Path) -> None:

@@ -1,4 +1,4 @@
-"""Child processes by their ids: processor time and memory of a whole server, and its end."""
+"""Child processes by ID: CPU time and memory of a whole server, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pinned(core: int, command: Sequence[str]) -> list[str]:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Returns a process and all its descendants."""
     found, fresh = [pid], [pid]
     while fresh:
         children = []
@@ -31,10 +31,11 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Processor time of processes, threads that ended included, to the nanosecond."""
+    """Returns the CPU time of processes in nanoseconds, including ended threads."""
     total = 0
     for pid in pids:
-        # clock_getcpuclockid(3) by its definition in the kernel: the complement of the id, and CPUCLOCK_SCHED.
+        # clock_getcpuclockid(3), as defined in the kernel: the complement of the PID, and
+        # CPUCLOCK_SCHED.
         with contextlib.suppress(OSError):
             total += time.clock_gettime_ns(((~pid) << 3) | 2)
     return total / 1e9
@@ -52,7 +53,7 @@ def memory_kib(pids: Sequence[int]) -> tuple[int, int]:
 
 
 class Server:
-    """A server that was started, with all its processes."""
+    """A running server with all its processes."""
 
     def __init__(self, command: Sequence[str], core: int, log: Path, environment: dict[str, str]):
         self.log = log
@@ -70,7 +71,7 @@ class Server:
         return family(self.popen.pid)
 
     def ended(self) -> str | None:
-        """Why there is no server any more, with its last words."""
+        """Returns why the server ended, with its last lines of output."""
         code = self.popen.poll()
         if code is None:
             return None

@@ -1,4 +1,4 @@
-"""The report in Markdown: what was measured, beside what, on what, and which bounds hold."""
+"""The report in Markdown: contestants, machine, results, and which bounds hold."""
 
 from __future__ import annotations
 
@@ -52,45 +52,53 @@ def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def caveats(result: Mapping) -> list[str]:
-    """What a reader has to know before any number."""
+    """Writes the notes that a reader needs before any number."""
     runs = [run for run in result["runs"] if run["error"] is None]
     loud = [run for run in runs if not run["quiet"]]
     notes = []
     if loud:
         worst = max(run["foreign_cores"] + run["stolen_cores"] for run in loud)
         notes.append(
-            f"**The machine was not quiet**: in {len(loud)} of {len(runs)} runs something else used more than 0.1 of a "
-            f"processor, up to {worst:.2f}, in spite of repeats. Rates and latencies of those runs mean little, and "
-            "CPU times hold the caches that others emptied."
+            f"**The machine was not quiet**: in {len(loud)} of {len(runs)} runs other processes used over 0.1 of a "
+            f"processor, up to {worst:.2f}, despite repeats. Rates and latencies of those runs are unreliable, and "
+            "their CPU times include cache misses caused by other processes."
         )
     failed = [run for run in result["runs"] if run["error"] is not None]
     if failed:
-        notes.append(f"**{len(failed)} runs failed**; the reasons stand beside their workloads.")
+        notes.append(f"**{len(failed)} runs failed**; their workloads list the reasons.")
     if result["rounds"] < 5:
-        notes.append("Fewer than 5 rounds: a look, not a result.")
+        notes.append("Fewer than 5 rounds: a first look, not a result.")
     if result["scale"] != 1:
         notes.append(
-            f"With {result['scale']:g} of the table's requests: connections and warm-up weigh more than they should."
+            f"With {result['scale']:g} of the table's requests: connections and warm-up weigh too much."
         )
     return notes
 
 
-def bounds(table: Mapping[Cell, Mapping[str, Spread]], workloads: Sequence[Workload], result: Mapping) -> str:
+def bounds(
+    table: Mapping[Cell, Mapping[str, Spread]], workloads: Sequence[Workload], result: Mapping
+) -> str:
     lines = []
     for found in verdicts(table, workloads, result["generators"]):
         bound = found.bound
-        value = "" if found.value is None else f"{si(found.value)} [{si(found.low)}-{si(found.high)}]"
+        value = (
+            "" if found.value is None else f"{si(found.value)} [{si(found.low)}-{si(found.high)}]"
+        )
         whose = "" if bound.of == SUBJECT else f" of {bound.of}"
         measure = TITLES[bound.measure] + whose + (f" by {bound.against}" if bound.against else "")
         lines.append([found.workload, found.generator, measure, bound.words, value, found.word])
     if not lines:
-        return "None of the workloads has one."
-    note = "\n\nThe ratio of the medians, and in brackets the smallest and largest within one round."
+        return "No workload has a bound."
+    note = (
+        "\n\nThe ratio of the medians, and in brackets the smallest and largest within one round."
+    )
     return rows(["workload", "generator", "what", "bound", "value", "verdict"], lines) + note
 
 
 def verdicts(
-    table: Mapping[Cell, Mapping[str, Spread]], workloads: Sequence[Workload], generators: Sequence[str]
+    table: Mapping[Cell, Mapping[str, Spread]],
+    workloads: Sequence[Workload],
+    generators: Sequence[str],
 ) -> list[Verdict]:
     return [
         verdict(workload.name, generator, bound, table)
@@ -105,11 +113,17 @@ def figures(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, resu
     parts = [load_in_words(workload)]
     for generator in workload.generators:
         if generator not in result["generators"]:
-            parts.append(f"Not by {generator}: it was not there, or not asked for.")
+            parts.append(f"Not measured by {generator}: not installed or not selected.")
             continue
-        names = [name for name in result["contestants"] if (workload.name, generator, name) in table]
+        names = [
+            name for name in result["contestants"] if (workload.name, generator, name) in table
+        ]
         lines = [line(table, workload, generator, name) for name in names]
-        header = [f"by {generator}", *(TITLES[measure] for measure in workload.measures), f"{SUBJECT} by it"]
+        header = [
+            f"by {generator}",
+            *(TITLES[measure] for measure in workload.measures),
+            f"{SUBJECT} by it",
+        ]
         if lines:
             parts.append(rows(header, lines))
     failures = {
@@ -124,7 +138,11 @@ def figures(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, resu
 def load_in_words(workload: Workload) -> str:
     one_each = workload.kind == "handshakes" or workload.reconnect
     size = "connection for each request" if one_each else f"{workload.streams} streams each"
-    amount = f"{workload.requests:,} requests" if workload.rate is None else f"{workload.rate:g} requests/s"
+    amount = (
+        f"{workload.requests:,} requests"
+        if workload.rate is None
+        else f"{workload.rate:g} requests/s"
+    )
     what = "a WebSocket on each stream" if workload.websocket else f"`{workload.file}`"
     words = f"{workload.protocol}, {what}, {workload.connections:,} connections, {size}, {amount}"
     extra = [
@@ -138,30 +156,45 @@ def load_in_words(workload: Workload) -> str:
     return f"{words}. {workload.why[:1].upper()}{workload.why[1:]}.".replace(". .", ".")
 
 
-def line(table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, generator: str, name: str) -> list[str]:
+def line(
+    table: Mapping[Cell, Mapping[str, Spread]], workload: Workload, generator: str, name: str
+) -> list[str]:
     own = table[(workload.name, generator, name)]
     cells = [name]
     for measure in workload.measures:
         spread = own.get(measure)
-        cells.append("-" if spread is None else f"{si(spread.median)} [{si(spread.low)}-{si(spread.high)}]")
+        cells.append(
+            "-" if spread is None else f"{si(spread.median)} [{si(spread.low)}-{si(spread.high)}]"
+        )
     ours = table.get((workload.name, generator, SUBJECT), {}).get(workload.measures[0])
     theirs = own.get(workload.measures[0])
-    between = ratio(ours, theirs) if ours is not None and theirs is not None and name != SUBJECT else None
-    cells.append("" if between is None else f"{si(between.of_medians)} [{si(between.low)}-{si(between.high)}]")
+    between = (
+        ratio(ours, theirs) if ours is not None and theirs is not None and name != SUBJECT else None
+    )
+    cells.append(
+        ""
+        if between is None
+        else f"{si(between.of_medians)} [{si(between.low)}-{si(between.high)}]"
+    )
     return cells
 
 
 def agreement(
-    table: Mapping[Cell, Mapping[str, Spread]], runs: Sequence[Mapping], workloads: Sequence[Workload]
+    table: Mapping[Cell, Mapping[str, Spread]],
+    runs: Sequence[Mapping],
+    workloads: Sequence[Workload],
 ) -> str:
-    """Requests and bytes have to be the same; the server's CPU within the spread of the rounds."""
+    """Compares two generators: requests and bytes must be equal, the server's CPU within the spread
+    of the rounds.
+    """
     lines = []
     for workload in workloads:
         measure = workload.measures[0]
         names = dict.fromkeys(name for load, _, name in table if load == workload.name)
         for name in names:
             one, other = (
-                table.get((workload.name, generator, name), {}).get(measure) for generator in ("load", "h2load")
+                table.get((workload.name, generator, name), {}).get(measure)
+                for generator in ("load", "h2load")
             )
             if one is None or other is None:
                 continue
@@ -170,11 +203,16 @@ def agreement(
                     (run["load"]["requests"], run["load"]["body_bytes"])
                     for run in runs
                     if run["error"] is None
-                    and (run["workload"], run["generator"], run["contestant"]) == (workload.name, generator, name)
+                    and (run["workload"], run["generator"], run["contestant"])
+                    == (workload.name, generator, name)
                 }
                 for generator in ("load", "h2load")
             ]
-            same = "yes" if counts[0] == counts[1] and len(counts[0]) == 1 else f"no: {counts[0]} and {counts[1]}"
+            same = (
+                "yes"
+                if counts[0] == counts[1] and len(counts[0]) == 1
+                else f"no: {counts[0]} and {counts[1]}"
+            )
             lines.append(
                 [
                     workload.name,
@@ -187,7 +225,7 @@ def agreement(
                 ]
             )
     if not lines:
-        return "Only one generator was there, or no load was put on by both."
+        return "Only one generator was installed, or no load was generated by both."
     header = [
         "workload",
         "contestant",
@@ -203,12 +241,16 @@ def agreement(
 def contestants(result: Mapping) -> str:
     lines = []
     for name, entry in result["contestants"].items():
-        fields = "; ".join(f"{protocol}: {', '.join(sent)}" for protocol, sent in entry["fields"].items())
+        fields = "; ".join(
+            f"{protocol}: {', '.join(sent)}" for protocol, sent in entry["fields"].items()
+        )
         lines.append([name, entry["version"], entry["answers_from"], entry["notes"], fields])
-    absent = [f"- {name} was left out: {why}" for name, why in result["absent"].items()]
+    absent = [f"- {name} skipped: {why}" for name, why in result["absent"].items()]
     generators = [f"- {name}: {version}" for name, version in result["generators"].items()]
-    text = rows(["contestant", "version", "answers from", "notes", "fields of an answer"], lines)
-    return "\n\n".join([text, *(["\n".join(absent)] if absent else []), "Generators:\n\n" + "\n".join(generators)])
+    text = rows(["contestant", "version", "answers from", "notes", "response fields"], lines)
+    return "\n\n".join(
+        [text, *(["\n".join(absent)] if absent else []), "Generators:\n\n" + "\n".join(generators)]
+    )
 
 
 def machine(facts: Mapping) -> str:

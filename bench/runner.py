@@ -1,4 +1,4 @@
-"""One bench: contestants in rounds, each run with a fresh server, and what was measured as plain data."""
+"""One bench: contestants in rounds, each run with a fresh server; the results are plain data."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from .tables import Contestant, Workload
 SERVER_CORE, GENERATOR_CORE = 0, 1
 READY_SECONDS = 10
 FAILURES = 2
-"""After so many failed runs a contestant is left alone under that load by that generator."""
+"""Number of failed runs after which a contestant is skipped under that load by that generator."""
 FOREIGN_LIMIT = 0.1
-"""Processors that may be busy with something else during a run that counts as quiet."""
+"""Processors that other work may use during a run that counts as quiet."""
 
 
 class RunError(Exception):
-    """What kept one run from being a measurement."""
+    """A run that is not a valid measurement, with the reason."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A contestant that is there, with its program and version."""
+    """An installed contestant, with its program and version."""
 
     contestant: Contestant
     program: Path
@@ -49,16 +49,16 @@ class Entrant:
 class Options:
     entrants: Sequence[Entrant]
     contestants: Mapping[str, Contestant]
-    """All of the tables, among them those that others are behind."""
+    """All contestants of the tables, including those that proxies need as upstreams."""
     workloads: Sequence[Workload]
     programs: dict[str, Path]
-    """The generators that are there."""
+    """The installed generators."""
     rounds: int
     repeats: int
-    """How often a run is tried again when the machine was not quiet."""
+    """Number of retries when the machine was not quiet."""
     seed: int
     scale: float
-    """Part of the table's requests that is sent."""
+    """Fraction of the table's requests to send."""
     folder: Path
     target: Path
 
@@ -72,12 +72,16 @@ class Bench:
         self.root.mkdir()
         (self.root / "13.txt").write_bytes(b"Hello, World!")
         (self.root / "1m.bin").write_bytes(random.Random(options.seed).randbytes(1 << 20))
-        # A server may give up root's rights and has to read them nevertheless.
-        self.certificates = {name: make_certificate(self.work, name) for name in ("p256", "rsa2048")}
+        # A server may drop root's privileges and must still be able to read the files.
+        self.certificates = {
+            name: make_certificate(self.work, name) for name in ("p256", "rsa2048")
+        }
         self.number = 0
 
     def runs(self, workloads: Sequence[Workload], names: Sequence[str]) -> Iterable[dict]:
-        """All measured runs by the generators of these names, in the order in which they happen."""
+        """Runs everything with the generators of these names; returns the measured runs in the
+        order in which they ran.
+        """
         order = random.Random(self.options.seed)
         failures: Counter[tuple[str, str, str]] = Counter()
         for workload in workloads:
@@ -98,7 +102,7 @@ class Bench:
                             yield run
 
     def quiet_run(self, workload: Workload, entrant: Entrant, generator: str, turn: int) -> dict:
-        """The first run on a quiet machine, or the quietest of as many as may be tried."""
+        """Returns the first run on a quiet machine, or the quietest of the allowed tries."""
         best: dict | None = None
         for attempt in range(1, self.options.repeats + 2):
             run = self.run(workload, entrant, generator, turn) | {"attempt": attempt}
@@ -129,14 +133,24 @@ class Bench:
             try:
                 server, port, upstream = self.start(workload, entrant, started)
                 return record | self.measure(workload, generator, server, port, upstream)
-            except (RunError, GeneratorError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+            except (
+                RunError,
+                GeneratorError,
+                OSError,
+                ValueError,
+                KeyError,
+                subprocess.SubprocessError,
+            ) as error:
                 died = server.ended() if server is not None else None
                 return record | {"error": died or f"{type(error).__name__}: {error}"}
 
     def start(
         self, workload: Workload, entrant: Entrant, started: contextlib.ExitStack
     ) -> tuple[Server, int, Server | None]:
-        """A contestant that answers, with its port, and the one that it is behind; `started` stops them."""
+        """Starts a contestant, and its upstream if it has one; `started` stops them.
+
+        Returns the server, its port and the upstream.
+        """
         upstream, upstream_port = None, None
         if entrant.contestant.behind is not None:
             other = self.options.contestants[entrant.contestant.behind]
@@ -144,9 +158,13 @@ class Bench:
             if program is None:
                 raise RunError(f"{other.name}: {other.why_absent()}")
             clear = dataclasses.replace(workload, protocol="h1-clear")
-            upstream, upstream_port = self.launch(clear, other, program, GENERATOR_CORE, None, started)
+            upstream, upstream_port = self.launch(
+                clear, other, program, GENERATOR_CORE, None, started
+            )
         contestant, program = entrant.contestant, entrant.program
-        server, port = self.launch(workload, contestant, program, SERVER_CORE, upstream_port, started)
+        server, port = self.launch(
+            workload, contestant, program, SERVER_CORE, upstream_port, started
+        )
         return server, port, upstream
 
     def launch(
@@ -179,7 +197,7 @@ class Bench:
         if contestant.config is not None:
             text = (Path(__file__).parent / contestant.config).read_text()
             if os.geteuid() != 0:
-                # Nobody but root can or has to say as whom a server runs.
+                # Only root can, and must, name the user that a server runs as.
                 text = re.sub(r"^.*@USER@.*\n", "", text, flags=re.MULTILINE)
             for name, value in {**values, "user": "root"}.items():
                 text = text.replace(f"@{name.upper()}@", str(value))
@@ -201,7 +219,9 @@ class Bench:
             if (why := server.ended()) is not None:
                 raise RunError(why)
             if time.monotonic() > deadline:
-                raise RunError(f"no answer over {protocol} within {READY_SECONDS} s: {answer.stderr[-200:]!r}")
+                raise RunError(
+                    f"no answer over {protocol} within {READY_SECONDS} s: {answer.stderr[-200:]!r}"
+                )
             time.sleep(0.05)
 
     def fetch(self, protocol: str, port: int) -> subprocess.CompletedProcess[bytes]:
@@ -212,20 +232,28 @@ class Bench:
         return subprocess.run(command, capture_output=True, timeout=READY_SECONDS, check=False)
 
     def fields(self, entrant: Entrant, protocol: str) -> list[str]:
-        """The fields of a contestant's answer, so that a report can say what each one sends."""
+        """Returns the header fields of a contestant's response, for the report."""
         workload = dataclasses.replace(
-            self.options.workloads[0], protocol=protocol, kind="requests", certificate="p256", handler="raw"
+            self.options.workloads[0],
+            protocol=protocol,
+            kind="requests",
+            certificate="p256",
+            handler="raw",
         )
         self.number += 1
         with contextlib.ExitStack() as started:
             _, port, _ = self.start(workload, entrant, started)
             lines = self.fetch(protocol, port).stderr.decode(errors="replace").splitlines()
-        return sorted(line[2:].split(":")[0] for line in lines if line.startswith("< ") and ":" in line)
+        return sorted(
+            line[2:].split(":")[0] for line in lines if line.startswith("< ") and ":" in line
+        )
 
-    def measure(self, workload: Workload, generator: str, server: Server, port: int, upstream: Server | None) -> dict:
+    def measure(
+        self, workload: Workload, generator: str, server: Server, port: int, upstream: Server | None
+    ) -> dict:
         requests = max(workload.connections, int(workload.requests * self.options.scale))
         if workload.kind != "idle":
-            # Heaps have grown to what they need when they have seen as much before.
+            # After a warm-up of the same size, heaps have reached their working size.
             part = 1 if workload.kind == "memory" else 10
             warm_up = max(20, requests // part) if workload.requests else 2000
             self.generate(workload, generator, port, warm_up)
@@ -254,21 +282,27 @@ class Bench:
         }
 
     def generate(self, workload: Workload, generator: str, port: int, requests: int | None) -> Load:
-        """One run of a generator, to its end."""
+        """Runs a generator to its end."""
         command = self.command(workload, generator, port, requests)
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False
+        )
         return parse(generator, ended.returncode, ended.stdout, ended.stderr)
 
     def hold(self, workload: Workload, port: int, server: Server) -> tuple[Load, tuple[int, int]]:
-        """Memory while all connections are open and hardly used: the middle of what was seen then."""
+        """Samples memory while all connections are open and nearly idle; returns the median."""
         command = self.command(workload, "load", port, None)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         seen = []
         deadline = time.monotonic() + GIVE_UP_SECONDS
         try:
             while process.poll() is None:
                 if time.monotonic() > deadline:
-                    raise RunError(f"{workload.connections} connections were not open within {GIVE_UP_SECONDS} s")
+                    raise RunError(
+                        f"{workload.connections} connections were not open within {GIVE_UP_SECONDS} s"
+                    )
                 seen.append((time.monotonic(), memory_kib(server.pids())))
                 time.sleep(0.2)
             ended = time.monotonic()
@@ -278,15 +312,20 @@ class Bench:
                 process.kill()
                 process.wait()
         load = parse("load", process.returncode, stdout, stderr)
-        # The measured seconds are the last ones; connections are opened before them, and closed at the very end.
+        # The measured seconds are the last ones: connections are opened before them, and closed at
+        # the very end.
         settled = [memory for at, memory in seen if ended - load.seconds + 0.5 < at < ended - 0.7]
         if not settled:
-            raise RunError("memory was not looked at while the connections were idle")
+            raise RunError("no memory sample while the connections were idle")
         return load, sorted(settled)[len(settled) // 2]
 
-    def command(self, workload: Workload, generator: str, port: int, requests: int | None) -> list[str]:
+    def command(
+        self, workload: Workload, generator: str, port: int, requests: int | None
+    ) -> list[str]:
         build = {"load": generators.load_command, "h2load": generators.h2load_command}[generator]
-        return pinned(GENERATOR_CORE, build(self.options.programs[generator], workload, port, requests))
+        return pinned(
+            GENERATOR_CORE, build(self.options.programs[generator], workload, port, requests)
+        )
 
 
 def noise(run: dict) -> float:
@@ -300,7 +339,7 @@ def parse(generator: str, code: int, stdout: str, stderr: str) -> Load:
 
 
 def own_seconds() -> float:
-    """Processor time of this process and of the generators that have ended."""
+    """Returns the CPU time of this process and of the generators that have ended."""
     spent = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
@@ -309,7 +348,7 @@ def own_seconds() -> float:
 
 
 def check(workload: Workload, load: Load, requests: int | None) -> None:
-    """A run counts only if the server did all that it was asked."""
+    """Rejects a run unless the server did all the requested work."""
     if load.failed:
         raise RunError(f"{load.failed} of {load.requests + load.failed} requests failed")
     if requests is not None and load.requests != requests:
@@ -321,7 +360,7 @@ def check(workload: Workload, load: Load, requests: int | None) -> None:
             f"{load.websockets} of {workload.connections * workload.streams} WebSockets were open to the end"
         )
     if workload.kind == "idle" and not 0.9 < load.connections / workload.connections <= 1.01:
-        raise RunError(f"{load.connections} connections were opened to hold {workload.connections}")
+        raise RunError(f"{load.connections} of {workload.connections} connections were opened")
 
 
 def figures(
@@ -341,10 +380,17 @@ def figures(
                 "gbit_per_second": load.body_bytes * 8 / load.seconds / 1e9,
             }
         case "handshakes":
-            return {"cpu_ms_per_connection": cpu / load.requests * 1e3, "p50_ms": load.p50_ms, "p99_ms": load.p99_ms}
+            return {
+                "cpu_ms_per_connection": cpu / load.requests * 1e3,
+                "p50_ms": load.p50_ms,
+                "p99_ms": load.p99_ms,
+            }
         case "memory":
             growth = loaded[0] - before[0]
-            return {"rss_growth_mib": growth / 1024, "rss_bytes_per_request": growth * 1024 / load.requests}
+            return {
+                "rss_growth_mib": growth / 1024,
+                "rss_bytes_per_request": growth * 1024 / load.requests,
+            }
         case _:
             return {
                 "rss_kib_per_connection": (loaded[0] - before[0]) / load.connections,
@@ -353,7 +399,7 @@ def figures(
 
 
 def free_port() -> int:
-    """A port that is free for TCP and UDP. In this namespace nobody else looks for one."""
+    """Returns a port that is free for TCP and UDP. No other process here picks ports."""
     while True:
         with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
             tcp.bind(("127.0.0.1", 0))
@@ -368,8 +414,26 @@ def free_port() -> int:
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
     cert, key = folder / f"{name}.crt", folder / f"{name}.key"
     kind = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"] if name == "p256" else ["rsa:2048"]
-    command = ["openssl", "req", "-x509", "-nodes", "-days", "10", "-subj", "/CN=localhost", "-newkey", *kind]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-nodes",
+        "-days",
+        "10",
+        "-subj",
+        "/CN=localhost",
+        "-newkey",
+        *kind,
+    ]
+    command += [
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return cert, key
 

@@ -1,9 +1,10 @@
-"""`python -m bench.scale`: what grows with the size of a configuration or the number of clients, beside nginx.
+"""`python -m bench.scale`: growth with the size of a configuration or the number of clients,
+compared with nginx.
 
-Each dimension is one thing that there is more and more of. Per step and server: seconds to check the configuration,
-seconds until it is served, memory, CPU of a request to what stands last in the configuration, and the longest that a
-request took while the configuration was read again. A column that grows tenfold with the size is linear, one that grows
-a hundredfold is a fault.
+Each dimension increases one count. Measured per step and server: seconds to check the
+configuration, seconds until it is served, memory, CPU of a request to the last entry of the
+configuration, and the longest request time during a reload. A column that grows tenfold with a
+tenfold size is linear; one that grows a hundredfold is a bug.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CONNECT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server of one step listens, and its files."""
+    """Address and files of a server in one step."""
 
     folder: Path
     port: int
@@ -50,14 +51,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Dimension:
-    """`ours` and `nginx` write what there is `size` times; `last` is the URL's host and path of the last one."""
+    """One dimension.
+
+    `ours` and `nginx` write a configuration with `size` entries; `last` is the URL's host and path
+    for the last one.
+    """
 
     ours: Callable[[int, Place], str]
     nginx: Callable[[int, Place], str]
     last: Callable[[int], str] = lambda _: "all.test/"
     secure: bool = False
     clients: Callable[[int, Place], contextlib.AbstractContextManager] | None = None
-    """Connections that are held while memory and requests are measured."""
+    """Connections that stay open while memory and requests are measured."""
     most: int = 1_000_000
 
 
@@ -88,7 +93,7 @@ def nginx_sites(size: int, place: Place, more: str = "", listen: str = "") -> st
 
 
 def copies(size: int, place: Place) -> str:
-    """The folder with a certificate for each site."""
+    """Copies a certificate for each site; returns the folder."""
     for number in range(size):
         for source, kind in zip(place.certificate, ("cert", "key"), strict=True):
             shutil.copy(source, place.folder / f"{number}.{kind}")
@@ -97,7 +102,9 @@ def copies(size: int, place: Place) -> str:
 
 def our_certificates(size: int, place: Place) -> str:
     folder = copies(size, place)
-    return our_sites(size, place, tls=f'tls = {{{{ cert = "{folder}/{{0}}.cert", key = "{folder}/{{0}}.key" }}}}')
+    return our_sites(
+        size, place, tls=f'tls = {{{{ cert = "{folder}/{{0}}.cert", key = "{folder}/{{0}}.key" }}}}'
+    )
 
 
 def nginx_certificates(size: int, place: Place) -> str:
@@ -107,16 +114,25 @@ def nginx_certificates(size: int, place: Place) -> str:
 
 
 def our_layers(size: int, place: Place) -> str:
-    return our_sites(size, place, 'layers = ["compress", { name = "rate-limit", requests = 1000000000, per = "1s" }]')
+    return our_sites(
+        size,
+        place,
+        'layers = ["compress", { name = "rate-limit", requests = 1000000000, per = "1s" }]',
+    )
 
 
 def nginx_layers(size: int, place: Place) -> str:
-    zones = "".join(f"limit_req_zone $server_name zone=z{number}:64k rate=1000000r/s;\n" for number in range(size))
+    zones = "".join(
+        f"limit_req_zone $server_name zone=z{number}:64k rate=1000000r/s;\n"
+        for number in range(size)
+    )
     return zones + nginx_sites(size, place, "gzip on; limit_req zone=z{0} burst=1000000 nodelay;")
 
 
 def our_routes(size: int, _: Place) -> str:
-    routes = (f'[[sites.routes]]\nmatch = "/p{number}/*"\nrespond = "x"\n' for number in range(size))
+    routes = (
+        f'[[sites.routes]]\nmatch = "/p{number}/*"\nrespond = "x"\n' for number in range(size)
+    )
     return '[[sites]]\nhosts = ["all.test"]\n' + "".join(routes)
 
 
@@ -126,17 +142,29 @@ def nginx_routes(size: int, place: Place) -> str:
 
 
 def our_upstreams(size: int, place: Place) -> str:
-    routes = (f'[[sites.routes]]\nmatch = "/p{number}/*"\nproxy = "u{number}"\n' for number in range(size))
-    servers = (f'[upstreams.u{number}]\nservers = ["http://127.0.0.1:{place.backend}"]\n' for number in range(size))
+    routes = (
+        f'[[sites.routes]]\nmatch = "/p{number}/*"\nproxy = "u{number}"\n' for number in range(size)
+    )
+    servers = (
+        f'[upstreams.u{number}]\nservers = ["http://127.0.0.1:{place.backend}"]\n'
+        for number in range(size)
+    )
     return '[[sites]]\nhosts = ["all.test"]\n' + "".join(routes) + "".join(servers)
 
 
 def nginx_upstreams(size: int, place: Place) -> str:
     upstreams = (
-        f"upstream u{number} {{ server 127.0.0.1:{place.backend}; keepalive 16; }}\n" for number in range(size)
+        f"upstream u{number} {{ server 127.0.0.1:{place.backend}; keepalive 16; }}\n"
+        for number in range(size)
     )
-    routes = (f"location /p{number}/ {{ proxy_pass http://u{number}; {NGINX_PROXY} }}\n" for number in range(size))
-    return "".join(upstreams) + f"server {{ listen 127.0.0.1:{place.port}; server_name all.test;\n{''.join(routes)}}}\n"
+    routes = (
+        f"location /p{number}/ {{ proxy_pass http://u{number}; {NGINX_PROXY} }}\n"
+        for number in range(size)
+    )
+    return (
+        "".join(upstreams)
+        + f"server {{ listen 127.0.0.1:{place.port}; server_name all.test;\n{''.join(routes)}}}\n"
+    )
 
 
 def addresses(size: int) -> Iterator[str]:
@@ -174,7 +202,7 @@ def nginx_files(_: int, place: Place) -> str:
 
 
 def asking(path: str, reads: bool) -> Callable[[int, Place], contextlib.AbstractContextManager]:
-    """So many connections with one request each, whose response is read or is not."""
+    """Opens this many connections with one request each, whose response is read or not."""
 
     @contextlib.contextmanager
     def held(size: int, place: Place) -> Iterator[None]:
@@ -183,14 +211,14 @@ def asking(path: str, reads: bool) -> Callable[[int, Place], contextlib.Abstract
             for number in range(size):
                 client = stack.enter_context(socket.socket())
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
-                # More than one address has ports for.
+                # One address does not have enough ports.
                 client.bind((f"127.2.{number >> 12 & 255}.1", 0))
                 client.settimeout(CONNECT_SECONDS)
                 client.connect(("127.0.0.1", place.port))
                 client.sendall(f"GET {path} HTTP/1.1\r\nhost: all.test\r\n\r\n".encode())
                 clients.append(client)
             for client in clients:
-                # What a server has begun to send is in its memory.
+                # The part of a response that the server has started to send is in its memory.
                 client.recv(1 << 16 if reads else 1)
             yield
 
@@ -200,58 +228,79 @@ def asking(path: str, reads: bool) -> Callable[[int, Place], contextlib.Abstract
 DIMENSIONS = {
     "sites": Dimension(our_sites, nginx_sites, lambda size: f"s{size - 1}.test/"),
     "certificates": Dimension(
-        our_certificates, nginx_certificates, lambda size: f"s{size - 1}.test/", secure=True, most=10_000
+        our_certificates,
+        nginx_certificates,
+        lambda size: f"s{size - 1}.test/",
+        secure=True,
+        most=10_000,
     ),
     "layers": Dimension(our_layers, nginx_layers, lambda size: f"s{size - 1}.test/", most=10_000),
     "routes": Dimension(our_routes, nginx_routes, lambda size: f"all.test/p{size - 1}/"),
-    "upstreams": Dimension(our_upstreams, nginx_upstreams, lambda size: f"all.test/p{size - 1}/", most=10_000),
+    "upstreams": Dimension(
+        our_upstreams, nginx_upstreams, lambda size: f"all.test/p{size - 1}/", most=10_000
+    ),
     "addresses": Dimension(our_addresses, nginx_addresses, most=10_000),
-    "connections": Dimension(our_files, nginx_files, lambda _: "all.test/small", clients=asking("/small", reads=True)),
-    "unread": Dimension(our_files, nginx_files, lambda _: "all.test/small", clients=asking("/large", reads=False)),
+    "connections": Dimension(
+        our_files, nginx_files, lambda _: "all.test/small", clients=asking("/small", reads=True)
+    ),
+    "unread": Dimension(
+        our_files, nginx_files, lambda _: "all.test/small", clients=asking("/large", reads=False)
+    ),
 }
 
 
 # ---- servers -------------------------------------------------------------------------------------
 
 
-def ours(program: Path, dimension: Dimension, size: int, place: Place) -> tuple[list[str], list[str]]:
-    """The commands that check a configuration, and that serve it."""
+def ours(
+    program: Path, dimension: Dimension, size: int, place: Place
+) -> tuple[list[str], list[str]]:
+    """Returns the commands that check and serve a configuration."""
     listen = f"127.0.0.1:{place.port}" if dimension.secure else f"http://127.0.0.1:{place.port}"
     config = place.folder / "pronghorn.toml"
     head = f'[server]\nlisten = ["{listen}"]\nworkers = 1\n[log]\naccess = "off"\n'
-    # All clients have one address, or nearly.
+    # All clients share one address, or nearly.
     limits = "[limits]\nconnections_per_client = 1000000\nconnections = 1000000\nresponse_bytes_per_second = 0\n"
     times = "".join(f"{name}_timeout = '10m'\n" for name in ("idle", "response", "head"))
     config.write_text(head + limits + times + dimension.ours(size, place))
     return [str(program), "check", str(config)], [str(program), "run", "-c", str(config)]
 
 
-def nginx(program: Path, dimension: Dimension, size: int, place: Place) -> tuple[list[str], list[str]]:
+def nginx(
+    program: Path, dimension: Dimension, size: int, place: Place
+) -> tuple[list[str], list[str]]:
     config = place.folder / "nginx.conf"
     paths = "".join(
-        f"{kind}_temp_path {place.folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        f"{kind}_temp_path {place.folder}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # Its workers are to read what this user can.
+    # nginx's workers must be able to read this user's files.
     user = " user root;" if os.geteuid() == 0 else ""
-    head = f"daemon off; worker_processes 1; pid {place.folder}/pid; error_log stderr error;{user}\n"
+    head = (
+        f"daemon off; worker_processes 1; pid {place.folder}/pid; error_log stderr error;{user}\n"
+    )
     events = "worker_rlimit_nofile 200000; events { worker_connections 100000; }\n"
     http = "access_log off; keepalive_requests 1000000000; keepalive_timeout 600s; send_timeout 600s; sendfile on;\n"
     hashes = "server_names_hash_max_size 1048576; server_names_hash_bucket_size 128;\n"
-    config.write_text(f"{head}{events}http {{ {http}{hashes}{paths}\n{dimension.nginx(size, place)} }}\n")
+    config.write_text(
+        f"{head}{events}http {{ {http}{hashes}{paths}\n{dimension.nginx(size, place)} }}\n"
+    )
     base = [str(program), "-e", "stderr", "-p", str(place.folder), "-c", str(config)]
     return [*base, "-t"], base
 
 
 @contextlib.contextmanager
 def serving(command: list[str], place: Place) -> Iterator[tuple[subprocess.Popen, float]]:
-    """A server, and the seconds until it took a connection."""
+    """Starts a server; yields it with the seconds until it accepted a connection."""
     began = time.monotonic()
     with (place.folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         while True:
             if server.poll() is not None or time.monotonic() - began > SECONDS:
-                raise OursError(f"{command[0]} did not start: {(place.folder / 'log').read_text()[-500:]}")
+                raise OursError(
+                    f"{command[0]} did not start: {(place.folder / 'log').read_text()[-500:]}"
+                )
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", place.port)).close()
                 break
@@ -265,8 +314,10 @@ def serving(command: list[str], place: Place) -> Iterator[tuple[subprocess.Popen
         server.wait()
 
 
-def longest_while_reloading(server: subprocess.Popen, ready: float, place: Place, host: str) -> float:
-    """Milliseconds that a request took at the longest while the configuration was read again, a few times."""
+def longest_while_reloading(
+    server: subprocess.Popen, ready: float, place: Place, host: str
+) -> float:
+    """Returns the longest request time in milliseconds over a few reloads."""
     longest, over = 0.0, threading.Event()
 
     def ask() -> None:
@@ -274,7 +325,7 @@ def longest_while_reloading(server: subprocess.Popen, ready: float, place: Place
         name, path = host.split("/", 1)
         request = f"GET /{path} HTTP/1.1\r\nhost: {name}\r\n\r\n".encode()
         while not over.is_set():
-            # A server may close connections when it reads its configuration.
+            # A server may close connections during a reload.
             with (
                 contextlib.suppress(OSError),
                 socket.create_connection(("127.0.0.1", place.port), CONNECT_SECONDS) as client,
@@ -291,7 +342,7 @@ def longest_while_reloading(server: subprocess.Popen, ready: float, place: Place
     asking.start()
     for _ in range(RELOADS):
         server.send_signal(signal.SIGHUP)
-        # The configuration is read as at the start, and the one before is freed.
+        # The new configuration is read as at the start, and the previous one is freed.
         time.sleep(0.3 + 3 * ready)
     over.set()
     asking.join()
@@ -299,7 +350,11 @@ def longest_while_reloading(server: subprocess.Popen, ready: float, place: Place
 
 
 def measure(
-    result: Result, dimension: Dimension, place: Place, commands: tuple[list[str], list[str]], load: Path
+    result: Result,
+    dimension: Dimension,
+    place: Place,
+    commands: tuple[list[str], list[str]],
+    load: Path,
 ) -> None:
     check, serve = commands
     size = result.size
@@ -314,12 +369,18 @@ def measure(
         held = dimension.clients(size, place) if dimension.clients else contextlib.nullcontext()
         with held:
             url = f"{'https' if dimension.secure else 'http'}://{host.replace('/', f':{place.port}/', 1)}"
-            options = ["--connect-to", f"127.0.0.1:{place.port}", *(["--reconnect"] if dimension.secure else [])]
+            options = [
+                "--connect-to",
+                f"127.0.0.1:{place.port}",
+                *(["--reconnect"] if dimension.secure else []),
+            ]
             requests = HANDSHAKES if dimension.secure else REQUESTS
             generate(load, options, requests // 10, url)
             before = cpu_seconds(family(server.pid))
             generate(load, options, requests, url)
-            result.figures["request µs"] = (cpu_seconds(family(server.pid)) - before) / requests * 1e6
+            result.figures["request µs"] = (
+                (cpu_seconds(family(server.pid)) - before) / requests * 1e6
+            )
             result.figures["memory MiB"] = memory_kib(family(server.pid))[1] / 1024
         if not dimension.secure and not dimension.clients:
             result.figures["reload ms"] = longest_while_reloading(server, ready, place, host)
@@ -356,8 +417,12 @@ def table(results: list[Result]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--dimensions", metavar="NAMES", default=",".join(DIMENSIONS), help="[default: all]")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.scale", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "--dimensions", metavar="NAMES", default=",".join(DIMENSIONS), help="[default: all]"
+    )
     parser.add_argument(
         "--sizes",
         metavar="NUMBERS",
@@ -367,13 +432,15 @@ def main() -> int:
     )
     options = parser.parse_args()
     program = Path(os.environ.get("PRONGHORN", "target/release/pronghorn")).resolve()
-    found = shutil.which(os.environ.get("PRONGHORN_BENCH_NGINX", "nginx"), path=f"{os.environ['PATH']}:/usr/sbin")
+    found = shutil.which(
+        os.environ.get("PRONGHORN_BENCH_NGINX", "nginx"), path=f"{os.environ['PATH']}:/usr/sbin"
+    )
     servers = {"pronghorn": (ours, program)} | ({"nginx": (nginx, Path(found))} if found else {})
     unknown = set(options.dimensions.split(",")) - set(DIMENSIONS)
     if unknown or not program.exists():
         what = f"no program at {program}; run `make build-program`, or set PRONGHORN"
         if unknown:
-            what = f"no dimension {', '.join(sorted(unknown))}; there are {', '.join(DIMENSIONS)}"
+            what = f"unknown dimension {', '.join(sorted(unknown))}; known: {', '.join(DIMENSIONS)}"
         print(f"error: {what}", file=sys.stderr)
         return 2
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -394,7 +461,10 @@ def main() -> int:
             '[[sites]]\nhosts = ["*"]\n[[sites.routes]]\nrespond = "x"\n'
         )
         stack.enter_context(
-            serving([str(program), "run", "-c", str(behind / "pronghorn.toml")], Place(behind, backend, 0))
+            serving(
+                [str(program), "run", "-c", str(behind / "pronghorn.toml")],
+                Place(behind, backend, 0),
+            )
         )
         for name in options.dimensions.split(","):
             dimension = DIMENSIONS[name]
@@ -405,7 +475,13 @@ def main() -> int:
                     place = Place(folder, free_port(), backend)
                     result = Result(name, size, server)
                     try:
-                        measure(result, dimension, place, commands(path, dimension, size, place), program)
+                        measure(
+                            result,
+                            dimension,
+                            place,
+                            commands(path, dimension, size, place),
+                            program,
+                        )
                     except OursError as error:
                         print(f"{name}, {size}, {server}: {error}", file=sys.stderr)
                         continue

@@ -9,7 +9,7 @@ from statistics import median
 from .tables import Bound
 
 Cell = tuple[str, str, str]
-"""A workload, a generator and a contestant."""
+"""Workload, generator and contestant."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One cell's figures by another's: of the medians, and the smallest and largest within one round."""
+    """One cell's figures divided by another's: the ratio of the medians, and the smallest and
+    largest within one round.
+    """
 
     of_medians: float
     low: float
@@ -41,7 +43,7 @@ class Ratio:
 
 
 def spreads(runs: Iterable[dict]) -> dict[Cell, dict[str, Spread]]:
-    """The figures of all runs that ended well, by cell and measure."""
+    """Collects the figures of all successful runs by cell and measure."""
     figures: dict[Cell, dict[str, dict[int, float]]] = {}
     for run in runs:
         if run["error"] is not None:
@@ -57,7 +59,7 @@ def spreads(runs: Iterable[dict]) -> dict[Cell, dict[str, Spread]]:
 
 
 def ratio(ours: Spread, theirs: Spread) -> Ratio | None:
-    """Nothing where there is nothing to divide by."""
+    """Returns None without a common round, or if the divisor is zero."""
     common = [turn for turn in ours.by_round if theirs.by_round.get(turn)]
     if not common or not theirs.median:
         return None
@@ -67,7 +69,7 @@ def ratio(ours: Spread, theirs: Spread) -> Ratio | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one bound."""
+    """Result of one bound."""
 
     workload: str
     generator: str
@@ -85,14 +87,20 @@ class Verdict:
         always = self.bound.allows(self.low) and self.bound.allows(self.high)
         if self.bound.allows(self.value):
             return "met" if always else "met, not in every round"
-        return "missed, within the spread" if self.bound.allows(self.low) or self.bound.allows(self.high) else "missed"
+        return (
+            "missed, within the spread"
+            if self.bound.allows(self.low) or self.bound.allows(self.high)
+            else "missed"
+        )
 
     @property
     def holds(self) -> bool:
         return self.value is not None and self.bound.allows(self.value)
 
 
-def verdict(workload: str, generator: str, bound: Bound, table: Mapping[Cell, Mapping[str, Spread]]) -> Verdict:
+def verdict(
+    workload: str, generator: str, bound: Bound, table: Mapping[Cell, Mapping[str, Spread]]
+) -> Verdict:
     ours = table.get((workload, generator, bound.of), {}).get(bound.measure)
     if ours is None:
         return Verdict(workload, generator, bound, None)
@@ -111,7 +119,7 @@ def overlap(one: Spread, other: Spread) -> bool:
 
 
 def si(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Formats a number with three significant digits, without an exponent."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:

@@ -1,4 +1,4 @@
-"""The tables of contestants and workloads, read and checked before anything is started."""
+"""The tables of contestants and workloads, read and validated before anything starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 PROTOCOLS = ("h3", "h2", "h1", "h1-clear")
-"""`h1-clear` is HTTP/1.1 without TLS, the others have it."""
+"""`h1-clear` is HTTP/1.1 without TLS; the others use TLS."""
 GENERATORS = ("load", "h2load")
 SUBJECT = "pronghorn"
-"""The contestant that bounds are about."""
+"""The contestant that the bounds apply to."""
 
 MEASURES = {
     "requests": ("cpu_us_per_request", "requests_per_second", "p50_ms", "p99_ms"),
@@ -23,17 +23,30 @@ MEASURES = {
     "idle": ("rss_kib_per_connection", "pss_kib_per_connection"),
     "memory": ("rss_growth_mib", "rss_bytes_per_request"),
 }
-"""What each kind of workload measures; the first is the one that plots show."""
+"""Measures of each kind of workload; plots show the first."""
 
 BETTER_HIGH = frozenset({"requests_per_second", "gbit_per_second"})
 ANSWERS_FROM = ("files", "memory", "handler", "proxy")
 PLACEHOLDERS = frozenset(
-    {"path", "port", "root", "cert", "key", "work", "config", "bench", "target", "protocol", "handler", "upstream"}
+    {
+        "path",
+        "port",
+        "root",
+        "cert",
+        "key",
+        "work",
+        "config",
+        "bench",
+        "target",
+        "protocol",
+        "handler",
+        "upstream",
+    }
 )
 
 
 class TableError(Exception):
-    """A table that cannot be used; the message says where and what is allowed."""
+    """An invalid table; the message names the place and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class Contestant:
     start: tuple[str, ...]
     version: tuple[str, ...]
     version_pattern: str
-    """What of that is the version, as a regular expression; all of its matches."""
+    """Regular expression for the version within that output; all its matches."""
     protocols: tuple[str, ...]
     answers_from: str
     """`files`: looks at the disk for each request, as a file server; `memory`: a minimal server on a library;
@@ -53,28 +66,28 @@ class Contestant:
     path: str | None = None
     env: str | None = None
     install: str | None = None
-    """The part of `make bench-setup` that makes it."""
+    """The part of `make bench-setup` that builds it."""
     websocket: str | None = None
-    """The path where WebSockets are granted and messages answered, without its first `/`."""
+    """The path that accepts WebSockets and echoes messages, without the leading `/`."""
     config: str | None = None
     """A template in this folder, filled in with the same placeholders."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """More arguments for workloads of one kind."""
+    """Extra arguments for workloads of one kind."""
     handlers: tuple[str, ...] = ("raw",)
-    """The ways in which an application can be written for it; see `Workload.handler`."""
+    """The interfaces that the application can use; see `Workload.handler`."""
     behind: str | None = None
-    """The contestant that it passes requests to, in clear text; `upstream` is its port."""
+    """The contestant that it forwards requests to, in clear text; `upstream` is its port."""
     requires: tuple[str, ...] = ()
-    """What has to be there beside the program."""
+    """Paths that must exist beside the program."""
     notes: str = ""
 
     def program(self, target: Path) -> Path | None:
-        """Where it is, or nothing when it is not there."""
+        """Returns the program's path, or None if it is not installed."""
         given = os.environ.get(self.env) if self.env else None
         if given:
             found = shutil.which(given)
             if found is None:
-                raise TableError(f"{self.env}={given}: no program is there")
+                raise TableError(f"{self.env}={given}: program not found")
             return Path(found).resolve()
         if self.path is None:
             return None
@@ -82,27 +95,32 @@ class Contestant:
         return path if path.is_file() else None
 
     def lacks(self, target: Path) -> str | None:
-        """The first thing that has to be there and is not."""
+        """Returns the first missing requirement."""
         for item in self.requires:
             path = Path(item.format(target=target, bench=Path(__file__).parent))
             if not path.exists():
-                return f"{path.name} is not there: {self.why_absent()}"
+                return f"{path.name} not found: {self.why_absent()}"
         return None
 
     def why_absent(self) -> str:
         if self.path is None:
             return f"set {self.env} to its path"
         if self.install == "node":
-            return "`make bench-node` installs it"
+            return "run `make bench-node`"
         if self.install == "debian":
-            return f"install the Debian package that has {self.path}"
-        hint = f"`make bench-setup` makes it ({self.install})" if self.install else "run `make build-program`"
+            return f"install the Debian package with {self.path}"
+        hint = (
+            f"run `make bench-setup` ({self.install})"
+            if self.install
+            else "run `make build-program`"
+        )
         return f"{hint}, or set {self.env} to its path" if self.env else hint
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a measure of ours has to keep to: a ratio to a peer's or to that of another workload, or a figure.
+    """Bound of one of our measures: a ratio to a peer's or to another workload's, or an absolute
+    figure.
 
     Without `at_most` and `at_least` it is only reported.
     """
@@ -110,18 +128,20 @@ class Bound:
     measure: str
     at_most: float | None = None
     of: str = SUBJECT
-    """Whose measure."""
+    """The contestant whose measure is bounded."""
     peer: str | None = None
     workload: str | None = None
     at_least: float | None = None
     note: str = ""
 
     def allows(self, value: float) -> bool:
-        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
+        return (self.at_most is None or value <= self.at_most) and (
+            self.at_least is None or value >= self.at_least
+        )
 
     @property
     def against(self) -> str:
-        """Whose figure it is a ratio to; nothing where it is none."""
+        """Returns the other side of the ratio, or None for an absolute figure."""
         if self.peer and self.workload:
             return f"{self.peer}'s under {self.workload}"
         other = self.peer or self.workload
@@ -136,7 +156,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Workload:
-    """A load, and what is measured under it."""
+    """A load and its measures."""
 
     name: str
     kind: str
@@ -149,14 +169,14 @@ class Workload:
     seconds: float | None = None
     resume: bool = False
     reconnect: bool = False
-    """A connection for each request, where that is not the kind's own meaning."""
+    """A connection for each request, unless the kind already implies it."""
     websocket: bool = False
-    """Messages over a WebSocket on each stream, at the contestant's path in place of `file`."""
+    """Messages over a WebSocket on each stream, at the contestant's path instead of `file`."""
     certificate: str = "p256"
     cipher: str | None = None
     groups: str | None = None
     handler: str = "raw"
-    """How the application is written: `raw` for the server's own interface, or the name of a framework."""
+    """Interface of the application: `raw` for the server's own, or the name of a framework."""
     generators: tuple[str, ...] = GENERATORS
     why: str = ""
     bounds: tuple[Bound, ...] = ()
@@ -179,13 +199,19 @@ def read_contestants(path: Path) -> dict[str, Contestant]:
         if contestant.path is None and contestant.env is None:
             raise TableError(f"{where}: needs `path` or `env`")
         for part in (*contestant.start, *contestant.version):
-            unknown = {name for _, name, _, _ in string.Formatter().parse(part) if name} - PLACEHOLDERS
+            unknown = {
+                name for _, name, _, _ in string.Formatter().parse(part) if name
+            } - PLACEHOLDERS
             if unknown:
-                raise TableError(f"{where}: unknown placeholder {{{unknown.pop()}}}; there are {sorted(PLACEHOLDERS)}")
+                raise TableError(
+                    f"{where}: unknown placeholder {{{unknown.pop()}}}; known: {sorted(PLACEHOLDERS)}"
+                )
         add(contestants, contestant, where)
     for contestant in contestants.values():
         if contestant.behind is not None:
-            one_of(contestant.behind, contestants, f"{path.name}, contestant {contestant.name}, behind")
+            one_of(
+                contestant.behind, contestants, f"{path.name}, contestant {contestant.name}, behind"
+            )
     return contestants
 
 
@@ -201,13 +227,19 @@ def read_workloads(path: Path, contestants: Mapping[str, Contestant]) -> dict[st
         for generator in workload.generators:
             one_of(generator, GENERATORS, f"{where}, generators")
         if "load" in workload.generators and (workload.cipher or workload.groups):
-            raise TableError(f"{where}: `pronghorn load` cannot choose a cipher or group; leave it out of `generators`")
+            raise TableError(
+                f"{where}: `pronghorn load` cannot choose a cipher or group; leave it out of `generators`"
+            )
         if (workload.rate is None) != (workload.seconds is None):
             raise TableError(f"{where}: `rate` and `seconds` belong together")
         if workload.rate is None and workload.requests <= 0:
             raise TableError(f"{where}: needs `requests`, or `rate` and `seconds`")
-        if workload.generators != ("load",) and (workload.rate is not None or workload.resume or workload.reconnect):
-            raise TableError(f'{where}: rates, idle and resumed connections are for generators = ["load"]')
+        if workload.generators != ("load",) and (
+            workload.rate is not None or workload.resume or workload.reconnect
+        ):
+            raise TableError(
+                f'{where}: rates, idle and resumed connections are for generators = ["load"]'
+            )
         if workload.websocket and workload.generators != ("load",):
             raise TableError(f'{where}: WebSockets are for generators = ["load"]')
         for bound in bounds:
@@ -246,25 +278,27 @@ def frozen(value):
 
 def one_of(value: str, allowed, where: str) -> None:
     if value not in allowed:
-        raise TableError(f"{where}: '{value}' is none of {', '.join(sorted(allowed))}")
+        raise TableError(f"{where}: invalid '{value}'; allowed: {', '.join(sorted(allowed))}")
 
 
 def add(table: dict, item, where: str) -> None:
     if item.name in table:
-        raise TableError(f"{where}: the name stands twice")
+        raise TableError(f"{where}: duplicate name")
     table[item.name] = item
 
 
 def select(table: Mapping[str, object], names: str | None, what: str) -> list:
-    """The entries that a list such as `a,b*` names, in the order of the table."""
+    """Returns the entries that a list such as `a,b*` selects, in the table's order."""
     if not names:
         return list(table.values())
     chosen = set()
     for pattern in names.split(","):
         matched = [
-            name for name in table if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+            name
+            for name in table
+            if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
         ]
         if not matched:
-            raise TableError(f"no {what} is named '{pattern}'; there are {', '.join(table)}")
+            raise TableError(f"unknown {what} '{pattern}'; known: {', '.join(table)}")
         chosen.update(matched)
     return [item for name, item in table.items() if name in chosen]

@@ -1,6 +1,6 @@
 'use strict';
 
-// An application with something of everything, for `make optimized` to see what of the addon is used.
+// An application that uses a bit of every feature, for the profile of `make optimized`.
 // usage: node training.cjs PACKAGE CERT KEY     or: node training.cjs PACKAGE     (without TLS)
 
 const [, , name, cert, key] = process.argv;
@@ -55,5 +55,5 @@ app
     console.log(`listening on http://127.0.0.1:${us_socket_local_port(socket)}`);
   });
 
-// To its end in order: what was counted is written then.
+// A graceful exit: the counts are written then.
 process.once('SIGTERM', () => app.close({ timeout: 1000 }));

@@ -1,6 +1,8 @@
-"""What `make optimized` has a counting build do: what servers, gateways and applications do, over each protocol.
+"""Workload of the profiling build in `make optimized`: servers, gateways and applications over each
+protocol.
 
-The compiler orders and inlines by what ran here, so this is a bit of everything rather than of what benches measure.
+The compiler orders and inlines by what ran here, so it covers a bit of everything rather than what
+benches measure.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ BROWSER = (
     "accept-language: en-GB,en;q=0.9,de;q=0.8",
     "cookie: session=0123456789abcdef0123456789abcdef; theme=dark",
 )
-"""What comes with the requests of a browser, which are more than half of these."""
+"""Header fields of a browser's requests, which are more than half of these requests."""
 
 UPSTREAM = """
 [[sites.routes]]
@@ -45,12 +47,17 @@ proxy = {{ servers = ["http://127.0.0.1:{port}"] }}
 
 def make_pages(folder: Path) -> None:
     words = "<p>Requests and answers, each with some text that can be compressed, as pages have it.</p>\n"
-    for name, size in (("small.txt", 13), ("page.html", 9_000), ("script.js", 70_000), ("large.bin", 4 << 20)):
+    for name, size in (
+        ("small.txt", 13),
+        ("page.html", 9_000),
+        ("script.js", 70_000),
+        ("large.bin", 4 << 20),
+    ):
         (folder / name).write_text((words * (size // len(words) + 1))[:size])
 
 
 def streams(version: str, count: int) -> list[str]:
-    """So many requests at once on a connection, where the protocol has streams."""
+    """Sends this many concurrent requests per connection, where the protocol has streams."""
     return ["--http", version] + ([] if version == "1.1" else ["-m", str(count)])
 
 
@@ -59,7 +66,7 @@ def fields(lines: Sequence[str]) -> list[str]:
 
 
 def pages(version: str, origin: str) -> Iterator[tuple[list[str], int, list[str]]]:
-    """Loads on files: arguments, requests, addresses."""
+    """Loads on files: arguments, requests and addresses."""
     few = [f"{origin}/{name}" for name in ("small.txt", "page.html", "script.js")]
     yield [*streams(version, 10), "-c", "10", *fields(BROWSER)], 3000, few
     yield [*streams(version, 1), "-c", "50", *fields(BROWSER)], 3000, few
@@ -73,24 +80,39 @@ def handshakes(version: str, origin: str) -> Iterator[tuple[list[str], int, list
 
 
 def passed_on(version: str, origin: str) -> Iterator[tuple[list[str], int, list[str]]]:
-    yield [*streams(version, 10), "-c", "10", *fields(BROWSER)], 3000, [f"{origin}/api/items?page=2"]
+    yield (
+        [*streams(version, 10), "-c", "10", *fields(BROWSER)],
+        3000,
+        [f"{origin}/api/items?page=2"],
+    )
     yield (
         [*streams(version, 1), "-c", "50", *fields(BROWSER)],
         3000,
         [f"{origin}/api/items?page=2", f"{origin}/page.html"],
     )
-    yield [*streams(version, 10), "-c", "4", "-X", "POST", "--data-size", "2000"], 1000, [f"{origin}/api/items"]
+    yield (
+        [*streams(version, 10), "-c", "4", "-X", "POST", "--data-size", "2000"],
+        1000,
+        [f"{origin}/api/items"],
+    )
     yield [*streams(version, 4), "-c", "2"], 20, [f"{origin}/large.bin"]
     yield [*streams(version, 10), "-c", "4", *fields(BROWSER)], 1500, [f"{origin}/static/page.html"]
 
 
 def application(version: str, origin: str) -> Iterator[tuple[list[str], int, list[str]]]:
-    asked = [f"{origin}/{path}" for path in ("hello", "users/17?wants=all", "fetch/17?wants=all", "later")]
+    asked = [
+        f"{origin}/{path}"
+        for path in ("hello", "users/17?wants=all", "fetch/17?wants=all", "later")
+    ]
     yield [*streams(version, 10), "-c", "10", *fields(BROWSER)], 6000, asked
     yield [*streams(version, 100), "-c", "4"], 10000, [f"{origin}/hello"]
     yield [*streams(version, 1), "-c", "20"], 3000, asked
     yield [*streams(version, 4), "-c", "4"], 100, [f"{origin}/large"]
-    yield [*streams(version, 10), "-c", "4", "-X", "POST", "--data-size", "5000"], 1000, [f"{origin}/echo"]
+    yield (
+        [*streams(version, 10), "-c", "4", "-X", "POST", "--data-size", "5000"],
+        1000,
+        [f"{origin}/echo"],
+    )
 
 
 def main() -> int:
@@ -110,7 +132,16 @@ def main() -> int:
         def start(command: Sequence[str]) -> int:
             return servers.enter_context(running(command, work))
 
-        serve = [str(program), "serve", str(site), "--listen", "127.0.0.1:0", "--workers", "1", "--quiet"]
+        serve = [
+            str(program),
+            "serve",
+            str(site),
+            "--listen",
+            "127.0.0.1:0",
+            "--workers",
+            "1",
+            "--quiet",
+        ]
         serve += ["--cert", identity[0], "--key", identity[1], "--state-dir", str(work / "state")]
         node = ["node", str(Path(__file__).parent / "training.cjs"), str(options.package.resolve())]
         upstream = start(gateway(program, work / "upstream", UPSTREAM.format(pages=site)))

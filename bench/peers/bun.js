@@ -1,4 +1,4 @@
-// Bun's own server with HTTP/3, answering from memory. usage: bun bun.js PORT CERTIFICATE KEY FOLDER
+// Bun's own server with HTTP/3, serving from memory. usage: bun bun.js PORT CERTIFICATE KEY FOLDER
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 

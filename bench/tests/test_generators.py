@@ -1,4 +1,4 @@
-"""What the generators are told, and how their words are read."""
+"""Command lines of the generators, and parsing of their output."""
 
 from __future__ import annotations
 
@@ -24,10 +24,19 @@ connect     :     3.00ms      9.00ms       6.00ms      8.00ms     9.00ms      6.
 
 
 def workload(**more) -> Workload:
-    return Workload(**{"name": "w", "kind": "requests", "protocol": "h3", "file": "13.txt", "connections": 10, **more})
+    return Workload(
+        **{
+            "name": "w",
+            "kind": "requests",
+            "protocol": "h3",
+            "file": "13.txt",
+            "connections": 10,
+            **more,
+        }
+    )
 
 
-def test_h2load_figures_are_read_from_its_words():
+def test_h2load_output_is_parsed():
     load = parse_h2load(H2LOAD)
     assert (load.requests, load.failed, load.body_bytes) == (20000, 0, 260000)
     assert (load.seconds, load.requests_per_second) == (1.52, 13157.89)
@@ -35,20 +44,25 @@ def test_h2load_figures_are_read_from_its_words():
 
 
 def test_h2load_errors_count_as_failed():
-    text = H2LOAD.replace("20000 succeeded, 0 failed", "19990 succeeded, 10 failed").replace("20000 2xx", "19990 2xx")
+    text = H2LOAD.replace("20000 succeeded, 0 failed", "19990 succeeded, 10 failed").replace(
+        "20000 2xx", "19990 2xx"
+    )
     assert parse_h2load(text).failed == 10
 
 
-def test_h2load_answers_of_another_status_count_as_failed():
-    assert parse_h2load(H2LOAD.replace("20000 2xx, 0 3xx, 0 4xx", "0 2xx, 0 3xx, 20000 4xx")).failed == 20000
+def test_h2load_responses_with_another_status_count_as_failed():
+    assert (
+        parse_h2load(H2LOAD.replace("20000 2xx, 0 3xx, 0 4xx", "0 2xx, 0 3xx, 20000 4xx")).failed
+        == 20000
+    )
 
 
-def test_h2load_that_says_something_else_is_an_error():
+def test_unknown_h2load_output_is_an_error():
     with pytest.raises(GeneratorError, match="unknown option"):
         parse_h2load("h2load: unknown option --h3")
 
 
-def test_load_report_is_read_and_other_statuses_fail():
+def test_load_report_is_parsed_and_other_statuses_count_as_failed():
     latency = {"response": {"count": 5, "p50": 1500.0, "p99": 2500.0}}
     report = {
         "measured_seconds": 2.0,
@@ -70,7 +84,7 @@ def test_load_report_is_read_and_other_statuses_fail():
     assert (load.warnings, load.websockets) == (("errors",), 7)
 
 
-def test_both_generators_are_asked_for_the_same():
+def test_both_generators_send_the_same_load():
     small = workload(streams=100, requests=5000)
     ours = load_command(Path("pronghorn"), small, 4433, 5000)
     theirs = h2load_command(Path("h2load"), small, 4433, 5000)
@@ -80,7 +94,7 @@ def test_both_generators_are_asked_for_the_same():
             assert command[command.index(flag) + 1] == value
 
 
-def test_clear_text_is_asked_for_in_clear_text():
+def test_clear_text_workload_uses_an_http_url():
     clear = workload(protocol="h1-clear", streams=10, requests=100)
     ours = load_command(Path("pronghorn"), clear, 4433)
     theirs = h2load_command(Path("h2load"), clear, 4433)
@@ -89,25 +103,29 @@ def test_clear_text_is_asked_for_in_clear_text():
     assert ours[ours.index("--http") + 1] == "1.1"
 
 
-def test_rate_is_for_the_measured_run_and_not_for_the_warm_up():
+def test_rate_applies_to_the_measured_run_and_not_to_the_warm_up():
     light = workload(rate=500.0, seconds=4.0, generators=("load",))
     assert "--rate" in load_command(Path("pronghorn"), light, 1, None)
     assert "--rate" not in load_command(Path("pronghorn"), light, 1, 200)
 
 
-def test_connection_for_each_request_is_asked_for():
-    command = load_command(Path("pronghorn"), workload(kind="memory", reconnect=True, requests=9), 1, 9)
+def test_new_connection_per_request_is_passed_to_the_generator():
+    command = load_command(
+        Path("pronghorn"), workload(kind="memory", reconnect=True, requests=9), 1, 9
+    )
     assert "--reconnect" in command
     assert "-m" not in command
 
 
-def test_resumed_connections_are_new_ones():
-    command = load_command(Path("pronghorn"), workload(kind="handshakes", resume=True, requests=9), 1, 9)
+def test_resumption_workload_opens_new_connections():
+    command = load_command(
+        Path("pronghorn"), workload(kind="handshakes", resume=True, requests=9), 1, 9
+    )
     assert "--reconnect" in command
     assert "--resume" in command
     assert "-m" not in command
 
 
-def test_h2load_opens_no_more_connections_at_once_than_it_has():
+def test_h2load_opens_no_more_connections_at_once_than_configured():
     command = h2load_command(Path("h2load"), workload(kind="handshakes", requests=20), 1, 20)
     assert command[command.index("-r") + 1] == "20"

@@ -9,7 +9,15 @@ from bench.summary import Bound, ratio, si, spreads, verdict
 from bench.tables import Workload
 
 
-def run(contestant: str, turn: int, cpu: float, *, generator: str = "load", error: str | None = None, **more) -> dict:
+def run(
+    contestant: str,
+    turn: int,
+    cpu: float,
+    *,
+    generator: str = "load",
+    error: str | None = None,
+    **more,
+) -> dict:
     return {
         "workload": "small",
         "contestant": contestant,
@@ -33,19 +41,21 @@ OURS = [run("pronghorn", turn, cpu) for turn, cpu in enumerate([1.0, 1.2, 1.1, 9
 THEIRS = [run("nginx", turn, cpu) for turn, cpu in enumerate([2.0, 2.2, 2.4, 2.1, 2.3], 1)]
 
 
-def test_spread_is_the_median_with_the_lowest_and_the_highest_round():
+def test_spread_is_the_median_with_lowest_and_highest_round():
     spread = spreads(OURS)["small", "load", "pronghorn"]["cpu_us_per_request"]
     assert (spread.median, spread.low, spread.high) == (1.1, 0.9, 9.0)
 
 
-def test_failed_runs_are_not_in_the_spread():
+def test_failed_runs_are_excluded_from_the_spread():
     table = spreads([run("pronghorn", 1, 1.0), run("pronghorn", 2, 5.0, error="it fell over")])
     assert table["small", "load", "pronghorn"]["cpu_us_per_request"].high == 1.0
 
 
-def test_ratio_is_of_medians_and_its_range_of_single_rounds():
+def test_ratio_is_of_medians_with_the_range_of_single_rounds():
     table = spreads(OURS + THEIRS)
-    between = ratio(*(table["small", "load", name]["cpu_us_per_request"] for name in ("pronghorn", "nginx")))
+    between = ratio(
+        *(table["small", "load", name]["cpu_us_per_request"] for name in ("pronghorn", "nginx"))
+    )
     assert between.of_medians == pytest.approx(0.5)
     assert between.low == pytest.approx(0.9 / 2.3)
     assert between.high == pytest.approx(9.0 / 2.1)
@@ -61,12 +71,14 @@ def test_ratio_is_of_medians_and_its_range_of_single_rounds():
     ],
 )
 def test_verdict_says_whether_single_rounds_agree(at_most, word):
-    found = verdict("small", "load", Bound("cpu_us_per_request", at_most, peer="nginx"), spreads(OURS + THEIRS))
+    found = verdict(
+        "small", "load", Bound("cpu_us_per_request", at_most, peer="nginx"), spreads(OURS + THEIRS)
+    )
     assert found.word == word
     assert found.holds == word.startswith("met")
 
 
-def test_bound_without_a_peer_is_for_the_figure_itself():
+def test_bound_without_a_peer_applies_to_the_figure_itself():
     table = spreads(OURS)
     assert verdict("small", "load", Bound("cpu_us_per_request", 1.1), table).holds
     assert not verdict("small", "load", Bound("cpu_us_per_request", 1.0), table).holds
@@ -74,9 +86,14 @@ def test_bound_without_a_peer_is_for_the_figure_itself():
 
 @pytest.mark.parametrize(
     ("at_least", "word"),
-    [(0.9, "met"), (1.05, "met, not in every round"), (9.5, "missed"), (1.2, "missed, within the spread")],
+    [
+        (0.9, "met"),
+        (1.05, "met, not in every round"),
+        (9.5, "missed"),
+        (1.2, "missed, within the spread"),
+    ],
 )
-def test_bound_from_below_is_met_above_it(at_least, word):
+def test_lower_bound_is_met_above_it(at_least, word):
     found = verdict("small", "load", Bound("cpu_us_per_request", at_least=at_least), spreads(OURS))
     assert found.word == word
     assert found.holds == word.startswith("met")
@@ -90,20 +107,23 @@ def test_bound_without_a_limit_is_reported_with_its_note():
     assert (bound.against, bound.words) == ("nginx's under other", "the article says 16")
 
 
-def test_bound_to_a_peer_that_was_not_there_is_not_measured():
+def test_bound_to_an_absent_peer_is_not_measured():
     found = verdict("small", "load", Bound("cpu_us_per_request", 1.0, peer="h2o"), spreads(OURS))
     assert found.word == "not measured"
     assert not found.holds
 
 
-def test_bound_may_be_on_another_contestant():
+def test_bound_may_apply_to_another_contestant():
     found = verdict(
-        "small", "load", Bound("cpu_us_per_request", 3.0, of="nginx", peer="pronghorn"), spreads(OURS + THEIRS)
+        "small",
+        "load",
+        Bound("cpu_us_per_request", 3.0, of="nginx", peer="pronghorn"),
+        spreads(OURS + THEIRS),
     )
     assert found.value == pytest.approx(2.0)
 
 
-def test_bound_to_another_workload_is_for_our_own_figures():
+def test_bound_to_another_workload_uses_our_own_figures():
     other = [entry | {"workload": "full"} for entry in THEIRS]
     table = spreads(OURS + [entry | {"contestant": "pronghorn"} for entry in other])
     found = verdict("small", "load", Bound("cpu_us_per_request", 0.6, workload="full"), table)
@@ -112,13 +132,20 @@ def test_bound_to_another_workload_is_for_our_own_figures():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (12345.6, "12,346"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.1234, "0.123")],
+    [
+        (0, "0"),
+        (12345.6, "12,346"),
+        (123.4, "123"),
+        (12.34, "12.3"),
+        (1.234, "1.23"),
+        (0.1234, "0.123"),
+    ],
 )
 def test_figures_have_three_digits(value, text):
     assert si(value) == text
 
 
-def test_report_tells_of_noise_failures_absence_and_disagreement():
+def test_report_shows_noise_failures_absence_and_disagreement():
     runs = [
         *OURS,
         *THEIRS,
@@ -143,11 +170,12 @@ def test_report_tells_of_noise_failures_absence_and_disagreement():
     }
     text = markdown(result, [small(Bound("cpu_us_per_request", 0.5, peer="nginx"))], ["small.svg"])
     assert "`python -m bench`, at abc1234, 2026-01-01, seed 1, 5 rounds." in text
-    assert "in 1 of 12 runs something else used more than 0.1 of a processor, up to 0.70" in text
+    assert "in 1 of 12 runs other processes used over 0.1 of a processor, up to 0.70" in text
     assert "- caddy by load: the server ended with 1" in text
-    assert "- h2o was left out: set PRONGHORN_BENCH_H2O to its path" in text
+    assert "- h2o skipped: set PRONGHORN_BENCH_H2O to its path" in text
     assert (
-        "| small | load | server CPU, µs per request (= ms per 1,000) by nginx's | ≤ 0.5 | 0.500 [0.391-4.29] |" in text
+        "| small | load | server CPU, µs per request (= ms per 1,000) by nginx's | ≤ 0.5 | 0.500 [0.391-4.29] |"
+        in text
     )
     assert "| small | nginx | yes | 2.20 [2.00-2.40] | 2.10 [2.10-2.10] | 1.05 | yes |" in text
     assert "| small | pronghorn | no: {(1000, 13000)} and {(999, 12987)} |" in text

@@ -1,4 +1,4 @@
-// Bun's own server: with a handler, with Hono, or with a static route that no JavaScript is called for.
+// Bun's own server: with a handler, with Hono, or with a static route, which runs no JavaScript.
 const [modules, protocol, handler, port, cert, key] = process.argv.slice(2);
 
 const hello = 'Hello, World!';

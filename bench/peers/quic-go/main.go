@@ -1,5 +1,5 @@
-// Command quic-go is a server on quic-go's HTTP/3, and on Go's own net/http for HTTP/1.1 and 2, to measure Pronghorn
-// against. The files are read once, at the start: it is the upper bound of the library, not a file server.
+// Command quic-go is a peer for the benchmarks: a server on quic-go for HTTP/3, and Go's own net/http for HTTP/1.1 and 2.
+// It reads the files once, at start: it shows the upper bound of the library, not of a file server.
 //
 // usage: quic-go ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER
 package main
@@ -53,7 +53,7 @@ func serve(arguments []string) error {
 	return <-failed
 }
 
-// files answers with the files of one folder, and with the fields of a fair answer: net/http adds the date for TCP,
+// files serves the files of one folder, with the fields of a fair response: net/http adds the date for TCP,
 // quic-go adds none.
 func files(folder string) (http.Handler, error) {
 	entries, err := os.ReadDir(folder)

@@ -1,7 +1,8 @@
-//! What the servers that are measured share: their arguments, the certificate, the files they answer with, and the
-//! fields of a fair answer (`content-type`, `content-length`, `date` and `server` beside the status).
+//! Common parts of the measured servers: arguments, certificate, files to serve, and the fields of
+//! a comparable response (`content-type`, `content-length`, `date` and `server`).
 //!
-//! The files are read once, at the start: these are the upper bounds of their libraries, not file servers.
+//! Files are read once at the start: the servers measure the upper bound of their libraries, not
+//! file serving.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,40 +27,49 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// What a server was started with: `ADDRESS CERTIFICATE KEY FOLDER`.
+/// Arguments of a server: `ADDRESS CERTIFICATE KEY FOLDER`.
 pub struct Arguments {
     pub address: SocketAddr,
     pub tls: rustls::ServerConfig,
     pub files: Files,
 }
 
-/// The arguments of this process: the address, the files of certificate and key, the files to answer with, and what stands after these.
+/// Returns the arguments of this process: the address, the paths of certificate and key, the files
+/// to serve, and further arguments.
 ///
 /// # Errors
 ///
-/// When there are not four at least, or the files cannot be read.
+/// If there are fewer than four arguments, or the files cannot be read.
 pub fn arguments_of() -> Result<(SocketAddr, String, String, Files, Vec<String>), Failure> {
     let given: Vec<String> = env::args().skip(1).collect();
     let [address, certificate, key, folder, more @ ..] = given.as_slice() else {
         return Err("usage: ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER".into());
     };
-    Ok((address.parse()?, certificate.clone(), key.clone(), Files::read(Path::new(folder))?, more.to_vec()))
+    Ok((
+        address.parse()?,
+        certificate.clone(),
+        key.clone(),
+        Files::read(Path::new(folder))?,
+        more.to_vec(),
+    ))
 }
 
-/// The same, with the certificate loaded.
+/// Like [`arguments_of`], with the certificate loaded.
 ///
 /// # Errors
 ///
-/// As [`arguments_of`], and when certificate or key cannot be used.
+/// As [`arguments_of`], and if certificate or key cannot be used.
 pub fn arguments(protocols: &[&[u8]]) -> Result<Arguments, Failure> {
     let (address, certificate, key, files, _) = arguments_of()?;
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
-    let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    let mut tls = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arguments { address, tls, files })
 }
 
-/// A socket of quinn's for a server, with as many streams as the others offer.
+/// Creates a quinn server endpoint with the same stream limit as the other servers.
 pub fn quic(tls: rustls::ServerConfig, address: SocketAddr) -> Result<quinn::Endpoint, Failure> {
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     let mut transport = quinn::TransportConfig::default();
@@ -68,7 +78,7 @@ pub fn quic(tls: rustls::ServerConfig, address: SocketAddr) -> Result<quinn::End
     Ok(quinn::Endpoint::server(config, address)?)
 }
 
-/// The files of one folder by their paths in a URL.
+/// Files of a folder by URL path.
 pub struct Files(HashMap<String, Bytes>);
 
 impl Files {
@@ -76,14 +86,16 @@ impl Files {
         let mut files = HashMap::new();
         for entry in fs::read_dir(folder)? {
             let path: PathBuf = entry?.path();
-            if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+            if let (true, Some(name)) =
+                (path.is_file(), path.file_name().and_then(|name| name.to_str()))
+            {
                 files.insert(format!("/{name}"), Bytes::from(fs::read(&path)?));
             }
         }
         Ok(Self(files))
     }
 
-    /// The head of an answer to a request for this path, and its content.
+    /// Returns the response head and the body for this path.
     pub fn answer(&self, path: &str) -> (Response<()>, Bytes) {
         let (status, body) = match self.0.get(path) {
             Some(body) => (StatusCode::OK, body.clone()),
@@ -100,9 +112,13 @@ impl Files {
     }
 }
 
-/// The same answers by a handler of axum, and a WebSocket at `/ws` that answers each message with itself.
+/// Returns an axum router with the same responses, and a WebSocket at `/ws` that echoes each
+/// message.
 pub fn router(files: Files) -> Router {
-    async fn file(State(files): State<Arc<Files>>, RoutePath(name): RoutePath<String>) -> Response<Body> {
+    async fn file(
+        State(files): State<Arc<Files>>,
+        RoutePath(name): RoutePath<String>,
+    ) -> Response<Body> {
         let (head, body) = files.answer(&format!("/{name}"));
         head.map(|()| Body::from(body))
     }
@@ -118,10 +134,14 @@ pub fn router(files: Files) -> Router {
 }
 
 fn content_type(path: &str) -> &'static str {
-    if Path::new(path).extension().is_some_and(|extension| extension == "txt") { "text/plain" } else { "application/octet-stream" }
+    if Path::new(path).extension().is_some_and(|extension| extension == "txt") {
+        "text/plain"
+    } else {
+        "application/octet-stream"
+    }
 }
 
-/// The time as HTTP writes it, made once a second as servers do.
+/// Returns the time in HTTP's format, formatted once a second as servers do.
 fn date() -> HeaderValue {
     thread_local! {
         static LATEST: RefCell<Option<(Instant, HeaderValue)>> = const { RefCell::new(None) };
@@ -130,7 +150,10 @@ fn date() -> HeaderValue {
         Some((made, value)) if made.elapsed() < Duration::from_secs(1) => value.clone(),
         _ => {
             let text = httpdate::fmt_http_date(SystemTime::now());
-            let value = HeaderValue::try_from(text).expect("invariant: an HTTP date is visible ASCII");
+            let value = HeaderValue::try_from(text).expect(
+                "invariant: an HTTP date is visible \
+                ASCII",
+            );
             *latest = Some((Instant::now(), value.clone()));
             value
         }

@@ -1,6 +1,7 @@
-//! HTTP/3 by tokio-quiche, on one thread, from memory: the upper bound of the library, not a file server.
+//! HTTP/3 with tokio-quiche, on one thread, from memory: measures the upper bound of the library,
+//! not file serving.
 //!
-//! usage: `tokio-quiche ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER`
+//! Usage: `tokio-quiche ADDRESS:PORT CERTIFICATE.pem KEY.pem FOLDER`
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +14,9 @@ use std::{env, fs};
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::UdpSocket;
-use tokio_quiche::http3::driver::{H3Event, IncomingH3Headers, OutboundFrame, ServerEventStream, ServerH3Event};
+use tokio_quiche::http3::driver::{
+    H3Event, IncomingH3Headers, OutboundFrame, ServerEventStream, ServerH3Event,
+};
 use tokio_quiche::http3::settings::Http3Settings;
 use tokio_quiche::metrics::DefaultMetrics;
 use tokio_quiche::quiche::h3::{Header, NameValue as _};
@@ -36,9 +39,10 @@ async fn serve() -> Result<(), Failure> {
     let socket = UdpSocket::bind(address).await?;
     let mut settings = QuicSettings::default();
     settings.initial_max_streams_bidi = 256;
-    // Without a Retry for each connection, as no other contestant sends one.
+    // No Retry for each connection, as no other contestant sends one.
     settings.disable_client_ip_validation = true;
-    let certificate = TlsCertificatePaths { cert: certificate, private_key: key, kind: CertificateKind::X509 };
+    let certificate =
+        TlsCertificatePaths { cert: certificate, private_key: key, kind: CertificateKind::X509 };
     let parameters = ConnectionParams::new_server(settings, certificate, Hooks::default());
     let mut listeners = listen([socket], parameters, DefaultMetrics)?;
     eprintln!("listening on https://{address} (h3)");
@@ -47,7 +51,9 @@ async fn serve() -> Result<(), Failure> {
         let (driver, mut controller) = ServerH3Driver::new(Http3Settings::default());
         connection.start(driver);
         let files = Arc::clone(&files);
-        tokio::spawn(async move { serve_connection(controller.event_receiver_mut(), &files).await });
+        tokio::spawn(
+            async move { serve_connection(controller.event_receiver_mut(), &files).await },
+        );
     }
     Ok(())
 }
@@ -56,7 +62,9 @@ fn read(folder: &Path) -> Result<Files, Failure> {
     let mut files = HashMap::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+        if let (true, Some(name)) =
+            (path.is_file(), path.file_name().and_then(|name| name.to_str()))
+        {
             files.insert(format!("/{name}").into_bytes(), Bytes::from(fs::read(&path)?));
         }
     }
@@ -70,7 +78,9 @@ async fn serve_connection(events: &mut ServerEventStream, files: &Arc<Files>) {
                 let files = Arc::clone(files);
                 tokio::spawn(async move { answer(incoming_headers, &files).await });
             }
-            ServerH3Event::Core(H3Event::ConnectionError(_) | H3Event::ConnectionShutdown(_)) => return,
+            ServerH3Event::Core(H3Event::ConnectionError(_) | H3Event::ConnectionShutdown(_)) => {
+                return;
+            }
             ServerH3Event::Core(_) => {}
         }
     }
@@ -83,7 +93,8 @@ async fn answer(mut request: IncomingH3Headers, files: &Files) {
         Some(body) => (b"200", body.clone()),
         None => (b"404", Bytes::new()),
     };
-    let kind: &[u8] = if path.ends_with(b".txt") { b"text/plain" } else { b"application/octet-stream" };
+    let kind: &[u8] =
+        if path.ends_with(b".txt") { b"text/plain" } else { b"application/octet-stream" };
     let head = vec![
         Header::new(b":status", status),
         Header::new(b"content-type", kind),
@@ -91,13 +102,13 @@ async fn answer(mut request: IncomingH3Headers, files: &Files) {
         Header::new(b"date", date().as_bytes()),
         Header::new(b"server", b"bench"),
     ];
-    // The client may be gone; then there is nobody to tell.
+    // The client may have disconnected; then the response is dropped.
     if request.send.send(OutboundFrame::Headers(head, None)).await.is_ok() {
         let _ = request.send.send(OutboundFrame::Body(body, true)).await;
     }
 }
 
-/// The time as HTTP writes it, made once a second as servers do.
+/// Returns the time in HTTP's format, formatted once a second as servers do.
 fn date() -> String {
     thread_local! {
         static LATEST: RefCell<Option<(Instant, String)>> = const { RefCell::new(None) };

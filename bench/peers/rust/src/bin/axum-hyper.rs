@@ -24,16 +24,22 @@ async fn serve() -> Result<(), Failure> {
         let (stream, _) = listener.accept().await?;
         let (acceptor, app) = (acceptor.clone(), app.clone());
         tokio::spawn(async move {
-            // A connection ends with an error whichever way its client leaves it.
+            // A connection ends with an error however its client closes it.
             let _ = serve_connection(stream, acceptor, app).await;
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, app: Router) -> Result<(), Failure> {
+async fn serve_connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    app: Router,
+) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(256).enable_connect_protocol();
-    builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(app)).await
+    builder
+        .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(app))
+        .await
 }

@@ -1,4 +1,4 @@
-//! An axum application on the crates quinn and h3 over HTTP/3, joined by h3-axum, on one thread.
+//! An axum application on the crates quinn and h3 over HTTP/3, connected by h3-axum, on one thread.
 
 use axum::Router;
 use bench_peers::{Failure, arguments, quic, router};
@@ -18,7 +18,7 @@ async fn serve() -> Result<(), Failure> {
         let app = app.clone();
         tokio::spawn(async move {
             if let Ok(connection) = incoming.await {
-                // A connection ends with an error whichever way its client leaves it.
+                // A connection ends with an error however its client closes it.
                 let _ = serve_connection(connection, app).await;
             }
         });

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 by hyper and rustls, on one thread.
+//! HTTP/1.1 and HTTP/2 with hyper and rustls, on one thread.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,13 +28,17 @@ async fn serve() -> Result<(), Failure> {
         let (stream, _) = listener.accept().await?;
         let (acceptor, files) = (acceptor.clone(), Arc::clone(&files));
         tokio::spawn(async move {
-            // A connection ends with an error whichever way its client leaves it.
+            // A connection ends with an error however its client closes it.
             let _ = serve_connection(stream, acceptor, files).await;
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, files: Arc<Files>) -> Result<(), Failure> {
+async fn serve_connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    files: Arc<Files>,
+) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let service = service_fn(|request| {

@@ -1,4 +1,4 @@
-//! HTTP/3 by the crates quinn and h3 with h3-quinn, on one thread.
+//! HTTP/3 with the crates quinn, h3 and h3-quinn, on one thread.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn serve() -> Result<(), Failure> {
         let files = Arc::clone(&files);
         tokio::spawn(async move {
             if let Ok(connection) = incoming.await {
-                // A connection ends with an error whichever way its client leaves it.
+                // A connection ends with an error however its client closes it.
                 let _ = serve_connection(connection, files).await;
             }
         });
@@ -38,9 +38,13 @@ async fn serve_connection(connection: quinn::Connection, files: Arc<Files>) -> R
     Ok(())
 }
 
-async fn answer(request: RequestResolver<h3_quinn::Connection, Bytes>, files: Arc<Files>) -> Result<(), Failure> {
+async fn answer(
+    request: RequestResolver<h3_quinn::Connection, Bytes>,
+    files: Arc<Files>,
+) -> Result<(), Failure> {
     let (request, mut stream) = request.resolve_request().await?;
-    // Read to its end, or dropping the stream would ask the client to stop sending, which some count as a failure.
+    // Read the request to its end: dropping the stream early would send STOP_SENDING, which some
+    // clients count as a failure.
     while stream.recv_data().await?.is_some() {}
     let (head, body) = files.answer(request.uri().path());
     stream.send_response(head).await?;
