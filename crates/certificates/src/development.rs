@@ -1,4 +1,4 @@
-//! A certificate for development, made when it is first needed.
+//! A development certificate, created when it is first needed.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,61 +10,74 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::{CertificateError, Loaded};
+use crate::error::CertificateError;
+use crate::loaded::Loaded;
 
-/// How long a certificate for development is valid. Browsers take certificates by their hash only up to 14 days.
+/// Validity of a development certificate. Browsers accept certificates by their hash only if they
+/// are valid for at most 14 days.
 const VALIDITY: Duration = Duration::from_hours(13 * 24);
-/// One that is not valid for at least this long any more is made anew.
+/// A certificate with less remaining validity than this is replaced.
 const RENEWAL: Duration = Duration::from_hours(24);
 
-/// Where the program `pronghorn` keeps its certificate for development: `pronghorn` in the user's data folder (XDG Base Directory
-/// Specification). `None` where there is no home folder.
+/// Returns the folder in which the program `pronghorn` stores its development certificate:
+/// `pronghorn` in the user's data folder (XDG Base Directory Specification), or `None` if there is
+/// no home folder.
 pub fn user_folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
     Some(data.join("pronghorn"))
 }
 
 impl Loaded {
-    /// The certificate for development that is kept in `folder` (`cert.pem`, and its key in `key.pem`), made there if there is none or it
-    /// runs out within a day: ECDSA P-256, self-signed, valid for 13 days, for `localhost`, the loopback addresses and this machine's name.
+    /// Loads the development certificate in `folder` (`cert.pem`, with its key in `key.pem`), or
+    /// creates it if there is none or it expires within a day: ECDSA P-256, self-signed, valid for
+    /// 13 days, for `localhost`, the loopback addresses and this machine's name.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be written, or the system has no randomness.
+    /// Returns an error if the folder cannot be written or the system has no randomness.
     pub fn for_development(folder: &Path) -> Result<Self, CertificateError> {
         let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
         let kept = || is_fresh(&cert).then(|| Self::from_files(&cert, &key).ok()).flatten();
         if let Some(loaded) = kept() {
             return Ok(loaded);
         }
-        // Several processes or threads that start at once have to end up with one pair, and not with the key of another's certificate.
-        let file = |source| CertificateError::Keeping { folder: folder.to_owned(), source };
+        // Processes or threads that start at the same time must end up with one pair, not with the
+        // key of another's certificate.
+        let file = |source| CertificateError::Store { folder: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(file)?;
         let lock = std::fs::File::open(folder).map_err(file)?;
-        // Not every file system has locks of folders: it is no worse there than without.
+        // Not every file system can lock folders; without a lock a race is possible.
         let _ = lock.lock();
         if let Some(loaded) = kept() {
             return Ok(loaded);
         }
-        let (cert_pem, key_pem) = generate().map_err(|error| CertificateError::Generation(error.to_string()))?;
-        write_whole(folder, &key, &key_pem, 0o600)?;
-        write_whole(folder, &cert, &cert_pem, 0o644)?;
+        let (cert_pem, key_pem) =
+            generate().map_err(|error| CertificateError::Generation(error.to_string()))?;
+        write_atomically(folder, &key, &key_pem, 0o600)?;
+        write_atomically(folder, &cert, &cert_pem, 0o644)?;
         Self::from_files(&cert, &key)
     }
 }
 
-/// Whether the certificate is there and will be valid for a while.
+/// Returns whether the certificate exists and is valid for long enough.
 fn is_fresh(path: &Path) -> bool {
     let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
     let Ok(end_entity) = EndEntityCert::try_from(&certificate) else { return false };
     let Ok(anchor) = webpki::anchor_from_trusted_cert(&certificate) else { return false };
-    let Ok(since_epoch) = (SystemTime::now() + RENEWAL).duration_since(SystemTime::UNIX_EPOCH) else { return false };
-    // Self-signed, so it is its own anchor, and what is checked is its dates.
+    let Ok(since_epoch) = (SystemTime::now() + RENEWAL).duration_since(SystemTime::UNIX_EPOCH)
+    else {
+        return false;
+    };
+    // The certificate is self-signed and so its own anchor: this checks its dates.
     let time = UnixTime::since_unix_epoch(since_epoch);
     let provider = pronghorn_engine::provider();
     let algorithms = provider.signature_verification_algorithms.all;
-    end_entity.verify_for_usage(algorithms, &[anchor], &[], time, KeyUsage::server_auth(), None, None).is_ok()
+    end_entity
+        .verify_for_usage(algorithms, &[anchor], &[], time, KeyUsage::server_auth(), None, None)
+        .is_ok()
 }
 
 fn generate() -> Result<(String, String), rcgen::Error> {
@@ -80,25 +93,36 @@ fn generate() -> Result<(String, String), rcgen::Error> {
     for address in [IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()] {
         parameters.subject_alt_names.push(rcgen::SanType::IpAddress(address));
     }
-    parameters.distinguished_name.push(rcgen::DnType::CommonName, "Pronghorn development certificate");
+    parameters
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "Pronghorn development certificate");
     parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
-    // An hour back, for clients whose clock is behind.
+    // One hour in the past, for clients whose clock is slow.
     let begin = time::OffsetDateTime::now_utc() - time::Duration::hours(1);
     parameters.not_before = begin;
     parameters.not_after = begin + VALIDITY;
     Ok((parameters.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// Writes a file beside its place and moves it there, so that nobody ever reads half of it.
-fn write_whole(folder: &Path, path: &Path, content: &str, mode: u32) -> Result<(), CertificateError> {
+/// Writes a temporary file and renames it, so that no reader sees a partial file.
+fn write_atomically(
+    folder: &Path,
+    path: &Path,
+    content: &str,
+    mode: u32,
+) -> Result<(), CertificateError> {
     let write = || {
-        let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(mode)).tempfile_in(folder)?;
-        // Its own errors would name it, which is of no use to anybody.
+        let mut file = tempfile::Builder::new()
+            .permissions(std::fs::Permissions::from_mode(mode))
+            .tempfile_in(folder)?;
+        // Its own errors would name the temporary file, which does not help.
         file.as_file_mut().write_all(content.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)
     };
-    write().map(drop).map_err(|source| CertificateError::Keeping { folder: folder.to_owned(), source })
+    write()
+        .map(drop)
+        .map_err(|source| CertificateError::Store { folder: folder.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -169,12 +193,14 @@ mod tests {
     fn chain_and_key_as_text_are_the_same_as_in_files() {
         let folder = folder();
         let from_files = Loaded::for_development(folder.path()).unwrap();
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+        let [cert, key] =
+            ["cert.pem", "key.pem"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
         assert_eq!(Loaded::from_pem(&cert, &key).unwrap().spki_sha256, from_files.spki_sha256);
         let swapped = Loaded::from_pem(&key, &cert).unwrap_err();
         assert_eq!(
             swapped.to_string(),
-            "the certificate chain: holds no certificate in PEM form; the key: holds no private key in PEM form"
+            "the certificate chain: contains no certificate in PEM form; the key: contains no \
+                private key in PEM form"
         );
     }
 
@@ -185,7 +211,13 @@ mod tests {
         let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         let swapped = Loaded::from_files(&key, &cert);
         let CertificateError::Both(both) = swapped.unwrap_err() else { panic!("one file only") };
-        assert!(matches!(*both, [CertificateError::Malformed { .. }, CertificateError::Malformed { .. }]), "{both:?}");
+        assert!(
+            matches!(
+                *both,
+                [CertificateError::Malformed { .. }, CertificateError::Malformed { .. }]
+            ),
+            "{both:?}"
+        );
         let missing = Loaded::from_files(&folder.path().join("none.pem"), &key);
         assert!(matches!(missing, Err(CertificateError::File { .. })), "{missing:?}");
     }

@@ -1,4 +1,5 @@
-//! The admin API: HTTP/1.1 on a socket that this machine alone reaches, answered by the thread that waits for signals.
+//! The admin API: HTTP/1.1 on a local socket or loopback address, served by the thread that waits
+//! for signals.
 
 use std::fs::Metadata;
 use std::io;
@@ -24,41 +25,44 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::answers::{Answer, error};
+use crate::admin_api::{Answer, error};
 use crate::failure::{Failure, Kind};
 use crate::serving;
 
-/// Connections at once; more wait to be accepted.
+/// Maximum number of concurrent connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 16;
-/// One request and its answer, from the first byte to the last.
+/// Maximum time for one request and its response, from the first byte to the last.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
-/// Between two looks at whether another server still has the socket.
+/// Interval between checks whether another server still has the socket.
 const TAKEN_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes of a request's head.
+/// Maximum size of a request head.
 const HEAD_BYTES: usize = 16 << 10;
-/// Bytes of a request's content.
+/// Maximum size of a request body.
 const CONTENT_BYTES: usize = 1 << 10;
 
-/// Who has chosen where the admin API is.
+/// The origin of the admin API's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The configuration, by `[admin]` or `state_dir`.
     Configured,
-    /// Nobody.
-    Usual,
+    /// The default.
+    Default,
 }
 
-/// Where the admin API of the server with this configuration file is, for the server and for those who ask it. Where the file does not say it,
-/// in the folder of the user's for state, under a name of the configuration's own, since others may be served beside it.
+/// Returns the admin API's address of the server with this configuration file, for the server and
+/// its clients. If the file does not set one, it is a socket in the user's state folder, with a
+/// name derived from the configuration file, since other servers may share the folder.
 pub(crate) fn address(configured: Option<AdminListen>, file: &Path) -> (AdminListen, Choice) {
     match (configured, serving::state_folder()) {
         (Some(configured), _) => (configured, Choice::Configured),
-        (None, Some(folder)) => (AdminListen::Unix(folder.join(config::admin_socket(file))), Choice::Usual),
+        (None, Some(folder)) => {
+            (AdminListen::Unix(folder.join(config::admin_socket(file))), Choice::Default)
+        }
         (None, None) => (AdminListen::Off, Choice::Configured),
     }
 }
 
-/// A socket that listens, and what opens it.
+/// A listening socket and the token that requests must send.
 pub(crate) struct Admin {
     socket: Socket,
     token: Option<Token>,
@@ -67,11 +71,11 @@ pub(crate) struct Admin {
 enum Socket {
     Unix(std::os::unix::net::UnixListener, SocketFile),
     Tcp(std::net::TcpListener),
-    /// Another server has the socket of this path.
-    Taken(PathBuf),
+    /// Another server listens on the socket of this path.
+    InUse(PathBuf),
 }
 
-/// The name of a socket in the file system; taken away at the end, unless another server has taken it over.
+/// The file name of a socket. Dropping it removes the file, unless another server has replaced it.
 struct SocketFile {
     path: PathBuf,
     made: (u64, u64),
@@ -80,7 +84,7 @@ struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path).is_ok_and(|now| identity(&now) == self.made) {
-            // Left there it is dead, and the next server replaces it.
+            // A socket file that remains is stale, and the next server replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -91,55 +95,71 @@ fn identity(file: &Metadata) -> (u64, u64) {
 }
 
 impl Admin {
-    /// Listens at `address`; `None` for nowhere. Where nobody has chosen the address, a server without an admin API is better than none.
-    pub(crate) fn bind((address, choice): &(AdminListen, Choice), token: Option<&Token>) -> Result<Option<Self>, Failure> {
+    /// Listens at `address`. Returns `None` if the admin API is off, or if the default address
+    /// cannot be used: a server without an admin API is better than none.
+    pub(crate) fn bind(
+        (address, choice): &(AdminListen, Choice),
+        token: Option<&Token>,
+    ) -> Result<Option<Self>, Failure> {
         let socket = match address {
             AdminListen::Off => return Ok(None),
             AdminListen::Unix(path) => match bind_unix(path) {
                 Ok((listener, file)) => Socket::Unix(listener, file),
-                // Perhaps the one before this, which drains.
+                // It may be the previous server, which is draining.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    tell!(
-                        "warning: another server answers at {address}: this one has no admin API until that one ends; give each server its own \
-                         `state_dir` in [server], or `listen` in [admin]"
+                    eprint_line!(
+                        "warning: another server listens at {address}: no admin API until that \
+                            server ends; give each server its own `state_dir` in [server], or \
+                            `listen` in [admin]"
                     );
-                    Socket::Taken(path.clone())
+                    Socket::InUse(path.clone())
                 }
-                // It is nobody's mistake, and no reason not to serve.
-                Err(error) if is_full(&error) || *choice == Choice::Usual => {
-                    tell!("warning: there is no admin API until the next start: {}: {error}", path.display());
+                // A full disk is no configuration error, and no reason not to serve.
+                Err(error) if is_full(&error) || *choice == Choice::Default => {
+                    eprint_line!(
+                        "warning: admin API unavailable until the next start: {}: {error}",
+                        path.display()
+                    );
                     return Ok(None);
                 }
                 Err(error) => return Err(unix_failure(path, &error)),
             },
             AdminListen::Tcp(address) => Socket::Tcp(bind_tcp(*address).map_err(|error| {
-                Failure::new(Kind::Unavailable, format_args!("cannot listen on {address} for the admin API: {error}"))
-                    .with_hint("stop what uses the port, or choose another with `listen` in [admin]")
+                Failure::new(
+                    Kind::Unavailable,
+                    format_args!("cannot listen on {address} for the admin API: {error}"),
+                )
+                .with_hint(
+                    "stop the process that uses the port, or choose another with `listen` in \
+                        [admin]",
+                )
             })?),
         };
         Ok(Some(Self { socket, token: token.cloned() }))
     }
 
-    /// Where it listens; `None` where another server does.
+    /// Returns the listening address; `None` while another server has it.
     pub(crate) fn address(&self) -> Option<AdminListen> {
         match &self.socket {
             Socket::Unix(_, file) => Some(AdminListen::Unix(file.path.clone())),
             Socket::Tcp(listener) => listener.local_addr().ok().map(AdminListen::Tcp),
-            Socket::Taken(_) => None,
+            Socket::InUse(_) => None,
         }
     }
 
-    /// Answers until it is dropped.
+    /// Serves requests until dropped.
     pub(crate) async fn serve(self, answer: impl Fn(&Parts, &[u8]) -> Answer + 'static) {
         let Self { socket, token } = self;
         let answer = Rc::new(move |parts: &Parts, content: &[u8]| match &token {
-            Some(token) if !bears(parts, token) => error(StatusCode::UNAUTHORIZED, "the token is missing or wrong"),
+            Some(token) if !has_token(parts, token) => {
+                error(StatusCode::UNAUTHORIZED, "missing or invalid token")
+            }
             _ => answer(parts, content),
         });
         let socket = match socket {
-            Socket::Taken(path) => {
-                let (listener, file) = freed(&path).await;
-                tell_now!("admin API at {}", AdminListen::Unix(path));
+            Socket::InUse(path) => {
+                let (listener, file) = bind_when_free(&path).await;
+                log_line!("admin API at {}", AdminListen::Unix(path));
                 Socket::Unix(listener, file)
             }
             socket => socket,
@@ -147,13 +167,15 @@ impl Admin {
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         let accept = async {
             match &socket {
-                Socket::Taken(_) => std::future::pending().await,
+                Socket::InUse(_) => std::future::pending().await,
                 Socket::Unix(listener, _file) => {
                     let listener = UnixListener::from_std(listener.try_clone()?)?;
                     loop {
                         let slot = slot(&slots).await?;
                         match listener.accept().await {
-                            Ok((stream, _)) => drop(spawn_local(connection(stream, answer.clone(), slot))),
+                            Ok((stream, _)) => {
+                                drop(spawn_local(connection(stream, answer.clone(), slot)));
+                            }
                             Err(_) => out_of_descriptors().await,
                         }
                     }
@@ -163,7 +185,9 @@ impl Admin {
                     loop {
                         let slot = slot(&slots).await?;
                         match listener.accept().await {
-                            Ok((stream, _)) => drop(spawn_local(connection(stream, answer.clone(), slot))),
+                            Ok((stream, _)) => {
+                                drop(spawn_local(connection(stream, answer.clone(), slot)));
+                            }
                             Err(_) => out_of_descriptors().await,
                         }
                     }
@@ -172,12 +196,12 @@ impl Admin {
         };
         let ended: io::Result<std::convert::Infallible> = LocalSet::new().run_until(accept).await;
         let Err(error) = ended;
-        tell!("warning: the admin API has ended: {error}");
+        eprint_line!("warning: the admin API has stopped: {error}");
     }
 }
 
 /// Listens at `path` once no other server does.
-async fn freed(path: &Path) -> (std::os::unix::net::UnixListener, SocketFile) {
+async fn bind_when_free(path: &Path) -> (std::os::unix::net::UnixListener, SocketFile) {
     loop {
         tokio::time::sleep(TAKEN_PAUSE).await;
         if let Ok(bound) = bind_unix(path) {
@@ -190,13 +214,14 @@ async fn slot(slots: &Arc<Semaphore>) -> io::Result<OwnedSemaphorePermit> {
     slots.clone().acquire_owned().await.map_err(io::Error::other)
 }
 
-/// Accepting fails when descriptors run out; at once it would fail again.
+/// Accepting fails when file descriptors run out; an immediate retry would fail too.
 async fn out_of_descriptors() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-fn bears(parts: &Parts, token: &Token) -> bool {
-    let value = parts.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
+fn has_token(parts: &Parts, token: &Token) -> bool {
+    let value =
+        parts.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     value.strip_prefix(b"Bearer ").is_some_and(|given| token.is(given))
 }
 
@@ -212,7 +237,9 @@ where
             let content = Limited::new(content, CONTENT_BYTES).collect().await;
             let answer = match content {
                 Ok(content) => answer(&parts, &content.to_bytes()),
-                Err(_) => error(StatusCode::PAYLOAD_TOO_LARGE, "the content is too large, or broken off"),
+                Err(_) => {
+                    error(StatusCode::PAYLOAD_TOO_LARGE, "request body too large or incomplete")
+                }
             };
             Ok::<Response<Full<Bytes>>, std::convert::Infallible>(answer)
         }
@@ -223,7 +250,7 @@ where
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // Whoever left has no use for an error.
+    // The client has closed the connection, so the error cannot be reported.
     let _ = tokio::time::timeout(CONNECTION_TIME, served).await;
     drop(slot);
 }
@@ -234,13 +261,18 @@ fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> 
     Ok(listener)
 }
 
-/// No other user can connect at any moment: the socket appears under its name with its permissions. One that a server left behind is replaced;
-/// one at which a server answers is not, with an error of the kind `AddrInUse`.
+/// Binds a Unix socket. No other user can connect at any moment: the socket is renamed into place
+/// with its permissions set. A stale socket is replaced; if a server answers on it, returns an
+/// error of the kind `AddrInUse`.
 fn bind_unix(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, SocketFile)> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else of this name"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "another file of this name exists",
+        ));
     }
     if is_answered(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -255,10 +287,10 @@ fn bind_unix(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, Socke
     Ok((listener, SocketFile { path: path.to_owned(), made }))
 }
 
-/// Whether a process listens on the socket of this path.
+/// Returns whether a process listens on the socket of this path.
 fn is_answered(path: &Path) -> io::Result<bool> {
-    // Without waiting: a connection is refused at once where its queue is full.
-    // One that is too long is found out where it is made.
+    // Non-blocking: a connection is refused at once if its queue is full. A path that is too long
+    // fails when the socket is created.
     let Ok(address) = SocketAddrUnix::new(path) else { return Ok(false) };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -268,18 +300,30 @@ fn is_answered(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether the disk takes nothing new from anybody.
+/// Returns whether the disk accepts no new data.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 fn unix_failure(path: &Path, error: &io::Error) -> Failure {
     let (kind, hint) = match error.kind() {
-        io::ErrorKind::PermissionDenied => (Kind::Permission, "name a folder that this user may write with `listen` in [admin]"),
-        io::ErrorKind::InvalidInput => {
-            (Kind::Usage, "a socket's path has 107 bytes at most: choose a shorter one with `listen` in [admin]")
+        io::ErrorKind::PermissionDenied => {
+            (Kind::Permission, "set `listen` in [admin] to a folder that this user can write to")
         }
+        io::ErrorKind::InvalidInput => (
+            Kind::Usage,
+            "a socket path has at most 107 bytes: choose a shorter one with `listen` in [admin]",
+        ),
         _ => (Kind::Output, "choose another path with `listen` in [admin], or \"off\""),
     };
-    Failure::new(kind, format_args!("cannot make the socket {} of the admin API: {error}", path.display())).with_hint(hint)
+    Failure::new(
+        kind,
+        format_args!("cannot create the admin API socket {}: {error}", path.display()),
+    )
+    .with_hint(hint)
 }

@@ -1,4 +1,4 @@
-//! `pronghorn reload` and `status`: asks a running server by its admin API.
+//! `pronghorn reload`, `status` and `acme`: clients of a running server's admin API.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,37 +18,46 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::admin;
 use crate::configuration;
-use crate::counted::counted;
 use crate::failure::{Failure, Kind};
-use crate::running::UNCHANGED;
+use crate::plural::counted;
+use crate::server_state::UNCHANGED;
 
-/// A reload opens folders, certificates and logs, which a slow disk may hold up.
+/// Maximum time for a response. A reload opens folders, certificates and logs, which a slow disk
+/// may delay.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub(crate) struct ControlArgs {
-    /// The configuration file of the server, which says where its admin API is
+    /// Configuration file of the server, which gives the admin API's address
     #[arg(short, long, value_name = "FILE", default_value = "pronghorn.toml")]
     config: PathBuf,
 
-    /// Where the admin API is, unix:PATH or a loopback address; the configuration file is not read then
+    /// Address of the admin API, unix:PATH or a loopback address; the configuration file is then
+    /// not read
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<AdminListen>,
 
-    /// The token of the admin API, where --admin is given and it wants one
-    #[arg(long, env = "PRONGHORN_ADMIN_TOKEN", hide_env_values = true, value_name = "TOKEN", requires = "admin")]
+    /// Token of the admin API, if --admin is given and a token is required
+    #[arg(
+        long,
+        env = "PRONGHORN_ADMIN_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        requires = "admin"
+    )]
     token: Option<String>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum AcmeCommand {
-    /// Have a running server order the certificate of a host again at once, after a failure that it would wait for
+    /// Make a running server order the certificate of a host at once, without waiting after a
+    /// failure
     Retry(RetryArgs),
 }
 
 #[derive(Args)]
 pub(crate) struct RetryArgs {
-    /// The host
+    /// Host name
     host: String,
 
     #[command(flatten)]
@@ -58,12 +67,15 @@ pub(crate) struct RetryArgs {
 pub(crate) fn acme(command: &AcmeCommand) -> Result<(), Failure> {
     let AcmeCommand::Retry(RetryArgs { host, server }) = command;
     let path = format!("/certificates/{}/retry", utf8_percent_encode(host, NON_ALPHANUMERIC));
-    ask(server, Method::POST, &path)?;
-    print(&format!("the certificate of {host} is ordered again; `pronghorn status` and the server's standard error say what comes of it\n"))
+    request(server, Method::POST, &path)?;
+    print(&format!(
+        "ordering the certificate of {host} again; see `pronghorn status` and the server's \
+            standard error for the result\n"
+    ))
 }
 
 pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
-    let answer = ask(arguments, Method::POST, "/reload")?;
+    let answer = request(arguments, Method::POST, "/reload")?;
     let list = |name: &str| {
         let values = answer.get(name).and_then(Value::as_array).into_iter().flatten();
         values.filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
@@ -76,48 +88,79 @@ pub(crate) fn reload(arguments: &ControlArgs) -> Result<(), Failure> {
     if list("changes").is_empty() {
         lines.push(UNCHANGED.to_owned());
     }
-    for (name, words) in [("hosts_added", "added: "), ("hosts_removed", "removed: "), ("changes", ""), ("warnings", "warning: ")] {
+    for (name, words) in [
+        ("hosts_added", "added: "),
+        ("hosts_removed", "removed: "),
+        ("changes", ""),
+        ("warnings", "warning: "),
+    ] {
         lines.extend(list(name).iter().map(|one| format!("{words}{one}")));
     }
-    lines.extend(list("needs_restart").iter().map(|key| format!("warning: {key} has changed, which takes a restart")));
+    lines.extend(
+        list("needs_restart")
+            .iter()
+            .map(|key| format!("warning: {key} has changed; restart the server to apply it")),
+    );
     let switched = answer.get("switched_by_hand").and_then(Value::as_array).into_iter().flatten();
     lines.extend(switched.map(|site| format!("warning: still switched by the admin API: {site}")));
     print(&(lines.join("\n") + "\n"))
 }
 
 pub(crate) fn status(arguments: &ControlArgs) -> Result<(), Failure> {
-    let answer = ask(arguments, Method::GET, "/status")?;
+    let answer = request(arguments, Method::GET, "/status")?;
     print(&format!("{answer:#}\n"))
 }
 
-/// The answer, if it is one of success.
-fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Failure> {
+/// Sends a request to the admin API, and returns the body of a successful response.
+fn request(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Failure> {
     let mut syntax = None;
     let (address, token) = if let Some(address) = &arguments.admin {
         (address.clone(), arguments.token.clone())
     } else {
-        let access = AdminAccess::read(&arguments.config).map_err(|problem| unknown_address(&problem))?;
+        let access =
+            AdminAccess::read(&arguments.config).map_err(|problem| unknown_address(&problem))?;
         syntax = access.syntax;
-        (admin::address(access.address, &arguments.config).0, access.token.as_ref().map(|token| token.reveal().to_owned()))
+        (
+            admin::address(access.address, &arguments.config).0,
+            access.token.as_ref().map(|token| token.reveal().to_owned()),
+        )
     };
     let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
-    let request = request
-        .body(Empty::<Bytes>::new())
-        .map_err(|_| Failure::new(Kind::Usage, "the token has characters that no header field can carry"))?;
-    let internal = |error: io::Error| Failure::new(Kind::Internal, format_args!("cannot wait for the network: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
-    let exchanged = runtime.block_on(async { tokio::time::timeout(ANSWER_TIME, exchange(&address, request)).await });
+    let request = request.body(Empty::<Bytes>::new()).map_err(|_| {
+        Failure::new(
+            Kind::Usage,
+            "invalid token: it has characters that a header field cannot carry",
+        )
+    })?;
+    let internal = |error: io::Error| {
+        Failure::new(Kind::Internal, format_args!("cannot wait for the network: {error}"))
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    let exchanged = runtime
+        .block_on(async { tokio::time::timeout(ANSWER_TIME, exchange(&address, request)).await });
     let (status, content) = exchanged
-        .map_err(|_| Failure::new(Kind::TimedOut, format_args!("no answer from {address} within {} s", ANSWER_TIME.as_secs())))?
+        .map_err(|_| {
+            Failure::new(
+                Kind::TimedOut,
+                format_args!("no answer from {address} within {} s", ANSWER_TIME.as_secs()),
+            )
+        })?
         .map_err(|failure| match &syntax {
             Some(problem) if failure.kind() == Kind::Unavailable => {
-                tell!("{problem}");
+                eprint_line!("{problem}");
                 let file = arguments.config.display();
-                Failure::new(Kind::Malformed, format_args!("{file} is malformed, and no server answers where it seems to say: {address}"))
-                    .with_hint("correct the file, or say where the admin API is with --admin")
+                Failure::new(
+                    Kind::Malformed,
+                    format_args!(
+                        "{file} is malformed, and no server answers at the address that it seems \
+                            to give: {address}"
+                    ),
+                )
+                .with_hint("fix the file, or give the admin API's address with --admin")
             }
             _ => failure,
         })?;
@@ -126,22 +169,24 @@ fn ask(arguments: &ControlArgs, method: Method, path: &str) -> Result<Value, Fai
         return Ok(answer);
     }
     for problem in answer.get("problems").and_then(Value::as_array).into_iter().flatten() {
-        tell!("{}", problem.get("text").and_then(Value::as_str).unwrap_or_default());
+        eprint_line!("{}", problem.get("text").and_then(Value::as_str).unwrap_or_default());
     }
     let more = answer.get("more_problems").and_then(Value::as_u64).unwrap_or(0);
     if let Some(line) = configuration::more_problems(usize::try_from(more).unwrap_or(usize::MAX)) {
-        tell!("{line}");
+        eprint_line!("{line}");
     }
-    let error = answer.get("error").and_then(Value::as_str).unwrap_or("it says nothing more");
+    let error = answer.get("error").and_then(Value::as_str).unwrap_or("no error message");
     Err(match status {
         StatusCode::UNPROCESSABLE_ENTITY => Failure::new(Kind::Malformed, error),
-        StatusCode::UNAUTHORIZED => Failure::new(Kind::Permission, error).with_hint("it is `token` in [admin]"),
+        StatusCode::UNAUTHORIZED => {
+            Failure::new(Kind::Permission, error).with_hint("use the value of `token` in [admin]")
+        }
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => Failure::new(Kind::Unavailable, error),
-        _ => Failure::new(Kind::Protocol, format_args!("{address} answers {status}: {error}")),
+        _ => Failure::new(Kind::Protocol, format_args!("{address} answered {status}: {error}")),
     })
 }
 
-/// The file cannot be read, or not in what it says of the admin API.
+/// Returns the failure if the admin API's address cannot be read from the file.
 fn unknown_address(problem: &Problem) -> Failure {
     let kind = match problem.fault {
         Fault::Malformed => Kind::Malformed,
@@ -150,22 +195,40 @@ fn unknown_address(problem: &Problem) -> Failure {
     };
     let message = Problem { hint: None, ..problem.clone() };
     let hint = problem.hint.as_deref().map(|hint| format!("{hint}, or ")).unwrap_or_default();
-    Failure::new(kind, message).with_hint(format!("{hint}say where the admin API is with --admin, and its token with --token"))
+    Failure::new(kind, message).with_hint(format!(
+        "{hint}give the admin API's address with --admin, and its token with --token"
+    ))
 }
 
-async fn exchange(address: &AdminListen, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {
+async fn exchange(
+    address: &AdminListen,
+    request: Request<Empty<Bytes>>,
+) -> Result<(StatusCode, Bytes), Failure> {
     let unreachable = |error: io::Error| {
         let (kind, hint) = match error.kind() {
-            io::ErrorKind::PermissionDenied => (Kind::Permission, "ask as the user that the server runs as"),
-            _ => (Kind::Unavailable, "is the server running, with this configuration?"),
+            io::ErrorKind::PermissionDenied => {
+                (Kind::Permission, "run this as the user that the server runs as")
+            }
+            _ => (Kind::Unavailable, "check that the server runs with this configuration"),
         };
-        Failure::new(kind, format_args!("cannot reach the admin API at {address}: {error}")).with_hint(hint)
+        Failure::new(kind, format_args!("cannot reach the admin API at {address}: {error}"))
+            .with_hint(hint)
     };
     match address {
-        AdminListen::Off => Err(Failure::new(Kind::Unavailable, "the configuration has no admin API")
-            .with_hint("set `listen` in [admin], or `state_dir` in [server]; SIGHUP makes a server reload too")),
-        AdminListen::Unix(path) => send(UnixStream::connect(path).await.map_err(unreachable)?, request).await,
-        AdminListen::Tcp(address) => send(TcpStream::connect(address).await.map_err(unreachable)?, request).await,
+        AdminListen::Off => Err(Failure::new(
+            Kind::Unavailable,
+            "the admin API is off in this configuration",
+        )
+        .with_hint(
+            "set `listen` in [admin], or `state_dir` in [server]; SIGHUP also makes a server \
+                reload",
+        )),
+        AdminListen::Unix(path) => {
+            send(UnixStream::connect(path).await.map_err(unreachable)?, request).await
+        }
+        AdminListen::Tcp(address) => {
+            send(TcpStream::connect(address).await.map_err(unreachable)?, request).await
+        }
     }
 }
 
@@ -173,15 +236,18 @@ async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCod
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let broken = |error: hyper::Error| Failure::new(Kind::Protocol, format_args!("the admin API broke off: {error}"));
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let broken = |error: hyper::Error| {
+        Failure::new(Kind::Protocol, format_args!("connection to the admin API failed: {error}"))
+    };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let answer = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
         Ok((status, response.into_body().collect().await?.to_bytes()))
     };
     tokio::pin!(answer, connection);
-    // What the connection ends with is told by the answer, too.
+    // The response carries the connection's error too.
     let mut is_open = true;
     loop {
         tokio::select! {
@@ -193,8 +259,9 @@ where
 
 fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has read enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| Failure::new(Kind::Output, format_args!("cannot write: {error}"))),
+        result => result
+            .map_err(|error| Failure::new(Kind::Output, format_args!("cannot write: {error}"))),
     }
 }

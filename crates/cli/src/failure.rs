@@ -1,21 +1,21 @@
-//! How the program fails: one line that says what to do, and an exit code.
+//! Failures of the program: one line that says what to do, and an exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// The documented exit codes, those of `sysexits.h` where it has one.
+/// The documented exit codes, from `sysexits.h` where it has one.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
    0  success
-   2  the command line is wrong
+   2  invalid command line
   65  an input is malformed: a certificate, a key, a profile
   66  an input is missing or unreadable: a folder, a certificate, a file to send
   68  the host name cannot be resolved
-  69  a service is unavailable: the port is taken, the server cannot be reached
-  70  something went wrong inside; please report it
+  69  a service is unavailable: the port is in use, the server cannot be reached
+  70  internal error; please report it
   73  the output cannot be written
-  75  it took too long
-  76  the server cannot be spoken to: TLS, trust, protocol
-  77  permission is missing";
+  75  timed out
+  76  communication with the server failed: TLS, trust, protocol
+  77  permission denied";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Permission = 77,
 }
 
-/// A failure to report. The message says what is wrong, the hint what to do about it.
+/// A failure to report. The message says what is wrong; the hint says what to do about it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -54,10 +54,14 @@ impl Failure {
         self.kind
     }
 
-    /// Both, told together. The exit code is that of the first; a hint that both have is given once.
+    /// Combines two failures into one. The exit code is that of the first; a hint that both have is
+    /// given once.
     #[must_use]
     pub(crate) fn and(mut self, other: Self) -> Self {
-        let hint = self.hint.take_if(|hint| other.hint.as_ref() != Some(hint)).map_or_else(String::new, |hint| format!("; {hint}"));
+        let hint = self
+            .hint
+            .take_if(|hint| other.hint.as_ref() != Some(hint))
+            .map_or_else(String::new, |hint| format!("; {hint}"));
         self.message = format!("{}{hint}; {}", self.message, other.message);
         self.hint = other.hint;
         self

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,63 +12,37 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use http::header::USER_AGENT;
-use http::uri::{Authority, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Body, Config, Congestion, ConnectTimings, Connection, Connector, Group, Incoming, Protocol, Responder, Resumption, Target, TlsSummary,
-    Worker, embed_in_tokio,
+    Body, Config, ConnectTimings, Connection, Connector, Group, Incoming, Protocol, Responder,
+    Resumption, Target, TlsSummary, Worker, embed_in_tokio,
 };
 
-use crate::client_tls;
-use crate::counted::counted;
 use crate::failure::{Failure, Kind};
 use crate::handshakes::{self, exchange_failure};
-use crate::key_log;
+use crate::plural::counted;
 use crate::qlog;
 use crate::redirects;
+use crate::request_args::{Origin, RequestArgs};
 use crate::server::seconds;
 
 const MAX_REDIRECTS: usize = 10;
 
 #[derive(Args)]
 pub(crate) struct GetArgs {
-    /// What to fetch, such as https://localhost:8443/
+    /// URL to fetch, such as https://localhost:8443/
     url: Uri,
 
-    /// Version to speak: 1.1, 2 or 3 [default: 2 or 1.1, as the server prefers]
-    #[arg(long, value_name = "VERSION", value_parser = protocol)]
-    http: Option<Protocol>,
+    #[command(flatten)]
+    request: RequestArgs,
 
-    /// Take any certificate
-    #[arg(long)]
-    no_verify: bool,
-
-    /// Trust the certificates of this PEM file instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "no_verify")]
-    cacert: Option<PathBuf>,
-
-    /// Method [default: GET, or POST with --data]
-    #[arg(short = 'X', long, value_name = "METHOD")]
-    method: Option<Method>,
-
-    /// Header field to send, as 'name: value'. Repeat for more
-    #[arg(short = 'H', long, value_name = "FIELD", value_parser = header)]
-    header: Vec<(HeaderName, HeaderValue)>,
-
-    /// File to send as content
-    #[arg(long, value_name = "FILE")]
-    data: Option<PathBuf>,
-
-    /// Follow redirects. A POST becomes a GET without content after 301 and 302, every method but HEAD after 303; 307 and 308 repeat the request
+    /// Follow redirects. A POST becomes a GET without a body after 301 and 302, every method but
+    /// HEAD after 303; 307 and 308 repeat the request
     #[arg(short = 'L', long)]
     location: bool,
 
-    /// Connect to this host and port whatever the URL says
-    #[arg(long, value_name = "HOST:PORT")]
-    connect_to: Option<String>,
-
-    /// File to write the content to, whole or not at all [default: stdout]
+    /// File to write the response body to, only if complete [default: stdout]
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -76,19 +50,17 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "DIR", env = "QLOGDIR")]
     qlog: Option<PathBuf>,
 
-    /// Congestion controller of what is sent, over QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<Congestion>,
-
-    /// Give up after this long
+    /// Time out after this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
 
-    /// Fetch this many times, each over a new connection that resumes the TLS session of the one before. The last content is kept
+    /// Fetch this many times, each over a new connection that resumes the previous TLS session. The
+    /// last response body is kept
     #[arg(long, value_name = "N", default_value = "1", default_value_if("early_data", "true", "2"), value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
 
-    /// Send the request before the handshake is done (0-RTT), from the second connection on; there are two if --repeat says nothing else
+    /// Send the request before the handshake completes (0-RTT), from the second connection on;
+    /// --repeat then defaults to 2
     #[arg(long)]
     early_data: bool,
 
@@ -97,37 +69,25 @@ pub(crate) struct GetArgs {
     verbose: bool,
 }
 
-pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
-    match text {
-        "1.1" => Ok(Protocol::Http1),
-        "2" => Ok(Protocol::Http2),
-        "3" => Ok(Protocol::Http3),
-        _ => Err("write 1.1, 2 or 3".to_owned()),
-    }
-}
-
-pub(crate) fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
-    let name = name.trim().parse().map_err(|_| format!("{name:?} is no field name"))?;
-    let value = value.trim().parse().map_err(|_| format!("{value:?} is no field value"))?;
-    Ok((name, value))
-}
-
 pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, error);
-    let mut tls = client_tls::config(arguments.cacert.as_deref(), !arguments.no_verify)?;
-    if let Some(key_log) = key_log::from_environment()? {
-        tls.key_log = key_log;
-    }
-    let content = arguments.data.as_deref().map(read_content).transpose()?.unwrap_or_default();
+    let tls = arguments.request.tls()?;
+    let content = arguments.request.content()?.unwrap_or_default();
     let refuse = |_, responder: Responder| drop(responder);
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
-    let config = Config { qlog: qlog.clone(), congestion: arguments.congestion, ..Config::default() };
+    let config = Config {
+        qlog: qlog.clone(),
+        congestion: arguments.request.congestion,
+        ..Config::default()
+    };
     let mut worker = Worker::new(0, &Group::new(1), config, refuse).map_err(internal)?;
     let connector = worker.connector(&tls).map_err(internal)?;
     let timeout = arguments.timeout;
-    let fetch = async move { Fetch { arguments, connector, content, connection: None, spoken: None }.run().await };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    let fetch = async move {
+        Fetch { arguments, connector, content, connection: None, spoken: None }.run().await
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     let result = runtime.block_on(drive(&mut worker, timeout, fetch));
     drop(worker);
     if let Some(qlog) = &qlog {
@@ -136,15 +96,13 @@ pub(crate) fn run(arguments: GetArgs) -> Result<(), Failure> {
     result
 }
 
-pub(crate) fn read_content(path: &Path) -> Result<Bytes, Failure> {
-    std::fs::read(path).map(Bytes::from).map_err(|error| {
-        Failure::new(Kind::Missing, format_args!("cannot read {}: {error}", path.display())).with_hint("--data takes the name of a file")
-    })
-}
-
-/// Runs `future` on `worker` to its end, or as long as it may take, and gives the worker a moment to say goodbye to the server, which else would
-/// work on for nobody.
-async fn drive(worker: &mut Worker, timeout: Duration, future: impl Future<Output = Result<(), Failure>> + 'static) -> Result<(), Failure> {
+/// Runs `future` on `worker` to its end or its timeout, and then lets the worker close the
+/// connection, since the server would otherwise go on working for it.
+async fn drive(
+    worker: &mut Worker,
+    timeout: Duration,
+    future: impl Future<Output = Result<(), Failure>> + 'static,
+) -> Result<(), Failure> {
     let internal = |error: io::Error| Failure::new(Kind::Internal, error);
     let result = Rc::new(RefCell::new(None));
     let slot = result.clone();
@@ -158,56 +116,36 @@ async fn drive(worker: &mut Worker, timeout: Duration, future: impl Future<Outpu
         turns_after > 0
     });
     let in_time = tokio::time::timeout(timeout, turns).await;
-    let late = || Failure::new(Kind::TimedOut, "the server took too long").with_hint("allow more with --timeout");
-    // What comes of it in the last turn is too late, and in the middle of its end.
-    let result = in_time.map_or_else(|_| Err(late()), |turns| turns.map_err(internal).and(result.take().unwrap_or(Ok(()))));
+    let late = || {
+        Failure::new(Kind::TimedOut, "timed out waiting for the server")
+            .with_hint("allow more time with --timeout")
+    };
+    // A result from the last turn is discarded: it came too late, or from an exchange that is being
+    // aborted.
+    let result = in_time.map_or_else(
+        |_| Err(late()),
+        |turns| turns.map_err(internal).and(result.take().unwrap_or(Ok(()))),
+    );
     let now = Instant::now();
     worker.shut_down(now, Duration::ZERO);
     let goodbye = worker.turn(now).map_err(internal);
     result.and(goodbye)
 }
 
-/// One invocation.
+/// One invocation of `pronghorn get`.
 struct Fetch {
     arguments: GetArgs,
     connector: Connector,
     content: Bytes,
     connection: Option<(Origin, Connection)>,
-    /// What the last connection spoke: early data has to be in the words of one protocol.
+    /// Protocol of the last connection: early data must use the same protocol.
     spoken: Option<(Origin, Protocol)>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
-    secure: bool,
-    authority: Authority,
-}
-
-impl Origin {
-    pub(crate) fn of(uri: &Uri) -> Result<Self, Failure> {
-        let bad =
-            || Failure::new(Kind::Usage, format_args!("{uri} is not a URL to fetch")).with_hint("write https://HOST/ or http://HOST/");
-        let secure = match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTPS => true,
-            Some(scheme) if *scheme == Scheme::HTTP => false,
-            _ => return Err(bad()),
-        };
-        Ok(Self { secure, authority: uri.authority().cloned().ok_or_else(bad)? })
-    }
-
-    fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
-    }
-
-    fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.secure { 443 } else { 80 })
-    }
-}
-
-/// Where the parts of an exchange end, from its beginning.
+/// End times of the parts of an exchange, from its start.
 struct Timings {
     resolved: Duration,
-    /// The connection was opened for this exchange.
+    /// Whether the connection was opened for this exchange.
     is_new: bool,
     head: Duration,
 }
@@ -217,7 +155,8 @@ impl Fetch {
         let content = self.content.clone();
         for left in (0..self.arguments.repeat).rev() {
             self.content = content.clone();
-            // After early data, tickets may come later than the answer: the connection stays for as long as the next one takes.
+            // After early data, tickets may come later than the response, so the connection stays
+            // open while the next fetch runs.
             let last = self.connection.take();
             self.fetch(left == 0).await?;
             drop(last);
@@ -225,13 +164,13 @@ impl Fetch {
         Ok(())
     }
 
-    /// `deliver`: the content is wanted, and not only the connection's session.
+    /// `deliver`: whether to output the response body, and not only obtain the connection's
+    /// session.
     async fn fetch(&mut self, deliver: bool) -> Result<(), Failure> {
-        let with_content = self.arguments.data.is_some();
-        let mut method = self.arguments.method.clone().unwrap_or(if with_content { Method::POST } else { Method::GET });
+        let mut method = self.arguments.request.method(self.arguments.request.data.is_some());
         let mut uri = self.arguments.url.clone();
         let first = Origin::of(&uri)?;
-        let mut given: HeaderMap = self.arguments.header.iter().cloned().collect();
+        let mut given = self.arguments.request.headers();
         for _ in 0..=MAX_REDIRECTS {
             let began = Instant::now();
             let (response, timings) = self.exchange(&method, &uri, &given, began).await?;
@@ -250,7 +189,10 @@ impl Fetch {
                 _ => return self.deliver(response.into_body(), deliver, &timings, began).await,
             }
         }
-        Err(Failure::new(Kind::Protocol, format_args!("more than {MAX_REDIRECTS} redirects")))
+        Err(Failure::new(
+            Kind::Protocol,
+            format_args!("too many redirects: more than {MAX_REDIRECTS}"),
+        ))
     }
 
     async fn exchange(
@@ -263,11 +205,14 @@ impl Fetch {
         let origin = Origin::of(uri)?;
         let mut resolved = Duration::ZERO;
         let mut is_new = false;
-        let reusable = self.connection.take().filter(|(open, connection)| *open == origin && connection.is_usable());
+        let reusable = self
+            .connection
+            .take()
+            .filter(|(open, connection)| *open == origin && connection.is_usable());
         let mut connection = if let Some((_, connection)) = reusable {
             connection
         } else {
-            let addresses = resolve(self.arguments.connect_to.as_deref(), &origin)?;
+            let addresses = self.arguments.request.remotes(&origin)?;
             resolved = began.elapsed();
             let connection = self.connect(&origin, &addresses).await?;
             is_new = true;
@@ -279,14 +224,14 @@ impl Fetch {
         *request.headers_mut() = headers(given);
         if self.arguments.verbose {
             let target = uri.path_and_query().map_or("/", |target| target.as_str());
-            tell!("> {method} {target} {}", connection.protocol());
-            tell!("> host: {}", origin.authority);
+            eprint_line!("> {method} {target} {}", connection.protocol());
+            eprint_line!("> host: {}", origin.authority);
             print_fields('>', request.headers());
         }
         let response = connection.send(request).await.map_err(|error| exchange_failure(&error))?;
         let head = began.elapsed();
         if self.arguments.verbose {
-            tell!("< {} {}", connection.protocol(), response.status());
+            eprint_line!("< {} {}", connection.protocol(), response.status());
             print_fields('<', response.headers());
         }
         self.spoken = Some((origin.clone(), connection.protocol()));
@@ -294,36 +239,59 @@ impl Fetch {
         Ok((response, Timings { resolved, is_new, head }))
     }
 
-    async fn connect(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<Connection, Failure> {
+    async fn connect(
+        &self,
+        origin: &Origin,
+        addresses: &[SocketAddr],
+    ) -> Result<Connection, Failure> {
         let mut failure = None;
-        let spoken = self.spoken.as_ref().filter(|(before, _)| before == origin && self.arguments.early_data);
+        let spoken = self
+            .spoken
+            .as_ref()
+            .filter(|(before, _)| before == origin && self.arguments.early_data);
         for &remote in addresses {
             let target = Target {
                 remote,
                 server_name: origin.host().to_owned(),
-                protocol: self.arguments.http.or(spoken.map(|(_, protocol)| *protocol)),
+                protocol: self.arguments.request.http.or(spoken.map(|(_, protocol)| *protocol)),
                 secure: origin.secure,
-                resumption: if self.arguments.early_data { Resumption::EarlyData } else { Resumption::Session },
+                resumption: if self.arguments.early_data {
+                    Resumption::EarlyData
+                } else {
+                    Resumption::Session
+                },
             };
             match handshakes::connect(&self.connector, &target).await {
                 Ok(connection) => {
                     if self.arguments.verbose {
-                        tell!("* connected to {remote} with {}", connection.protocol());
+                        eprint_line!("* connected to {remote} with {}", connection.protocol());
                     }
                     return Ok(connection);
                 }
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.unwrap_or_else(|| Failure::new(Kind::UnknownHost, format_args!("{} has no address", origin.host()))))
+        Err(failure.unwrap_or_else(|| {
+            Failure::new(Kind::UnknownHost, format_args!("{} has no address", origin.host()))
+        }))
     }
 
-    async fn deliver(&self, mut body: Incoming, deliver: bool, timings: &Timings, began: Instant) -> Result<(), Failure> {
-        let mut output = if deliver { Output::open(self.arguments.output.as_deref())? } else { Output::Nowhere };
+    async fn deliver(
+        &self,
+        mut body: Incoming,
+        deliver: bool,
+        timings: &Timings,
+        began: Instant,
+    ) -> Result<(), Failure> {
+        let mut output =
+            if deliver { Output::open(self.arguments.output.as_deref())? } else { Output::Nowhere };
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                Failure::new(Kind::Protocol, format_args!("the response broke off after {}: {error}", counted(bytes, "byte")))
+                Failure::new(
+                    Kind::Protocol,
+                    format_args!("response aborted after {}: {error}", counted(bytes, "byte")),
+                )
             })?;
             if let Some(data) = frame.data_ref() {
                 bytes += data.len();
@@ -331,14 +299,15 @@ impl Fetch {
             } else if let Some(trailers) = frame.trailers_ref()
                 && self.arguments.verbose
             {
-                tell!("< trailers:");
+                eprint_line!("< trailers:");
                 print_fields('<', trailers);
             }
         }
         output.finish()?;
         let total = began.elapsed();
         if let Some((_, connection)) = &self.connection {
-            // After early data it may still go on; what it brings serves the next connection.
+            // After early data the handshake may still be running; its session serves the next
+            // connection.
             connection.handshake().await.map_err(|error| exchange_failure(&error))?;
             if self.arguments.verbose {
                 print_timings(timings, connection.timings(), bytes, total);
@@ -353,49 +322,34 @@ impl Fetch {
     }
 }
 
-/// The fields to send: those that were given take the place of the usual ones.
+/// Returns the fields to send: given fields replace the default ones.
 fn headers(given: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pronghorn/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("pronghorn/", env!("CARGO_PKG_VERSION"))),
+    );
     headers.insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
     headers.extend(given.clone());
     headers
 }
 
-pub(crate) fn resolve(connect_to: Option<&str>, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
-    let resolved = match connect_to {
-        Some(address) => address.to_socket_addrs(),
-        None => (origin.host(), origin.port()).to_socket_addrs(),
-    };
-    let name = connect_to.unwrap_or(origin.host());
-    match resolved.map(Iterator::collect::<Vec<_>>) {
-        Ok(addresses) if !addresses.is_empty() => Ok(addresses),
-        Ok(_) => Err(Failure::new(Kind::UnknownHost, format_args!("{name} has no address"))),
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Err(Failure::new(Kind::Usage, format_args!("{name}: {error}")).with_hint("--connect-to takes HOST:PORT"))
-        }
-        Err(error) => {
-            let hint = match connect_to {
-                Some(_) => "check the name given with --connect-to, and this machine's DNS",
-                None => "check the name's spelling and this machine's DNS, or name an address with --connect-to",
-            };
-            Err(Failure::new(Kind::UnknownHost, format_args!("cannot resolve {name}: {error}")).with_hint(hint))
-        }
-    }
-}
-
 fn print_fields(mark: char, headers: &HeaderMap) {
     for (name, value) in headers {
-        tell!("{mark} {name}: {}", String::from_utf8_lossy(value.as_bytes()));
+        eprint_line!("{mark} {name}: {}", String::from_utf8_lossy(value.as_bytes()));
     }
 }
 
 fn print_tls(tls: &TlsSummary) {
     let mut parts = vec![if tls.resumed { "resumed" } else { "full handshake" }.to_owned()];
-    parts.extend(tls.early_data_accepted.map(|accepted| format!("early data {}", if accepted { "accepted" } else { "refused" })));
+    parts.extend(
+        tls.early_data_accepted.map(|accepted| {
+            format!("early data {}", if accepted { "accepted" } else { "refused" })
+        }),
+    );
     parts.extend(tls.key_exchange.map(|group| format!("{group:?}")));
     parts.extend(tls.cipher_suite.map(|suite| format!("{suite:?}")));
-    tell!("* TLS: {}", parts.join(", "));
+    eprint_line!("* TLS: {}", parts.join(", "));
 }
 
 fn print_timings(timings: &Timings, connect: ConnectTimings, bytes: usize, total: Duration) {
@@ -404,19 +358,21 @@ fn print_timings(timings: &Timings, connect: ConnectTimings, bytes: usize, total
     if timings.is_new {
         parts.push(format!("resolved {}", milliseconds(timings.resolved)));
         parts.extend(connect.tcp.map(|tcp| format!("TCP {}", milliseconds(tcp))));
-        parts.extend(connect.tls.map(|tls| format!("{} {}", if connect.tcp.is_some() { "TLS" } else { "QUIC" }, milliseconds(tls))));
+        parts.extend(connect.tls.map(|tls| {
+            format!("{} {}", if connect.tcp.is_some() { "TLS" } else { "QUIC" }, milliseconds(tls))
+        }));
     }
     parts.push(format!("first byte {}", milliseconds(timings.head)));
     parts.push(format!("total {}", milliseconds(total)));
-    tell!("* {}; {}", counted(bytes, "byte"), parts.join(", "));
+    eprint_line!("* {}; {}", counted(bytes, "byte"), parts.join(", "));
 }
 
-/// Where the content goes. A file appears only when it is whole.
+/// The destination of a response body. A file appears only when it is complete.
 enum Output<'a> {
     Nowhere,
     Stdout(io::Stdout),
     File(&'a Path, tempfile::NamedTempFile),
-    /// A device or a pipe, which no file may take the place of.
+    /// A device or pipe, which must not be replaced by a file.
     Special(&'a Path, File),
 }
 
@@ -425,9 +381,12 @@ impl<'a> Output<'a> {
         let Some(path) = path else { return Ok(Self::Stdout(io::stdout())) };
         if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             let special = OpenOptions::new().write(true).open(path);
-            return special.map(|special| Self::Special(path, special)).map_err(|error| output_failure(path, &error));
+            return special
+                .map(|special| Self::Special(path, special))
+                .map_err(|error| output_failure(path, &error));
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(".pronghorn-").tempfile_in(folder);
         file.map(|file| Self::File(path, file)).map_err(|error| output_failure(path, &error))
     }
@@ -435,21 +394,32 @@ impl<'a> Output<'a> {
     fn write(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Nowhere => Ok(()),
-            Self::Stdout(stdout) => stdout.write_all(data).map_err(|error| output_failure(Path::new("stdout"), &error)),
-            Self::File(path, file) => file.write_all(data).map_err(|error| output_failure(path, &error)),
-            Self::Special(path, special) => special.write_all(data).map_err(|error| output_failure(path, &error)),
+            Self::Stdout(stdout) => {
+                stdout.write_all(data).map_err(|error| output_failure(Path::new("stdout"), &error))
+            }
+            Self::File(path, file) => {
+                file.write_all(data).map_err(|error| output_failure(path, &error))
+            }
+            Self::Special(path, special) => {
+                special.write_all(data).map_err(|error| output_failure(path, &error))
+            }
         }
     }
 
     fn finish(self) -> Result<(), Failure> {
         match self {
             Self::Nowhere | Self::Special(..) => Ok(()),
-            Self::Stdout(mut stdout) => stdout.flush().map_err(|error| output_failure(Path::new("stdout"), &error)),
+            Self::Stdout(mut stdout) => {
+                stdout.flush().map_err(|error| output_failure(Path::new("stdout"), &error))
+            }
             Self::File(path, file) => {
                 use std::os::unix::fs::PermissionsExt;
-                // Temporary files are private; what the user asked for is like any other file of theirs.
+                // Temporary files are private; the output file gets the usual permissions.
                 let mode = std::fs::Permissions::from_mode(0o644);
-                let kept = file.as_file().set_permissions(mode).and_then(|()| file.persist(path).map_err(|error| error.error));
+                let kept = file
+                    .as_file()
+                    .set_permissions(mode)
+                    .and_then(|()| file.persist(path).map_err(|error| error.error));
                 kept.map(drop).map_err(|error| output_failure(path, &error))
             }
         }

@@ -1,49 +1,54 @@
-//! The `pronghorn` program: `run` what a configuration file says, `serve` files or `replay` a recorded page over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, run a
-//! command behind an emulated `link`.
+//! The `pronghorn` program: `run` a configuration file, `serve` files or `replay` a recorded page
+//! over HTTP/1.1, 2 and 3, `get` a URL, `load` a server, or run a command behind an emulated
+//! `link`.
 //!
-//! It turns the command line into calls of the libraries and their errors into one line and an exit code; see [`failure`]. [`main`] is all of it:
-//! a program with layers of its own (docs/gateway/layers.md) calls it with them.
+//! It turns the command line into library calls, and their errors into one line and an exit code;
+//! see [`failure`]. [`main`] is the whole program: a program with its own layers
+//! (docs/gateway/layers.md) calls it with them.
 
 #![forbid(unsafe_code)]
 
-/// Prints a line on standard error. Unlike `eprintln!` it does not panic when nobody can read it: a server serves on.
-macro_rules! tell {
+/// Prints a line on standard error. Unlike `eprintln!` it does not panic if standard error is
+/// closed: a server continues to serve.
+macro_rules! eprint_line {
     ($($message:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), $($message)*);
     }};
 }
 
-/// The same with the time in front, for what a server says while it serves.
-macro_rules! tell_now {
+/// Like `eprint_line!`, with the time in front, for log lines of a running server.
+macro_rules! log_line {
     ($($message:tt)*) => {
-        tell!("{} {}", humantime::format_rfc3339_millis(std::time::SystemTime::now()), format_args!($($message)*))
+        eprint_line!("{} {}", humantime::format_rfc3339_millis(std::time::SystemTime::now()), format_args!($($message)*))
     };
 }
 
 mod admin;
-mod answers;
+mod admin_api;
 mod client_tls;
 mod configuration;
 mod control;
-mod counted;
 mod descriptors;
 mod failure;
 mod get;
 mod handshakes;
+mod json;
 mod key_log;
 mod limits;
 mod link;
 mod load;
 mod load_table;
 mod metrics;
+mod plural;
 mod qlog;
 mod redirects;
 mod replay;
+mod request_args;
 mod run;
-mod running;
 mod serve;
 mod server;
+mod server_state;
 mod serving;
 mod watch;
 
@@ -55,7 +60,12 @@ pub use pronghorn_gateway::layers;
 use pronghorn_gateway::layers::Registry;
 
 #[derive(Parser)]
-#[command(name = "pronghorn", version, about = "HTTP/3 in production: one engine for HTTP/1.1, 2 and 3", max_term_width = 110)]
+#[command(
+    name = "pronghorn",
+    version,
+    about = "HTTP/3 in production: one engine for HTTP/1.1, 2 and 3",
+    max_term_width = 110
+)]
 #[command(after_help = failure::EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
@@ -66,35 +76,38 @@ struct Arguments {
 enum Command {
     /// Serve the sites of a configuration file: files, redirects, a reverse proxy
     Run(run::RunArgs),
-    /// Make a running server read its configuration again, and say what that has changed
+    /// Make a running server reload its configuration, and show what has changed
     Reload(control::ControlArgs),
-    /// Show what a running server serves, and its counters
+    /// Show a running server's sites and counters
     Status(control::ControlArgs),
-    /// Certificates that a running server orders
+    /// Manage certificates that a running server orders
     #[command(subcommand)]
     Acme(control::AcmeCommand),
-    /// Say all that is wrong with a configuration file
+    /// Report all errors in a configuration file
     Check(configuration::CheckArgs),
-    /// Write configuration files in one style
+    /// Format configuration files
     Fmt(configuration::FmtArgs),
     /// Print the JSON Schema of configuration files
     Schema,
     /// Serve the files of a folder over HTTP/1.1, 2 and 3 on one port
     Serve(serve::ServeArgs),
-    /// Serve a recorded page over HTTP/1.1, 2 and 3 on one port, with all hosts that it is on
+    /// Serve a recorded page over HTTP/1.1, 2 and 3 on one port, with all its hosts
     Replay(replay::ReplayArgs),
     /// Fetch a URL
     Get(get::GetArgs),
-    /// Load a server with requests and measure how it answers
+    /// Send load to a server and measure its responses
     Load(load::LoadArgs),
     /// Run a command behind an emulated network link
     Link(link::LinkArgs),
 }
 
-/// Does what the command line says, and tells of errors on standard error. Configurations may name the `layers`.
+/// Runs the command line, and prints errors on standard error. Configurations may use the `layers`.
 pub fn main(layers: &Registry) -> ExitCode {
     let command = Arguments::parse().command;
-    if matches!(command, Command::Run(_) | Command::Serve(_) | Command::Replay(_) | Command::Load(_)) {
+    if matches!(
+        command,
+        Command::Run(_) | Command::Serve(_) | Command::Replay(_) | Command::Load(_)
+    ) {
         descriptors::raise_limit();
     }
     let result = match command {
@@ -102,7 +115,9 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Reload(arguments) => control::reload(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => control::status(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Acme(command) => control::acme(&command).map(|()| ExitCode::SUCCESS),
-        Command::Check(arguments) => configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => {
+            configuration::check(&arguments, layers).map(|()| ExitCode::SUCCESS)
+        }
         Command::Fmt(arguments) => configuration::format(&arguments),
         Command::Schema => configuration::schema(layers).map(|()| ExitCode::SUCCESS),
         Command::Serve(arguments) => serve::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -112,12 +127,12 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Link(arguments) => return link::run(arguments),
     };
     let code = result.unwrap_or_else(|failure| {
-        tell!("error: {failure}");
+        eprint_line!("error: {failure}");
         failure.exit_code()
     });
     pronghorn_gateway::wait_for_threads(THREADS_END);
     code
 }
 
-/// How long the threads that renew certificates may take to end.
+/// Maximum time to wait for the threads that renew certificates.
 const THREADS_END: Duration = Duration::from_secs(2);

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use pronghorn_cli::layers::Registry;
 
-/// A request costs some tens of small allocations, and a few of kilobytes, for which the C library joins and cuts memory that has left the
-/// caches.
+/// Allocator. A request causes some tens of small allocations and a few of kilobytes, for which the
+/// C library merges and splits memory that has left the caches.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The allocator gives memory back while memory is asked for. A server that nobody asks anything has to say so.
-#[expect(unsafe_code, reason = "the crate offers it only together with all else that the library has")]
+/// Returns free memory to the system. The allocator does so only while memory is allocated, so an
+/// idle server has to trigger it.
+#[expect(unsafe_code, reason = "the crate offers it only together with the rest of the library")]
 fn give_memory_back() {
     unsafe extern "C" {
         fn mi_collect(force: bool);
@@ -22,6 +23,6 @@ fn give_memory_back() {
 }
 
 fn main() -> ExitCode {
-    pronghorn_engine::set_memory_release(give_memory_back);
+    pronghorn_engine::set_memory_release_hook(give_memory_back);
     pronghorn_cli::main(&Registry::standard())
 }

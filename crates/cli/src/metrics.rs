@@ -1,4 +1,4 @@
-//! Counters in the text format of Prometheus.
+//! Metrics in the text format of Prometheus.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use pronghorn_engine::{Closer, Histogram, Stats};
 use pronghorn_gateway::{ServerCondition, ServerState};
 
-use crate::running::Running;
+use crate::server_state::Running;
 use crate::serving;
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Counters that are one series of several: counter, name, label, what the name means.
+/// Counters that are one series of several: counter, name, label, description.
 const SERIES: [(&str, &str, &str, &str); 27] = [
     ("tcp_accepted", "connections_accepted_total", "transport=\"tcp\"", ACCEPTED),
     ("quic_accepted", "connections_accepted_total", "transport=\"quic\"", ACCEPTED),
@@ -28,10 +28,25 @@ const SERIES: [(&str, &str, &str, &str); 27] = [
     ("requests_http2", "requests_total", "protocol=\"http2\"", REQUESTS),
     ("requests_http3", "requests_total", "protocol=\"http3\"", REQUESTS),
     ("early_data_refused_off", "early_data_refused_total", "reason=\"off\"", EARLY_REFUSED),
-    ("early_data_refused_no_session", "early_data_refused_total", "reason=\"no_session\"", EARLY_REFUSED),
+    (
+        "early_data_refused_no_session",
+        "early_data_refused_total",
+        "reason=\"no_session\"",
+        EARLY_REFUSED,
+    ),
     ("early_data_refused_stale", "early_data_refused_total", "reason=\"stale\"", EARLY_REFUSED),
-    ("requests_open", "requests_open", "", "Requests open now, over all protocols: those whose response has not ended."),
-    ("tunnels_open", "tunnels_open", "", "Requests that have gone on in another protocol, such as WebSocket, and are open now."),
+    (
+        "requests_open",
+        "requests_open",
+        "",
+        "Requests open now, over all protocols: their response has not ended.",
+    ),
+    (
+        "tunnels_open",
+        "tunnels_open",
+        "",
+        "Tunnels open now: requests that switched to another protocol, such as WebSocket.",
+    ),
     ("tls_1_2", "tls_handshakes_total", "version=\"1.2\"", HANDSHAKES),
     ("tls_1_3", "tls_handshakes_total", "version=\"1.3\"", HANDSHAKES),
     ("tls_aes_128_gcm", "tls_ciphers_total", "cipher=\"AES-128-GCM\"", CIPHERS),
@@ -42,19 +57,26 @@ const SERIES: [(&str, &str, &str, &str); 27] = [
     ("tls_secp256r1", "tls_groups_total", "group=\"secp256r1\"", GROUPS),
     ("tls_secp384r1", "tls_groups_total", "group=\"secp384r1\"", GROUPS),
     ("tls_other_group", "tls_groups_total", "group=\"other\"", GROUPS),
-    ("requests_too_early", "early_data_requests_refused_total", "", "Requests in early data whose method is not safe, answered 425."),
+    (
+        "requests_too_early",
+        "early_data_requests_refused_total",
+        "",
+        "Requests in early data that were answered 425.",
+    ),
 ];
 const ACCEPTED: &str = "Connections accepted.";
-const OPEN: &str = "Connections open now, those in their handshake included.";
+const OPEN: &str = "Connections open now, including those in their handshake.";
 const RESUMED: &str = "Connections that resumed a TLS session.";
-const TIMED_OUT: &str = "Connections that ended because nothing came from the peer.";
+const TIMED_OUT: &str = "Connections closed because the peer was silent.";
 const REQUESTS: &str = "Requests.";
 const HANDSHAKES: &str = "TLS handshakes completed, over TCP and QUIC, by version.";
-const CIPHERS: &str = "TLS handshakes completed, by the cipher that was chosen.";
-const GROUPS: &str = "TLS handshakes completed, by the group that the keys were agreed in. X25519MLKEM768 is post-quantum.";
-const EARLY_REFUSED: &str = "Connections whose early data (0-RTT) was refused: none is taken; the session is not there; the ticket is too old or for another protocol.";
+const CIPHERS: &str = "TLS handshakes completed, by negotiated cipher.";
+const GROUPS: &str =
+    "TLS handshakes completed, by negotiated key exchange group. X25519MLKEM768 is post-quantum.";
+const EARLY_REFUSED: &str = "Connections whose early data (0-RTT) was refused: early data is off, \
+    the session is unknown, or the ticket is too old or for another protocol.";
 
-/// A name with all its series.
+/// A metric with all its series.
 struct Family {
     name: String,
     help: String,
@@ -65,27 +87,30 @@ struct Family {
 
 type Durations = fn(&Stats) -> &Histogram;
 
-/// Durations: what of a worker's counters, name, label, what the name means.
+/// Durations: accessor, name, label, description.
 const HISTOGRAMS: [(Durations, &str, &str, &str); 3] = [
     (|stats| &stats.tcp_handshake, "handshake_seconds", "transport=\"tcp\"", HANDSHAKE_TIME),
     (|stats| &stats.quic_handshake, "handshake_seconds", "transport=\"quic\"", HANDSHAKE_TIME),
     (|stats| &stats.quic_rtt, "quic_rtt_seconds", "", RTT),
 ];
-const HANDSHAKE_TIME: &str = "Time from the acceptance of a connection to the end of its handshake.";
-const RTT: &str =
-    "Round-trip times as QUIC estimated them: for each connection one a second in which anything was sent or received, and one at its end.";
+const HANDSHAKE_TIME: &str =
+    "Time from the acceptance of a connection to the end of its handshake.";
+const RTT: &str = "Estimated round-trip times of QUIC connections: one sample per connection and \
+    second with traffic, and one at its end.";
 
-const OFFERED: (&str, &str) = ("early_data_offered_total", "Connections whose client sent early data (0-RTT).");
+const OFFERED: (&str, &str) =
+    ("early_data_offered_total", "Connections whose client sent early data (0-RTT).");
 const CLOSES: (&str, &str) = (
     "quic_closes_total",
-    "QUIC connections closed, by side and code; codes have the names of their RFCs, and those that nobody used are left out. Connections that timed out are counted \
-     elsewhere.",
+    "QUIC connections closed, by side and code; codes have the names of their RFCs, and unused \
+        codes are omitted. Timed-out connections are counted elsewhere.",
 );
 
-/// All metrics of a server.
+/// Returns all metrics of a server.
 pub(crate) fn exposition(running: &Running) -> String {
     let totals = serving::totals(&running.stats, None);
-    let mut families = engine(|counter| totals.get(counter).and_then(serde_json::Value::as_u64).unwrap_or(0));
+    let mut families =
+        engine(|counter| totals.get(counter).and_then(serde_json::Value::as_u64).unwrap_or(0));
     families.push(closes(&running.stats));
     families.extend(own(running));
     let mut text = String::new();
@@ -128,7 +153,11 @@ fn histograms(text: &mut String, stats: &[Arc<Stats>]) {
         }
         let more = if label.is_empty() { String::new() } else { format!("{label},") };
         for (bound, value) in buckets {
-            let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"{}\"}} {value}", bound.as_secs_f64());
+            let _ = writeln!(
+                text,
+                "pronghorn_{name}_bucket{{{more}le=\"{}\"}} {value}",
+                bound.as_secs_f64()
+            );
         }
         let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
         let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"+Inf\"}} {count}");
@@ -147,11 +176,12 @@ fn closes(stats: &[Arc<Stats>]) -> Family {
         *sums.entry((by, code)).or_default() += count;
     }
     let used = sums.into_iter().filter(|(_, count)| *count > 0);
-    let series = used.map(|((by, code), count)| (format!("by=\"{by}\",code=\"{code}\""), count)).collect();
+    let series =
+        used.map(|((by, code), count)| (format!("by=\"{by}\",code=\"{code}\""), count)).collect();
     Family { name: CLOSES.0.to_owned(), help: CLOSES.1.to_owned(), kind: "counter", series }
 }
 
-/// The engine's counters, in the order of their declaration.
+/// Returns the engine's counters, in the order of their declaration.
 fn engine(value: impl Fn(&str) -> u64) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for (counter, meaning) in Stats::meanings() {
@@ -168,7 +198,8 @@ fn engine(value: impl Fn(&str) -> u64) -> Vec<Family> {
             families.push(Family { name, help, kind, series: vec![one] });
         }
     }
-    let offered = value("early_data_accepted") + REFUSED.iter().map(|reason| value(reason)).sum::<u64>();
+    let offered =
+        value("early_data_accepted") + REFUSED.iter().map(|reason| value(reason)).sum::<u64>();
     families.push(Family {
         name: OFFERED.0.to_owned(),
         help: OFFERED.1.to_owned(),
@@ -178,13 +209,21 @@ fn engine(value: impl Fn(&str) -> u64) -> Vec<Family> {
     families
 }
 
-/// Counters of the reasons for which early data is refused; with what is taken they are all that is offered.
-const REFUSED: [&str; 3] = ["early_data_refused_off", "early_data_refused_no_session", "early_data_refused_stale"];
+/// Counters of refused early data by reason; together with the accepted they are all that was
+/// offered.
+const REFUSED: [&str; 3] =
+    ["early_data_refused_off", "early_data_refused_no_session", "early_data_refused_stale"];
 
-/// What is known beside the workers.
+/// Returns the metrics that do not come from the workers.
 fn own(running: &Running) -> Vec<Family> {
-    let held = running.identity.as_ref().and_then(|identity| identity.sessions()).map(|sessions| sessions.values()).unwrap_or_default();
-    let held = |name: &str| held.iter().find(|(one, _)| *one == name).map_or(0, |(_, value)| *value);
+    let held = running
+        .identity
+        .as_ref()
+        .and_then(|identity| identity.sessions())
+        .map(|sessions| sessions.values())
+        .unwrap_or_default();
+    let held =
+        |name: &str| held.iter().find(|(one, _)| *one == name).map_or(0, |(_, value)| *value);
     let started = running.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let sites = running.gateway.sites();
     let lines = running.gateway.log_counts();
@@ -196,17 +235,24 @@ fn own(running: &Running) -> Vec<Family> {
         let until = certificate.until?.duration_since(UNIX_EPOCH).ok()?;
         Some((first(certificate), until.as_secs()))
     };
-    let failures =
-        |certificate: &pronghorn_gateway::CertificateState| Some((first(certificate), u64::from(certificate.order.as_ref()?.failures)));
+    let failures = |certificate: &pronghorn_gateway::CertificateState| {
+        Some((first(certificate), u64::from(certificate.order.as_ref()?.failures)))
+    };
     let http3 = |site: &pronghorn_gateway::SiteState| {
-        (format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()), u64::from(site.http3))
+        (
+            format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()),
+            u64::from(site.http3),
+        )
     };
     let upstreams = running.gateway.upstream_counts();
     let values = [
         vec![(format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1)],
         vec![(String::new(), started)],
         vec![(String::new(), running.stats.len() as u64)],
-        vec![("result=\"success\"".to_owned(), running.reloads.get()), ("result=\"failure\"".to_owned(), running.failed_reloads.get())],
+        vec![
+            ("result=\"success\"".to_owned(), running.reloads.get()),
+            ("result=\"failure\"".to_owned(), running.failed_reloads.get()),
+        ],
         sites.iter().map(http3).collect(),
         vec![(String::new(), held("sessions_held"))],
         vec![(String::new(), held("sessions_bytes"))],
@@ -217,13 +263,28 @@ fn own(running: &Running) -> Vec<Family> {
             ("result=\"failed\"".to_owned(), lines.failed()),
         ],
         servers_up(&running.gateway.upstream_servers()),
-        vec![("result=\"sent\"".to_owned(), upstreams.sent_again), ("result=\"refused\"".to_owned(), upstreams.not_sent_again)],
-        vec![("reason=\"out\"".to_owned(), upstreams.no_server), ("reason=\"busy\"".to_owned(), upstreams.all_busy)],
+        vec![
+            ("result=\"sent\"".to_owned(), upstreams.retries),
+            ("result=\"refused\"".to_owned(), upstreams.retries_denied),
+        ],
+        vec![
+            ("reason=\"out\"".to_owned(), upstreams.no_server),
+            ("reason=\"busy\"".to_owned(), upstreams.servers_busy),
+        ],
         vec![(String::new(), upstreams.tunnels.open)],
-        vec![("reason=\"client\"".to_owned(), upstreams.tunnels.of_one_client), ("reason=\"route\"".to_owned(), upstreams.tunnels.of_all)],
+        vec![
+            ("reason=\"client\"".to_owned(), upstreams.tunnels.of_one_client),
+            ("reason=\"route\"".to_owned(), upstreams.tunnels.of_all),
+        ],
         vec![(String::new(), upstreams.tunnels.timed_out)],
-        upstreams.failures().map(|(reason, count)| (format!("reason=\"{reason}\""), count)).collect(),
-        vec![("place=\"memory\"".to_owned(), upstreams.held_in_memory), ("place=\"disk\"".to_owned(), upstreams.held_on_disk)],
+        upstreams
+            .failures()
+            .map(|(reason, count)| (format!("reason=\"{reason}\""), count))
+            .collect(),
+        vec![
+            ("place=\"memory\"".to_owned(), upstreams.buffered_memory),
+            ("place=\"disk\"".to_owned(), upstreams.buffered_disk),
+        ],
         certificates.iter().filter_map(expiry).collect(),
         certificates.iter().filter_map(failures).collect(),
     ];
@@ -233,77 +294,95 @@ fn own(running: &Running) -> Vec<Family> {
         kind,
         series,
     };
-    OWN.iter().zip(values).map(family).collect()
+    SERVER_METRICS.iter().zip(values).map(family).collect()
 }
 
-/// Name, type, meaning; in the order of their values above.
-const OWN: [(&str, &str, &str); 19] = [
-    ("build_info", "gauge", "1, with the version as its label."),
-    ("start_time_seconds", "gauge", "When the server was started, in seconds since 1970."),
-    ("workers", "gauge", "Threads that serve."),
+/// Name, type and description, in the order of their values above.
+const SERVER_METRICS: [(&str, &str, &str); 19] = [
+    ("build_info", "gauge", "Always 1, with the version as a label."),
+    ("start_time_seconds", "gauge", "Start time of the server, in seconds since 1970."),
+    ("workers", "gauge", "Worker threads."),
     ("reloads_total", "counter", "Reloads of the configuration."),
-    ("site_http3", "gauge", "Whether the site, named by its first host, is served over HTTP/3 now: 1 or 0."),
-    ("tls_sessions_held", "gauge", "TLS sessions stored now, so that clients may resume them."),
-    ("tls_sessions_bytes", "gauge", "Bytes of the TLS sessions stored now."),
+    (
+        "site_http3",
+        "gauge",
+        "Whether the site, named by its first host, is currently served over HTTP/3: 1 or 0.",
+    ),
+    ("tls_sessions_held", "gauge", "TLS sessions currently stored for resumption."),
+    ("tls_sessions_bytes", "gauge", "Bytes of the TLS sessions currently stored."),
     (
         "kernel_udp_drops_total",
         "counter",
-        "Datagrams that the kernel dropped because the buffer of a UDP socket was full, by port; sockets of other servers on the port in this \
-         network namespace are counted too, closed ones no more.",
+        "Datagrams that the kernel dropped because the buffer of a UDP socket was full, by port; \
+            includes sockets of other servers on the port in this network namespace, but not \
+            closed ones.",
     ),
     (
         "access_log_lines_total",
         "counter",
-        "Lines of the access log: written, dropped because the output was too slow, or lost because it refused them, as a full disk does.",
+        "Lines of the access log: written, dropped because the output was too slow, or failed, as \
+            on a full disk.",
     ),
     (
         "upstream_server_up",
         "gauge",
-        "Whether requests go to this server of an upstream: 0 while checks say that it is down, or it is left alone because requests to it \
-         failed.",
+        "Whether requests go to this server of an upstream: 0 while it is down by its checks, or \
+            ejected because requests to it failed.",
     ),
     (
         "upstream_retries_total",
         "counter",
-        "Requests that another server of their upstream was to be asked for after one had failed: sent, or refused because too many others were \
-         sent (`retry_budget`).",
+        "Retries of requests on another server of their upstream: sent, or refused because too \
+            many others were sent (`retry_budget`).",
     ),
     (
         "upstream_unavailable_total",
         "counter",
-        "Requests answered 503 because all servers of their upstream were out, or had as many requests open as they may (`requests`).",
+        "Requests answered 503 because all servers of their upstream were down or ejected, or had \
+            too many open requests (`requests`).",
     ),
-    ("upstream_tunnels_open", "gauge", "Requests that are open now after they went on in another protocol, such as WebSocket."),
+    (
+        "upstream_tunnels_open",
+        "gauge",
+        "Tunnels open now: requests that switched to another protocol, such as WebSocket.",
+    ),
     (
         "upstream_tunnels_refused_total",
         "counter",
-        "Requests for another protocol refused because their client, or their route, had as many open as it may (`per_client` and `open` of \
-         `upgrades`).",
+        "Upgrade requests refused because their client, or their route, had too many tunnels open \
+            (`per_client` and `open` of `upgrades`).",
     ),
     (
         "upstream_tunnels_timed_out_total",
         "counter",
-        "Requests that went on in another protocol and were given up because neither side sent anything (`idle_timeout` of `upgrades`).",
+        "Tunnels closed because neither side sent anything (`idle_timeout` of `upgrades`).",
     ),
     (
         "upstream_failures_total",
         "counter",
-        "Requests to servers of upstreams that got no response, or not all of it, each attempt, by the reason (logging.md).",
+        "Requests to upstream servers without a complete response, each attempt, by reason \
+            (logging.md).",
     ),
     (
         "upstream_buffered_bytes",
         "gauge",
-        "Bytes of responses of upstreams that are held now for clients that read slowly (`buffering`), in memory and on the disk.",
+        "Bytes of upstream responses currently buffered for slow clients (`buffering`), in memory \
+            and on disk.",
     ),
     (
         "certificate_expiry_time_seconds",
         "gauge",
-        "When the certificate of a site, named by its first host, or of a host where they are ordered, runs out, in seconds since 1970.",
+        "Expiry time of the certificate of a site, named by its first host, or of a host with \
+            ordered certificates, in seconds since 1970.",
     ),
-    ("certificate_order_failures", "gauge", "Failures in a row to order the certificate of a host."),
+    (
+        "certificate_order_failures",
+        "gauge",
+        "Consecutive failures to order the certificate of a host.",
+    ),
 ];
 
-/// One series for each server, also where an upstream names it twice.
+/// Returns one series for each server, even if an upstream lists it twice.
 fn servers_up(servers: &[ServerState]) -> Vec<(String, u64)> {
     let mut series: BTreeMap<String, u64> = BTreeMap::new();
     for ServerState { upstream, server, condition } in servers {
@@ -314,20 +393,30 @@ fn servers_up(servers: &[ServerState]) -> Vec<(String, u64)> {
     series.into_iter().collect()
 }
 
-/// A label's value as the format wants it.
+/// Escapes a label's value.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 fn kernel_drops(listeners: &[(SocketAddr, bool)]) -> Vec<(String, u64)> {
-    let tables: Vec<_> =
-        ["/proc/self/net/udp", "/proc/self/net/udp6"].iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    let tables: Vec<_> = ["/proc/self/net/udp", "/proc/self/net/udp6"]
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .collect();
     let mut seen = HashSet::new();
-    let ports = listeners.iter().filter(|(_, is_secure)| *is_secure).map(|(address, _)| address.port()).filter(|port| seen.insert(*port));
-    ports.map(|port| (format!("port=\"{port}\""), tables.iter().map(|table| drops_of(table, port)).sum())).collect()
+    let ports = listeners
+        .iter()
+        .filter(|(_, is_secure)| *is_secure)
+        .map(|(address, _)| address.port())
+        .filter(|port| seen.insert(*port));
+    ports
+        .map(|port| {
+            (format!("port=\"{port}\""), tables.iter().map(|table| drops_of(table, port)).sum())
+        })
+        .collect()
 }
 
-/// The last column of the sockets on a port, in a table as the kernel prints it.
+/// Sums the last column of the sockets on a port, in a table as the kernel prints it.
 fn drops_of(table: &str, port: u16) -> u64 {
     let drops = |line: &str| {
         let mut columns = line.split_ascii_whitespace();
@@ -344,20 +433,29 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &str = "# Metrics\n\n`GET /metrics` of the admin API ([operations.md](operations.md)) answers in the text format of Prometheus. Counters \
-                        are summed over the workers, begin at 0 when the\nserver starts and never go down. Generated: `UPDATE_DOCS=1 cargo test -p \
-                        pronghorn-cli metrics` writes this page.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n";
+    const HEAD: &str = "# Metrics\n\n`GET /metrics` of the admin API \
+        ([operations.md](operations.md)) answers in the text format of Prometheus. Counters \
+                        are summed over the workers, begin at 0 when the\nserver starts and \
+                        never \
+                        go down. Generated: `UPDATE_DOCS=1 cargo test -p \
+                        pronghorn-cli metrics` writes this page.\n\n| metric | type | labels | \
+                        meaning |\n|---|---|---|---|\n";
 
     #[test]
     fn metrics_in_the_documentation_are_those_of_the_program() {
         let mut wanted = HEAD.to_owned();
         for Family { name, help, kind, series } in engine(|_| 0) {
-            let labels: Vec<_> =
-                series.iter().map(|(labels, _)| labels).filter(|labels| !labels.is_empty()).map(|labels| format!("`{labels}`")).collect();
-            writeln!(wanted, "| `pronghorn_{name}` | {kind} | {} | {help} |", labels.join(", ")).expect("a string takes all");
+            let labels: Vec<_> = series
+                .iter()
+                .map(|(labels, _)| labels)
+                .filter(|labels| !labels.is_empty())
+                .map(|labels| format!("`{labels}`"))
+                .collect();
+            writeln!(wanted, "| `pronghorn_{name}` | {kind} | {} | {help} |", labels.join(", "))
+                .expect("a string takes all");
         }
         // As many as there are families, or it does not compile.
-        let labels: [&str; OWN.len()] = [
+        let labels: [&str; SERVER_METRICS.len()] = [
             "`version`",
             "",
             "",
@@ -373,21 +471,26 @@ mod tests {
             "",
             "`reason`: `client`, `route`",
             "",
-            "`reason`: `lookup`, `connect`, `handshake`, `connect_timeout`, `queue_timeout`, `head_timeout`, `body_timeout`, `busy`, \
-             `refused`, `unsupported`, `closed`, `reset`, `lost`, `head_too_large`, `malformed`",
+            "`reason`: `lookup`, `connect`, `handshake`, `connect_timeout`, `queue_timeout`, \
+                `head_timeout`, `body_timeout`, `busy`, `refused`, `unsupported`, `closed`, \
+                `reset`, `lost`, `head_too_large`, `malformed`",
             "`place`: `memory`, `disk`",
             "`host`",
             "`host`",
         ];
-        for ((name, kind, help), labels) in OWN.iter().zip(labels) {
-            writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |").expect("a string takes all");
+        for ((name, kind, help), labels) in SERVER_METRICS.iter().zip(labels) {
+            writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |")
+                .expect("a string takes all");
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gateway/metrics.md");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &wanted).expect("write");
         }
         let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == wanted, "docs/gateway/metrics.md is not up to date: run with UPDATE_DOCS=1");
+        assert!(
+            found == wanted,
+            "docs/gateway/metrics.md is not up to date: run with UPDATE_DOCS=1"
+        );
     }
 
     #[test]
@@ -401,19 +504,36 @@ mod tests {
 
     #[test]
     fn server_is_one_series_and_up_only_where_all_say_so() {
-        let server = |upstream: &str, condition| ServerState { upstream: upstream.into(), server: "http://a:1".into(), condition };
-        let found =
-            servers_up(&[server("b", ServerCondition::Up), server("a\"\\\n", ServerCondition::Up), server("b", ServerCondition::Down)]);
-        let wanted = [("upstream=\"a\\\"\\\\\\n\",server=\"http://a:1\"", 1), ("upstream=\"b\",server=\"http://a:1\"", 0)];
+        let server = |upstream: &str, condition| ServerState {
+            upstream: upstream.into(),
+            server: "http://a:1".into(),
+            condition,
+        };
+        let found = servers_up(&[
+            server("b", ServerCondition::Up),
+            server("a\"\\\n", ServerCondition::Up),
+            server("b", ServerCondition::Down),
+        ]);
+        let wanted = [
+            ("upstream=\"a\\\"\\\\\\n\",server=\"http://a:1\"", 1),
+            ("upstream=\"b\",server=\"http://a:1\"", 0),
+        ];
         assert_eq!(found, wanted.map(|(labels, value)| (labels.to_owned(), value)));
     }
 
     #[test]
     fn kernel_drops_are_those_of_the_port() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
-                     1: 0100007F:01BB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 27 2 0000000000000000 7\n\
-                     2: 0100007F:01BB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 28 2 0000000000000000 5\n\
-                     3: 0100007F:01BC 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 29 2 0000000000000000 100\n";
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+            retrnsmt   uid  timeout inode ref pointer drops\n\
+                     1: 0100007F:01BB 00000000:0000 07 00000000:00000000 00:00000000 \
+                     00000000     \
+                     0        0 27 2 0000000000000000 7\n\
+                     2: 0100007F:01BB 00000000:0000 07 00000000:00000000 00:00000000 \
+                     00000000     \
+                     0        0 28 2 0000000000000000 5\n\
+                     3: 0100007F:01BC 00000000:0000 07 00000000:00000000 00:00000000 \
+                     00000000     \
+                     0        0 29 2 0000000000000000 100\n";
         assert_eq!((drops_of(table, 443), drops_of(table, 444), drops_of(table, 80)), (12, 100, 0));
     }
 }

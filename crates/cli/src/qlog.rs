@@ -1,4 +1,4 @@
-//! `--qlog`, which several commands have.
+//! `--qlog`, an option of several commands.
 
 use std::io;
 use std::path::Path;
@@ -9,37 +9,48 @@ use pronghorn_gateway::config::QlogRule;
 use crate::failure::{Failure, Kind};
 
 pub(crate) fn to_folder(folder: &Path) -> Result<Qlog, Failure> {
-    Qlog::to_folder(folder).map(telling).map_err(|error| failure(folder, &error))
+    Qlog::to_directory(folder).map(telling).map_err(|error| failure(folder, &error))
 }
 
-/// The same for the connections that a configuration means.
+/// Writes qlog files for the connections that a configuration selects.
 pub(crate) fn by_rule(folder: &Path, rule: &QlogRule) -> Result<Qlog, Failure> {
-    let qlog = Qlog::to_folder_of(folder, rule.files as usize).map_err(|error| failure(folder, &error))?;
+    let qlog = Qlog::to_directory_with_limit(folder, rule.files as usize)
+        .map_err(|error| failure(folder, &error))?;
     let rule = rule.clone();
     Ok(telling(qlog).for_clients(move |client| rule.chooses(client)))
 }
 
 fn telling(qlog: Qlog) -> Qlog {
-    qlog.on_trouble(|line| tell!("{line}"));
+    qlog.on_write_error(|line| eprint_line!("{line}"));
     qlog
 }
 
 fn failure(folder: &Path, error: &io::Error) -> Failure {
-    let kind = if error.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Missing };
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied {
+        Kind::Permission
+    } else {
+        Kind::Missing
+    };
     Failure::new(kind, format_args!("cannot write qlog files to {}: {error}", folder.display()))
-        .with_hint("name a folder that this user may write to")
+        .with_hint("use a folder that this user can write to")
 }
 
-/// Says what is missing.
+/// Prints what is missing from the files.
 pub(crate) fn conclude(qlog: &Qlog) {
-    let (records, connections, refused) = (qlog.dropped_records(), qlog.skipped_connections(), qlog.refused_connections());
+    let (records, connections, refused) =
+        (qlog.dropped_records(), qlog.skipped_connections(), qlog.failed_connections());
     if refused > 0 {
-        tell!("qlog: {refused} connections have no file, or part of one, because the disk refused it");
+        eprint_line!(
+            "qlog: {refused} connections have no file or an incomplete one, because writing to the \
+                disk failed"
+        );
     }
     if records > 0 {
-        tell!("qlog: {records} events are missing, because the disk did not follow");
+        eprint_line!("qlog: {records} events are missing, because the disk could not keep up");
     }
     if connections > 0 {
-        tell!("qlog: {connections} connections have no file, because too many were open at once");
+        eprint_line!(
+            "qlog: {connections} connections have no file, because too many were open at once"
+        );
     }
 }

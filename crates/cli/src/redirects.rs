@@ -1,15 +1,16 @@
-//! What `pronghorn get --location` sends after a redirect, and where to.
+//! Redirects of `pronghorn get --location`: the target, and the request to send.
 
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, HOST,
-    HeaderName, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, TRAILER, TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
+    CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderName, LAST_MODIFIED, LOCATION,
+    PROXY_AUTHORIZATION, TRAILER, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use pronghorn_engine::Incoming;
 
 use crate::failure::{Failure, Kind};
 
-/// Fields that are about the content of a request, its framing and digests included.
+/// Fields that describe the content of a request, including its framing and digests.
 const CONTENT_FIELDS: [HeaderName; 13] = [
     CONTENT_ENCODING,
     CONTENT_LANGUAGE,
@@ -26,7 +27,7 @@ const CONTENT_FIELDS: [HeaderName; 13] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// Whether the request that follows a redirect with `status` is a GET without content.
+/// Returns whether the request that follows a redirect with `status` is a GET without content.
 pub(crate) fn becomes_get(status: StatusCode, method: &Method) -> bool {
     match status {
         //= RFC 9110 section 15.4.2
@@ -40,29 +41,32 @@ pub(crate) fn becomes_get(status: StatusCode, method: &Method) -> bool {
     }
 }
 
-/// RFC 9110, section 15.4: the content that was given up takes the fields that describe it along.
+/// Removes the fields that describe content that is dropped (RFC 9110, section 15.4).
 pub(crate) fn remove_content_fields(headers: &mut HeaderMap) {
     for name in &CONTENT_FIELDS {
         headers.remove(name);
     }
 }
 
-/// Removes what was meant for the first origin alone: its secrets, and its name.
+/// Removes fields meant only for the first origin: its credentials and its host name.
 pub(crate) fn remove_fields_of_the_origin(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION] {
         headers.remove(name);
     }
 }
 
-/// Where `response` redirects to, if it does.
+/// Returns the target of `response` if it is a redirect.
 pub(crate) fn target(response: &Response<Incoming>, base: &Uri) -> Option<Result<Uri, Failure>> {
     let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
     let target = location.to_str().ok().and_then(|location| join(base, location));
-    Some(target.ok_or_else(|| Failure::new(Kind::Protocol, format_args!("cannot follow the redirect to {location:?}"))))
+    Some(target.ok_or_else(|| {
+        Failure::new(Kind::Protocol, format_args!("cannot follow the redirect to {location:?}"))
+    }))
 }
 
-/// RFC 3986, section 5.2, for what servers send: absolute URLs, absolute paths, and names beside the base.
+/// Resolves a reference by RFC 3986, section 5.2, as far as servers use it: absolute URLs, absolute
+/// paths, and names relative to the base.
 fn join(base: &Uri, location: &str) -> Option<Uri> {
     let location = location.split('#').next()?;
     if let Ok(uri) = location.parse::<Uri>()
@@ -97,7 +101,11 @@ mod tests {
             ("z#part", "https://a.test:8443/x/z"),
             ("?w", "https://a.test:8443/x/y?w"),
         ] {
-            assert_eq!(join(&base, location).map(|uri| uri.to_string()).as_deref(), Some(expected), "{location}");
+            assert_eq!(
+                join(&base, location).map(|uri| uri.to_string()).as_deref(),
+                Some(expected),
+                "{location}"
+            );
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::server::{self, ServerArgs, Service};
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// The recording: a folder that `pronghorn-lab capture` wrote, or `pronghorn-lab page` for a page on several hosts
+    /// Recording: a folder written by `pronghorn-lab capture`, or by `pronghorn-lab page` for a
+    /// page on several hosts
     dir: PathBuf,
 
-    /// Answer each request as late as the recorded server did, where the recording says how long it thought
+    /// Delay each response by the recorded server's think time, if the recording has one
     #[arg(long)]
     think_times: bool,
 
@@ -27,13 +28,15 @@ pub(crate) fn run(arguments: &ReplayArgs) -> Result<(), Failure> {
     server::run(&arguments.server, |log| {
         let recording = Recording::open(dir).map_err(|error| recording_failure(&error))?;
         let (responses, hosts) = (recording.responses(), recording.hosts().join(", "));
-        let what = format!("replaying {}, {responses} responses of {hosts},", recording.url());
+        let description =
+            format!("replaying {}, {responses} responses of {hosts},", recording.url());
         let recording = match log {
             Some(log) => recording.with_log(log),
             None => recording,
         };
-        let recording = if arguments.think_times { recording.with_think_times() } else { recording };
-        Ok(Service { what, handler: move || recording.handler() })
+        let recording =
+            if arguments.think_times { recording.with_think_times() } else { recording };
+        Ok(Service { description, handler: move || recording.handler() })
     })
 }
 
@@ -42,7 +45,9 @@ fn recording_failure(error: &RecordingError) -> Failure {
         RecordingError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             (Kind::Permission, "make the recording readable for this user")
         }
-        RecordingError::File { .. } => (Kind::Missing, "name the folder of a recording, which `pronghorn-lab capture` makes"),
+        RecordingError::File { .. } => {
+            (Kind::Missing, "give the folder of a recording made with `pronghorn-lab capture`")
+        }
         _ => (Kind::Malformed, "capture the page again"),
     };
     Failure::new(kind, error).with_hint(hint)

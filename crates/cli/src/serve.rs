@@ -10,12 +10,12 @@ use pronghorn_gateway::StaticFiles;
 use crate::failure::{Failure, Kind};
 use crate::server::{self, ServerArgs, Service};
 
-/// Lines that may wait to be written.
+/// Capacity of the queue of log lines.
 const LINES: usize = 256;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// The folder to serve
+    /// Folder to serve
     #[arg(default_value = ".")]
     dir: PathBuf,
 
@@ -27,19 +27,23 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<(), Failure> {
     let dir = &arguments.dir;
     server::run(&arguments.server, |log| {
         let files = StaticFiles::new(dir).map_err(|error| folder_failure(dir, &error))?;
-        let files = files.on_trouble(dir, lines_aside()?);
+        let files = files.on_read_error(dir, lines_aside()?);
         let files = match log {
             Some(log) => files.with_log(log),
             None => files,
         };
-        Ok(Service { what: format!("serving {}", dir.display()), handler: move || files.handler() })
+        Ok(Service {
+            description: format!("serving {}", dir.display()),
+            handler: move || files.handler(),
+        })
     })
 }
 
-/// Writes lines to standard error from a thread of its own: a worker does not wait for whoever reads it. Whether a line was taken.
+/// Writes lines to standard error on a separate thread, so that a worker never waits for it. The
+/// function returns whether a line was queued.
 fn lines_aside() -> Result<impl Fn(String) -> bool + Send + Sync + 'static, Failure> {
     let (line, lines) = mpsc::sync_channel::<String>(LINES);
-    let write = move || lines.into_iter().for_each(|line| tell_now!("warning: {line}"));
+    let write = move || lines.into_iter().for_each(|line| log_line!("warning: {line}"));
     std::thread::Builder::new()
         .name("lines".to_owned())
         .spawn(write)
@@ -48,6 +52,11 @@ fn lines_aside() -> Result<impl Fn(String) -> bool + Send + Sync + 'static, Fail
 }
 
 fn folder_failure(folder: &Path, error: &io::Error) -> Failure {
-    let kind = if error.kind() == io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Missing };
-    Failure::new(kind, format_args!("cannot serve {}: {error}", folder.display())).with_hint("name a folder that this user may read")
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied {
+        Kind::Permission
+    } else {
+        Kind::Missing
+    };
+    Failure::new(kind, format_args!("cannot serve {}: {error}", folder.display()))
+        .with_hint("use a folder that this user can read")
 }

@@ -1,25 +1,24 @@
-//! What the commands that serve have in common: their options, and the server's life from its start to its end.
+//! The common part of the commands that serve: their options, and the server's life cycle.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use http::HeaderValue;
 use pronghorn_engine::{Config, Congestion, EarlyData, Group, Handler, Limits, Listener, Workers};
-use pronghorn_gateway::config::overlap;
+use pronghorn_gateway::config::{ListenHost, overlap};
 use pronghorn_gateway::{AccessLog, Loaded, certificate_faults};
 
 use crate::failure::{Failure, Kind};
 use crate::key_log;
 use crate::limits::{self, LimitArgument};
 use crate::qlog;
-use crate::serving::{self, Words};
+use crate::serving::{self, SettingNames};
 
-const WORDS: Words = Words {
+const SETTING_NAMES: SettingNames = SettingNames {
     listen: "--listen",
     state_dir: "--state-dir",
     congestion: "--congestion",
@@ -31,11 +30,12 @@ const WORDS: Words = Words {
 /// Options of every command that serves.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
-    /// Address to listen on: HOST:PORT for TLS with HTTP/1.1, 2 and 3; http://HOST:PORT for clear text. Repeat for more
+    /// Address to listen on: HOST:PORT for TLS with HTTP/1.1, 2 and 3; http://HOST:PORT for clear
+    /// text. Repeat for more
     #[arg(long, value_name = "ADDR", default_value = "[::]:8443")]
-    listen: Vec<Address>,
+    listen: Vec<ListenHost>,
 
-    /// Certificate chain in PEM form; without one, a certificate for development is made
+    /// Certificate chain in PEM form; without one, a development certificate is created
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
@@ -43,11 +43,12 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// Threads, each with its own sockets [default: one for each core]
+    /// Number of worker threads, each with its own sockets [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
 
-    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the system's over TCP]
+    /// Congestion controller for QUIC and TCP: cubic, newreno or bbr [default: cubic over QUIC, the
+    /// system's over TCP]
     #[arg(long, value_name = "NAME")]
     congestion: Option<Congestion>,
 
@@ -55,36 +56,38 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(2..=1000))]
     initial_window: u16,
 
-    /// Size of the kernel's buffers for each UDP socket, in either direction
+    /// Size of the kernel's buffers for each UDP socket, per direction
     #[arg(long, value_name = "BYTES", default_value = "4MiB", value_parser = limits::bytes)]
     udp_buffer: usize,
 
-    /// Requests that come before the handshake is done (0-RTT): take none (off), answer those with a safe method (safe), or all (all)
+    /// Requests to answer before the handshake completes (0-RTT): none (off), those with a safe
+    /// method, while others get 425 (safe) or wait (hold), or all (all)
     #[arg(long, value_name = "POLICY", default_value_t)]
     early_data: EarlyData,
 
-    /// Value of the field `server` in responses; empty for none
+    /// Value of the `server` header field in responses; empty for none
     #[arg(long, value_name = "TEXT", default_value = "pronghorn")]
     server: HeaderValue,
 
-    /// Close a connection on which nothing has moved for this long; the same as --limit idle_timeout=… [default: 30]
+    /// Close a connection that has been idle for this long; same as --limit idle_timeout=…
+    /// [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Set a limit on what clients may take, such as connections=5000, idle_timeout=60s or field_section_bytes=16KiB.
-    /// Repeat for more
+    /// Set a limit on what clients may use, such as connections=5000, idle_timeout=60s or
+    /// field_section_bytes=16KiB. Repeat for more
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limits::parse)]
     limits: Vec<LimitArgument>,
 
-    /// Print all limits as they are in effect, with the memory that they allow, and end
+    /// Print all limits in effect, with the memory that they allow, and exit
     #[arg(long)]
     list_limits: bool,
 
-    /// Folder for what has to survive a restart [default: pronghorn in the user's folder for state]
+    /// Folder for state that must survive a restart [default: pronghorn in the user's state folder]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 
-    /// On SIGTERM, finish what runs for at most this long
+    /// Time that running requests may take to finish on SIGTERM
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
 
@@ -92,59 +95,32 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "DIR", env = "QLOGDIR")]
     qlog: Option<PathBuf>,
 
-    /// Do not print a line for each request
+    /// Do not log requests
     #[arg(long)]
     quiet: bool,
 
-    /// At the end, print all counters as one line of JSON on stderr
+    /// Print all counters as one line of JSON on stderr at the end
     #[arg(long)]
     stats: bool,
-}
-
-/// What `--listen` takes.
-#[derive(Clone, Debug)]
-struct Address {
-    host_and_port: String,
-    secure: bool,
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (secure, rest) = match text.split_once("://") {
-            None => (true, text),
-            Some(("https", rest)) => (true, rest),
-            Some(("http", rest)) => (false, rest),
-            Some((scheme, _)) => return Err(format!("{scheme}:// is not spoken here; use http:// or https://")),
-        };
-        let host_and_port = rest.trim_end_matches('/');
-        match host_and_port.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self { host_and_port: host_and_port.to_owned(), secure })
-            }
-            _ => Err("write it as HOST:PORT, for example [::]:8443 or 127.0.0.1:0".to_owned()),
-        }
-    }
 }
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("write a number of seconds, such as 10 or 0.5".to_owned()),
+        _ => Err("use a number of seconds, such as 10 or 0.5".to_owned()),
     }
 }
 
-/// What a command serves.
+/// The service of a command.
 pub(crate) struct Service<M> {
-    /// For the line that tells of it, such as `serving site`.
-    pub(crate) what: String,
-    /// Makes the handler of a worker.
+    /// Description for the startup line, such as `serving site`.
+    pub(crate) description: String,
+    /// Creates the handler of a worker.
     pub(crate) handler: M,
 }
 
-/// Serves until it is told to end. `open` is called when the command line is found to be right, with the access log if there is to
-/// be one.
+/// Serves until a signal ends it. `open` is called once the command line is checked, with the
+/// access log unless it is off.
 pub(crate) fn run<H, M>(
     arguments: &ServerArgs,
     open: impl FnOnce(Option<Arc<AccessLog>>) -> Result<Service<M>, Failure>,
@@ -153,13 +129,15 @@ where
     H: Handler,
     M: Fn() -> H + Send + Sync + 'static,
 {
-    let workers = arguments.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let workers = arguments
+        .workers
+        .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let limits = limits(arguments)?;
     if arguments.list_limits {
         return limits::list(&limits, workers);
     }
     let log = (!arguments.quiet).then(|| Arc::new(AccessLog::new(io::stderr())));
-    let Service { what, handler } = open(log.clone())?;
+    let Service { description, handler } = open(log.clone())?;
     let secure = arguments.listen.iter().any(|address| address.secure);
     let mut loaded = if secure { Some(identity(arguments)?) } else { None };
     if let Some(loaded) = &mut loaded
@@ -168,10 +146,17 @@ where
         loaded.identity = loaded.identity.clone().with_key_log(&key_log);
     }
     let listeners = bind(arguments, workers)?;
-    serving::size_buffers(&listeners, arguments.udp_buffer, &WORDS)?;
-    let group =
-        if secure { Group::with_secret(workers, &serving::secret(arguments.state_dir.as_deref(), &WORDS)?) } else { Group::new(workers) };
-    let addresses: Vec<_> = listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
+    serving::size_buffers(&listeners, arguments.udp_buffer, &SETTING_NAMES)?;
+    let group = if secure {
+        Group::with_secret(
+            workers,
+            &serving::secret(arguments.state_dir.as_deref(), &SETTING_NAMES)?,
+        )
+    } else {
+        Group::new(workers)
+    };
+    let addresses: Vec<_> =
+        listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
     let tcp_congestion = listeners.first().and_then(|listener| listener.tcp_congestion().ok());
 
     let qlog = arguments.qlog.as_deref().map(qlog::to_folder).transpose()?;
@@ -189,11 +174,26 @@ where
         .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
 
     let stats: Vec<_> = workers.stats().cloned().collect();
-    let ready = || introduce(arguments, &what, &addresses, tcp_congestion.as_deref(), loaded.as_ref());
-    serving::serve_until_told(workers, || arguments.grace, ready, None, &WORDS, std::future::pending())?;
-    // The last lines of the log, before what is to be the last line.
+    let ready = || {
+        print_startup(
+            arguments,
+            &description,
+            &addresses,
+            tcp_congestion.as_deref(),
+            loaded.as_ref(),
+        );
+    };
+    serving::serve_until_signal(
+        workers,
+        || arguments.grace,
+        ready,
+        None,
+        &SETTING_NAMES,
+        std::future::pending(),
+    )?;
+    // Flushes the access log before the counters are printed.
     drop(log);
-    // Its last user waits for the files, so it must not be a worker.
+    // The last reference waits for the files, so it must not be dropped by a worker.
     drop(config);
     if let Some(qlog) = &qlog {
         qlog::conclude(qlog);
@@ -204,27 +204,37 @@ where
     Ok(())
 }
 
-fn introduce(arguments: &ServerArgs, what: &str, addresses: &[(SocketAddr, bool)], tcp_congestion: Option<&str>, loaded: Option<&Loaded>) {
+fn print_startup(
+    arguments: &ServerArgs,
+    description: &str,
+    addresses: &[(SocketAddr, bool)],
+    tcp_congestion: Option<&str>,
+    loaded: Option<&Loaded>,
+) {
     for (address, secure) in addresses {
-        let (scheme, protocols) = if *secure { ("https", "h1, h2, h3") } else { ("http", "h1, h2") };
-        tell!("listening on {scheme}://{address} ({protocols})");
+        let (scheme, protocols) =
+            if *secure { ("https", "h1, h2, h3") } else { ("http", "h1, h2") };
+        eprint_line!("listening on {scheme}://{address} ({protocols})");
     }
-    let (quic, tcp) = (arguments.congestion.unwrap_or_default(), tcp_congestion.unwrap_or("unknown"));
-    tell!("{what} with congestion control {quic} over QUIC, {tcp} over TCP");
+    let (quic, tcp) =
+        (arguments.congestion.unwrap_or_default(), tcp_congestion.unwrap_or("unknown"));
+    eprint_line!("{description} with congestion control {quic} over QUIC, {tcp} over TCP");
     let Some(loaded) = loaded else { return };
     let (spki, cert) = (&loaded.spki_sha256, loaded.cert.display());
-    tell!("certificate {cert}, SPKI SHA-256 {spki}");
+    eprint_line!("certificate {cert}, SPKI SHA-256 {spki}");
     if arguments.cert.is_some() {
         for fault in certificate_faults(&loaded.key, &loaded.cert, &[], SystemTime::now()) {
-            tell!("warning: {}; {}", fault.message, fault.hint);
+            eprint_line!("warning: {}; {}", fault.message, fault.hint);
         }
     }
     let port = addresses.iter().find(|(_, secure)| *secure).map(|(address, _)| address.port());
     if let (None, Some(port)) = (&arguments.cert, port) {
-        tell!("the certificate is self-signed; Chromium takes it, and speaks HTTP/3 at once, with:");
-        tell!(
-            "  --user-data-dir=$(mktemp -d) --ignore-certificate-errors-spki-list={spki} --origin-to-force-quic-on=localhost:{port} \
-             https://localhost:{port}/"
+        eprint_line!(
+            "the certificate is self-signed; Chromium accepts it, and uses HTTP/3 at once, with:"
+        );
+        eprint_line!(
+            "  --user-data-dir=$(mktemp -d) --ignore-certificate-errors-spki-list={spki} \
+                --origin-to-force-quic-on=localhost:{port} https://localhost:{port}/"
         );
     }
 }
@@ -234,36 +244,45 @@ fn limits(arguments: &ServerArgs) -> Result<Limits, Failure> {
         Some(timeout) => Limits::default().with_idle_timeout(timeout),
         None => Ok(Limits::default()),
     };
-    limits.and_then(|limits| limits::apply(limits, &arguments.limits)).map_err(|error| Failure::new(Kind::Usage, error))
+    limits
+        .and_then(|limits| limits::apply(limits, &arguments.limits))
+        .map_err(|error| Failure::new(Kind::Usage, error))
 }
 
 fn identity(arguments: &ServerArgs) -> Result<Loaded, Failure> {
     let loaded = match (&arguments.cert, &arguments.key) {
         (Some(cert), Some(key)) => Loaded::from_files(cert, key),
         _ => serving::development_certificate().ok_or_else(|| {
-            Failure::new(Kind::Missing, "there is no home folder to keep a certificate in").with_hint("set HOME, or give --cert and --key")
+            Failure::new(Kind::Missing, "no home folder to store a certificate in")
+                .with_hint("set HOME, or give --cert and --key")
         })?,
     };
-    loaded.map_err(|error| serving::certificate_failure(&error, &WORDS))
+    loaded.map_err(|error| serving::certificate_failure(&error, &SETTING_NAMES))
 }
 
 fn bind(arguments: &ServerArgs, workers: usize) -> Result<Vec<Listener>, Failure> {
     let mut listeners: Vec<Listener> = Vec::new();
-    let mut asked: Vec<SocketAddr> = Vec::new();
-    for Address { host_and_port, secure } in &arguments.listen {
-        let mut addresses = host_and_port.to_socket_addrs().map_err(|error| {
-            Failure::new(Kind::UnknownHost, format_args!("cannot listen on {host_and_port}: {error}"))
-                .with_hint("give an address of this machine")
+    let mut requested: Vec<SocketAddr> = Vec::new();
+    for listen in &arguments.listen {
+        let address = listen.resolve().map_err(|error| {
+            Failure::new(Kind::UnknownHost, format_args!("cannot listen on {listen}: {error}"))
+                .with_hint("use an address of this machine")
         })?;
-        let Some(address) = addresses.next() else {
-            return Err(Failure::new(Kind::UnknownHost, format_args!("{host_and_port} names no address")));
-        };
-        if let Some(other) = asked.iter().find(|other| overlap(**other, address)) {
-            return Err(Failure::new(Kind::Usage, format_args!("--listen has {other} and {address}, which cannot be listened on both"))
-                .with_hint("leave one out, or give it another port"));
+        if let Some(other) = requested.iter().find(|other| overlap(**other, address)) {
+            return Err(Failure::new(
+                Kind::Usage,
+                format_args!("--listen addresses {other} and {address} overlap"),
+            )
+            .with_hint("remove one, or use another port"));
         }
-        asked.push(address);
-        listeners.push(serving::bind(address, *secure, workers, arguments.congestion, &WORDS)?);
+        requested.push(address);
+        listeners.push(serving::bind(
+            address,
+            listen.secure,
+            workers,
+            arguments.congestion,
+            &SETTING_NAMES,
+        )?);
     }
     Ok(listeners)
 }

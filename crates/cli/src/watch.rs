@@ -1,4 +1,4 @@
-//! Certificates whose files change are read anew, without anybody asking for it.
+//! Reloading of certificates whose files change.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use pronghorn_gateway::config::Config;
 
-use crate::running::Running;
+use crate::server_state::Running;
 
-/// Between two looks at the files.
+/// Interval between checks of the files.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What of a file changes when its content does: device, number, length, time.
+/// Attributes of a file that change with its content: device, inode, length, time.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// Looks at the files of certificates until it is dropped.
+/// Watches the files of certificates until dropped.
 pub(crate) async fn watch(running: Rc<Running>) {
     let mut seen = stamps(&running);
     let mut before = seen.clone();
     loop {
         tokio::time::sleep(PAUSE).await;
         let now = stamps(&running);
-        // Chain and key are hardly ever written at once: only what has stayed the same for a while goes together.
+        // Chain and key are rarely written at the same moment: only files that have been stable for
+        // a while belong together.
         if now != seen && now == before {
             running.reread_certificates();
             seen.clone_from(&now);
@@ -34,6 +35,10 @@ pub(crate) async fn watch(running: Rc<Running>) {
 
 fn stamps(running: &Running) -> Vec<(PathBuf, Stamp)> {
     let files = running.with_present(Config::certificate_files);
-    let stamp = |file: &Metadata| (file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec());
-    files.into_iter().map(|path| (path.clone(), std::fs::metadata(path).ok().as_ref().map(stamp))).collect()
+    let stamp =
+        |file: &Metadata| (file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec());
+    files
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::metadata(path).ok().as_ref().map(stamp)))
+        .collect()
 }

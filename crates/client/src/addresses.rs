@@ -1,4 +1,4 @@
-//! The addresses of a name, which may change while there are connections to them.
+//! The addresses of a host name, which may change while connections to them are open.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use pronghorn_engine::Remote;
 
-/// Of an answer no more addresses are used.
+/// Maximum number of addresses used from one lookup.
 const MAX_ADDRESSES: usize = 256;
 
-/// What is known of the addresses of a name.
+/// Known addresses of a host name.
 pub(crate) struct Addresses {
-    /// The latest answer that had any.
+    /// Addresses from the latest lookup that returned any.
     latest: RefCell<Vec<SocketAddr>>,
-    /// When an address was last in an answer.
+    /// When each address last appeared in a lookup.
     seen: RefCell<Vec<(IpAddr, Instant)>>,
-    /// Which of them is next. Begins at random, so that pools that connect once do not all connect to the first.
+    /// Index of the next address. It starts at random, so that pools that connect only once do not
+    /// all use the first address.
     turn: Cell<usize>,
     pub(crate) is_being_looked_up: Cell<bool>,
 }
@@ -24,27 +25,39 @@ pub(crate) struct Addresses {
 impl Addresses {
     pub(crate) fn new() -> Self {
         let turn = usize::from(RandomState::new().hash_one(0).to_be_bytes()[0]);
-        Self { latest: RefCell::default(), seen: RefCell::default(), turn: Cell::new(turn), is_being_looked_up: Cell::default() }
+        Self {
+            latest: RefCell::default(),
+            seen: RefCell::default(),
+            turn: Cell::new(turn),
+            is_being_looked_up: Cell::default(),
+        }
     }
 
-    /// Takes an answer in. An address is forgotten that was in none for `lifetime`: some name servers answer with a few of many.
+    /// Records the result of a lookup. Addresses that no lookup has returned for `lifetime` are
+    /// forgotten. The delay is needed because some name servers return only a few of many
+    /// addresses.
     pub(crate) fn learn(&self, mut answer: Vec<SocketAddr>, now: Instant, lifetime: Duration) {
         answer.truncate(MAX_ADDRESSES);
         let mut seen = self.seen.borrow_mut();
-        seen.retain(|(ip, at)| now.saturating_duration_since(*at) < lifetime && !answer.iter().any(|address| address.ip() == *ip));
+        seen.retain(|(ip, at)| {
+            now.saturating_duration_since(*at) < lifetime
+                && !answer.iter().any(|address| address.ip() == *ip)
+        });
         seen.truncate(MAX_ADDRESSES - answer.len());
         seen.extend(answer.iter().map(|address| (address.ip(), now)));
         *self.latest.borrow_mut() = answer;
     }
 
-    /// Whether connections there are used on. Where nothing is known they are.
+    /// Returns whether connections to `remote` may still be used. If no addresses are known, all
+    /// may.
     pub(crate) fn has(&self, remote: &Remote) -> bool {
         let Remote::Address(address) = remote else { return true };
         let seen = self.seen.borrow();
         seen.is_empty() || seen.iter().any(|(ip, _)| *ip == address.ip())
     }
 
-    /// The latest addresses for a new connection; of those of the preferred kind each comes first in its turn. None where nothing is known.
+    /// Returns the latest addresses for a new connection. Those of the preferred address family are
+    /// rotated by one with each call. Empty if no addresses are known.
     pub(crate) fn in_turn(&self) -> Vec<SocketAddr> {
         let mut addresses = self.latest.borrow().clone();
         let turn = self.turn.get();
@@ -101,9 +114,16 @@ mod tests {
     fn answers_without_end_are_cut() {
         let addresses = Addresses::new();
         for round in 0..3_u8 {
-            let many = (0..=u16::MAX).map(|n| SocketAddr::from(([10, round, n.to_be_bytes()[0], n.to_be_bytes()[1]], 80))).collect();
+            let many = (0..=u16::MAX)
+                .map(|n| {
+                    SocketAddr::from(([10, round, n.to_be_bytes()[0], n.to_be_bytes()[1]], 80))
+                })
+                .collect();
             addresses.learn(many, Instant::now(), LIFETIME);
         }
-        assert_eq!((addresses.in_turn().len(), addresses.seen.borrow().len()), (MAX_ADDRESSES, MAX_ADDRESSES));
+        assert_eq!(
+            (addresses.in_turn().len(), addresses.seen.borrow().len()),
+            (MAX_ADDRESSES, MAX_ADDRESSES)
+        );
     }
 }

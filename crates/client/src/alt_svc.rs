@@ -1,29 +1,29 @@
-//! What a server says of its HTTP/3 (RFC 7838).
+//! Alternative services over HTTP/3 (RFC 7838).
 
 use std::time::Duration;
 
 use http::{HeaderMap, header};
 
-/// RFC 7838, section 3.1: fresh for a day unless it says otherwise.
+/// RFC 7838, section 3.1: an alternative is fresh for 24 hours unless `ma` says otherwise.
 const DEFAULT_MAX_AGE: Duration = Duration::from_hours(24);
-/// Longer than this nothing is remembered.
+/// Maximum time that an alternative is remembered.
 const LONGEST_MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
-/// What is known after a response.
+/// What a response's `alt-svc` field says about HTTP/3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AltSvc {
-    /// It says nothing.
-    Unsaid,
-    /// What was said before does not hold any more.
+    /// The field is missing.
+    Absent,
+    /// Earlier advertisements no longer apply.
     Clear,
-    /// HTTP/3 is there.
+    /// HTTP/3 is available.
     Http3(Alternative),
 }
 
-/// Where HTTP/3 is.
+/// An advertised HTTP/3 endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alternative {
-    /// Another host than the origin's.
+    /// Host, if it differs from the origin's.
     pub(crate) host: Option<String>,
     pub(crate) port: u16,
     pub(crate) max_age: Duration,
@@ -38,13 +38,13 @@ impl AltSvc {
                 return Self::Clear;
             }
             said = true;
-            // The first that can be used: the server lists them in the order of its preference.
+            // Use the first supported alternative: the server lists them in order of preference.
             if let Some(alternative) = split(line, b',').find_map(Alternative::parse) {
                 return Self::Http3(alternative);
             }
         }
-        // The newest list replaces those before it, also one without HTTP/3.
-        if said { Self::Clear } else { Self::Unsaid }
+        // The latest list replaces earlier ones, even if it has no HTTP/3 entry.
+        if said { Self::Clear } else { Self::Absent }
     }
 }
 
@@ -63,7 +63,8 @@ impl Alternative {
                 && name.trim() == "ma"
             {
                 let value = value.trim();
-                max_age = Duration::from_secs(unquote(value).unwrap_or(value).parse().ok()?).min(LONGEST_MAX_AGE);
+                max_age = Duration::from_secs(unquote(value).unwrap_or(value).parse().ok()?)
+                    .min(LONGEST_MAX_AGE);
             }
         }
         let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -75,7 +76,7 @@ fn unquote(text: &str) -> Option<&str> {
     text.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// Splits outside of quoted strings.
+/// Splits `text` at separators outside quoted strings.
 fn split(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     text.split(move |character: char| {
@@ -95,14 +96,20 @@ mod tests {
     }
 
     fn http3(host: Option<&str>, port: u16, seconds: u64) -> AltSvc {
-        AltSvc::Http3(Alternative { host: host.map(str::to_owned), port, max_age: Duration::from_secs(seconds) })
+        AltSvc::Http3(Alternative {
+            host: host.map(str::to_owned),
+            port,
+            max_age: Duration::from_secs(seconds),
+        })
     }
 
     #[test]
     fn http3_is_found_among_others() {
         assert_eq!(said(&["h3=\":443\"; ma=86400"]), http3(None, 443, 86_400));
         assert_eq!(
-            said(&["h2=\"a,b:80\", h3-29=\":1\";ma=5, h3=\"Alt.example:8443\";ma=\"60\";persist=1"]),
+            said(&[
+                "h2=\"a,b:80\", h3-29=\":1\";ma=5, h3=\"Alt.example:8443\";ma=\"60\";persist=1"
+            ]),
             http3(Some("alt.example"), 8443, 60)
         );
         assert_eq!(said(&["h2=\":443\"", "h3=\"[::1]:9\""]), http3(Some("::1"), 9, 86_400));
@@ -112,12 +119,23 @@ mod tests {
     fn clear_and_lists_without_http3_end_what_was_said() {
         assert_eq!(said(&["clear"]), AltSvc::Clear);
         assert_eq!(said(&["h2=\":443\""]), AltSvc::Clear);
-        assert_eq!(said(&[]), AltSvc::Unsaid);
+        assert_eq!(said(&[]), AltSvc::Absent);
     }
 
     #[test]
     fn nonsense_names_nothing() {
-        for line in ["h3", "h3=", "h3=\"\"", "h3=\":0\"", "h3=\":70000\"", "h3=\":443\"; ma=x", "h3=:443", "=", ";", ","] {
+        for line in [
+            "h3",
+            "h3=",
+            "h3=\"\"",
+            "h3=\":0\"",
+            "h3=\":70000\"",
+            "h3=\":443\"; ma=x",
+            "h3=:443",
+            "=",
+            ";",
+            ",",
+        ] {
             assert_eq!(said(&[line]), AltSvc::Clear, "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! Content that may be read on any thread, whichever worker brings it.
+//! Message bodies that can be read on any thread, whichever worker receives them.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,10 +12,11 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use pronghorn_engine::{BodyError, Handle};
 
-/// The content of a message: nothing, bytes in memory, any [`http_body::Body`], or what a worker reads from a connection.
+/// A message body: empty, bytes in memory, any [`http_body::Body`], or data that a worker receives
+/// from a connection.
 ///
-/// It can be sent to other threads. Nothing is read ahead of whoever polls it but one piece, so that not polling holds the peer back.
-/// Dropping it discards the rest.
+/// It can be sent to other threads. At most one piece is read ahead, so a reader that does not poll
+/// slows the peer down. Dropping the body discards the rest.
 ///
 /// ```
 /// use pronghorn_client::Body;
@@ -32,16 +33,16 @@ enum Content {
     Empty,
     Full(Bytes),
     Stream(UnsyncBoxBody<Bytes, BodyError>),
-    Carried(Carried),
+    RemoteBody(RemoteBody),
 }
 
 impl Body {
-    /// No content.
+    /// Returns an empty body.
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Content that `body` produces.
+    /// Wraps any [`http_body::Body`].
     ///
     /// ```
     /// use bytes::Bytes;
@@ -56,11 +57,15 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BodyError>,
     {
-        if body.is_end_stream() { Self::empty() } else { Self(Content::Stream(body.map_err(Into::into).boxed_unsync())) }
+        if body.is_end_stream() {
+            Self::empty()
+        } else {
+            Self(Content::Stream(body.map_err(Into::into).boxed_unsync()))
+        }
     }
 
-    /// Content that `body` brings on the worker of `handle`, from where it is carried to whoever reads it. `length`: of all of it, where
-    /// that is known from elsewhere.
+    /// Wraps a `body` that must be polled on the worker of `handle`, and passes its data to the
+    /// reader's thread. `length` is the total length, if known from elsewhere.
     pub fn carry<B>(body: B, length: Option<u64>, handle: &Handle) -> Self
     where
         B: http_body::Body<Data = Bytes> + 'static,
@@ -70,9 +75,9 @@ impl Body {
             return Self::empty();
         }
         let size = length.map_or_else(|| body.size_hint(), SizeHint::with_exact);
-        let shared = Arc::<Shared>::default();
-        handle.spawn(carry(body, Carrier(shared.clone())));
-        Self(Content::Carried(Carried { shared, size }))
+        let shared = Arc::<SharedPieces>::default();
+        handle.spawn(carry(body, BodySender(shared.clone())));
+        Self(Content::RemoteBody(RemoteBody { shared, size }))
     }
 }
 
@@ -120,7 +125,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             Content::Empty => Poll::Ready(None),
             Content::Full(bytes) => {
@@ -129,7 +137,7 @@ impl http_body::Body for Body {
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Content::Stream(body) => Pin::new(body).poll_frame(cx),
-            Content::Carried(carried) => carried.poll(cx),
+            Content::RemoteBody(remote) => remote.poll(cx),
         }
     }
 
@@ -138,7 +146,7 @@ impl http_body::Body for Body {
             Content::Empty => true,
             Content::Full(_) => false,
             Content::Stream(body) => body.is_end_stream(),
-            Content::Carried(carried) => carried.is_over(),
+            Content::RemoteBody(remote) => remote.is_over(),
         }
     }
 
@@ -147,7 +155,7 @@ impl http_body::Body for Body {
             Content::Empty => SizeHint::with_exact(0),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Stream(body) => body.size_hint(),
-            Content::Carried(carried) => carried.size,
+            Content::RemoteBody(remote) => remote.size,
         }
     }
 }
@@ -157,56 +165,58 @@ impl fmt::Debug for Body {
         let content = match &self.0 {
             Content::Empty => "empty",
             Content::Full(_) => "full",
-            Content::Stream(_) | Content::Carried(_) => "stream",
+            Content::Stream(_) | Content::RemoteBody(_) => "stream",
         };
         f.debug_struct("Body").field("content", &content).finish_non_exhaustive()
     }
 }
 
-/// The reader's end of content that a worker brings.
-struct Carried {
-    shared: Arc<Shared>,
+/// The reader's end of a body that a worker receives.
+struct RemoteBody {
+    shared: Arc<SharedPieces>,
     size: SizeHint,
 }
 
 #[derive(Default)]
-struct Shared(Mutex<State>);
+struct SharedPieces(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// A piece that was asked for. There is never more than one.
+    /// The requested piece. There is never more than one.
     frame: Option<Result<Frame<Bytes>, BodyError>>,
-    /// Nothing comes after what is there.
+    /// Whether `frame` is the last piece.
     over: bool,
-    /// The reader wants the next piece.
+    /// Whether the reader has requested the next piece.
     wanted: bool,
-    /// The reader is gone.
+    /// Whether the reader was dropped.
     abandoned: bool,
     reader: Option<Waker>,
-    carrier: Option<Waker>,
+    sender: Option<Waker>,
 }
 
-impl Shared {
+impl SharedPieces {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Held around assignments that leave the state whole even if a waker panics.
+        // The lock only covers assignments, which leave the state consistent even if a waker
+        // panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Carried {
+impl RemoteBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.shared.lock();
         let frame = state.frame.take();
-        let carrier = if state.over {
+        let sender = if state.over {
             None
         } else {
-            // The next piece may come while the reader is at work on this one.
+            // The next piece can arrive while the reader processes this one.
             state.wanted = true;
-            state.carrier.take()
+            state.sender.take()
         };
         let result = match frame {
             Some(frame) => {
-                let bytes = frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
+                let bytes =
+                    frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
                 if let Some(left) = self.size.exact() {
                     self.size = SizeHint::with_exact(left.saturating_sub(bytes));
                 }
@@ -219,8 +229,8 @@ impl Carried {
             }
         };
         drop(state);
-        if let Some(carrier) = carrier {
-            carrier.wake();
+        if let Some(sender) = sender {
+            sender.wake();
         }
         result
     }
@@ -231,31 +241,31 @@ impl Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for RemoteBody {
     fn drop(&mut self) {
-        let carrier = {
+        let sender = {
             let mut state = self.shared.lock();
             state.abandoned = true;
             state.frame = None;
-            state.carrier.take()
+            state.sender.take()
         };
-        if let Some(carrier) = carrier {
-            carrier.wake();
+        if let Some(sender) = sender {
+            sender.wake();
         }
     }
 }
 
-/// The worker's end. Dropped before the content's end, it tells the reader that there will be no more.
-struct Carrier(Arc<Shared>);
+/// The worker's end. Dropping it before the end of the body reports an error to the reader.
+struct BodySender(Arc<SharedPieces>);
 
-impl Carrier {
-    /// Ready when the reader wants a piece, with whether it is still there.
+impl BodySender {
+    /// Waits until the reader requests a piece. Returns whether the reader still exists.
     fn poll_wanted(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.0.lock();
         if state.abandoned {
             return Poll::Ready(false);
         }
-        state.carrier = Some(cx.waker().clone());
+        state.sender = Some(cx.waker().clone());
         if state.wanted && state.frame.is_none() { Poll::Ready(true) } else { Poll::Pending }
     }
 
@@ -275,20 +285,20 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for BodySender {
     fn drop(&mut self) {
-        self.put(Some(Err("the connection has ended".into())), true);
+        self.put(Some(Err("the connection was closed".into())), true);
     }
 }
 
-async fn carry<B>(body: B, carrier: Carrier)
+async fn carry<B>(body: B, sender: BodySender)
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BodyError>,
 {
     let mut body = pin!(body);
     loop {
-        let frame = poll_fn(|cx| match carrier.poll_wanted(cx) {
+        let frame = poll_fn(|cx| match sender.poll_wanted(cx) {
             Poll::Ready(true) => body.as_mut().poll_frame(cx).map(Some),
             Poll::Ready(false) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
@@ -297,7 +307,7 @@ where
             None => return,
             Some(frame) => {
                 let over = !matches!(frame, Some(Ok(_))) || body.is_end_stream();
-                carrier.put(frame.map(|frame| frame.map_err(Into::into)), over);
+                sender.put(frame.map(|frame| frame.map_err(Into::into)), over);
                 if over {
                     return;
                 }
@@ -315,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// Yields what it is given, and counts how often it is asked.
+    /// Yields prepared frames, and counts how often it is polled.
     struct Source {
         pieces: VecDeque<Result<Frame<Bytes>, BodyError>>,
         asked: Arc<AtomicUsize>,
@@ -325,7 +335,10 @@ mod tests {
         type Data = Bytes;
         type Error = BodyError;
 
-        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Poll::Ready(self.pieces.pop_front())
         }
@@ -341,17 +354,17 @@ mod tests {
     }
 
     struct Pair {
-        reader: Carried,
-        carrier: Pin<Box<dyn Future<Output = ()>>>,
+        reader: RemoteBody,
+        sender: Pin<Box<dyn Future<Output = ()>>>,
         asked: Arc<AtomicUsize>,
     }
 
     fn pair(pieces: impl IntoIterator<Item = Frame<Bytes>>) -> Pair {
         let asked = Arc::<AtomicUsize>::default();
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedPieces>::default();
         let source = Source { pieces: pieces.into_iter().map(Ok).collect(), asked: asked.clone() };
-        let carrier = Box::pin(carry(source, Carrier(shared.clone())));
-        Pair { reader: Carried { shared, size: SizeHint::default() }, carrier, asked }
+        let sender = Box::pin(carry(source, BodySender(shared.clone())));
+        Pair { reader: RemoteBody { shared, size: SizeHint::default() }, sender, asked }
     }
 
     impl Pair {
@@ -360,7 +373,7 @@ mod tests {
         }
 
         fn run(&mut self) -> bool {
-            self.carrier.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+            self.sender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
         }
     }
 
@@ -376,7 +389,9 @@ mod tests {
         assert!(pair.read().is_pending());
         assert!(!pair.run());
         assert_eq!(pair.asked.load(Ordering::Relaxed), 1);
-        assert!(matches!(pair.read(), Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data == "a")));
+        assert!(
+            matches!(pair.read(), Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data == "a"))
+        );
         assert!(!pair.run());
         assert!(!pair.run());
         assert_eq!(pair.asked.load(Ordering::Relaxed), 2);
@@ -388,7 +403,7 @@ mod tests {
         assert!(pair.read().is_pending());
         pair.run();
         assert!(matches!(pair.read(), Poll::Ready(Some(Ok(_)))));
-        assert!(pair.run(), "the carrier has ended");
+        assert!(pair.run(), "the sender has ended");
         assert!(matches!(pair.read(), Poll::Ready(None)));
         assert!(pair.reader.is_over());
     }
@@ -397,7 +412,7 @@ mod tests {
     fn worker_that_ends_fails_the_reader() {
         let mut pair = pair([data("a")]);
         assert!(pair.read().is_pending());
-        pair.carrier = Box::pin(async {});
+        pair.sender = Box::pin(async {});
         assert!(matches!(pair.read(), Poll::Ready(Some(Err(_)))));
         assert!(matches!(pair.read(), Poll::Ready(None)));
     }
@@ -406,11 +421,16 @@ mod tests {
     fn reader_that_goes_wakes_the_carrier_to_end() {
         let mut pair = pair([data("a")]);
         let counter = Arc::<Counter>::default();
-        assert!(pair.carrier.as_mut().poll(&mut Context::from_waker(&counter.clone().into())).is_pending());
-        let Pair { reader, mut carrier, asked } = pair;
+        assert!(
+            pair.sender
+                .as_mut()
+                .poll(&mut Context::from_waker(&counter.clone().into()))
+                .is_pending()
+        );
+        let Pair { reader, mut sender, asked } = pair;
         drop(reader);
         assert_eq!(counter.0.load(Ordering::Relaxed), 1);
-        assert!(carrier.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(sender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
         assert_eq!(asked.load(Ordering::Relaxed), 0);
     }
 }

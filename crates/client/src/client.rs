@@ -1,4 +1,4 @@
-//! A client for any task: pools on threads of their own.
+//! A client for any task, with pools on its own threads.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,11 +22,12 @@ use tower_service::Service;
 
 use crate::{Body, Content, Error, Options, Pool};
 
-/// Requests that may be on their way to a thread that has not taken them yet.
-const HANDED_OVER: usize = 256;
+/// Maximum number of requests queued for a thread that has not accepted them yet.
+const JOB_QUEUE_LENGTH: usize = 256;
 
-/// Sends requests from any task of any runtime, over connections that are kept for the next ones. Cheap to clone; with the last clone,
-/// and the last response, its threads end.
+/// Sends requests from any task on any runtime, over pooled connections.
+///
+/// Cheap to clone. Its threads end when the last clone and the last response have been dropped.
 ///
 /// ```no_run
 /// use http_body_util::BodyExt;
@@ -54,7 +55,7 @@ struct Job {
 }
 
 impl Client {
-    /// A client on one thread, which trusts whom the system trusts.
+    /// Returns a client with one thread that trusts the system's certificate roots.
     ///
     /// ```no_run
     /// let client = pronghorn_client::Client::new()?;
@@ -64,12 +65,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When there is nobody to trust, or no thread or socket is to be had.
+    /// Returns an error if no trust roots are available, or no thread or socket can be created.
     pub fn new() -> io::Result<Self> {
         Self::with_options(&Options::default(), 1)
     }
 
-    /// A client on so many threads, each with its own connections; requests go to them in turn.
+    /// Returns a client with the given number of threads, each with its own connections. Requests
+    /// are distributed to the threads in turn.
     ///
     /// ```
     /// use std::time::Duration;
@@ -84,17 +86,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When there is nobody to trust, or no thread or socket is to be had.
+    /// Returns an error if no trust roots are available, or no thread or socket can be created.
     pub fn with_options(options: &Options, threads: usize) -> io::Result<Self> {
-        // Read once, and found to be wrong before there is a thread.
+        // Load the roots once, so that an error is reported before any thread starts.
         let tls = Arc::new(options.roots.to_config().map_err(io::Error::other)?);
         let options = Options { roots: crate::Roots::Config(tls), ..options.clone() };
-        let threads = (0..threads.max(1)).map(|number| start(number, options.clone())).collect::<io::Result<_>>()?;
+        let threads = (0..threads.max(1))
+            .map(|number| start(number, options.clone()))
+            .collect::<io::Result<_>>()?;
         Ok(Self { threads, next: Arc::default() })
     }
 
-    /// Sends a request, whose URI names scheme and host, and waits for the head of the response. What is sent again, and when, is said
-    /// at [`Pool::send`].
+    /// Sends a request and waits for the response head. The URI needs a scheme and a host.
+    /// [`Pool::send`] describes when a request is retried.
     ///
     /// ```
     /// use http::{Request, header::CONTENT_TYPE};
@@ -111,11 +115,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When there is no connection, no response, or not in time.
+    /// Returns an error if no connection could be made, no response was received, or a timeout
+    /// expired.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the request; so does dropping the response's content before its end.
+    /// Dropping the future cancels the request. So does dropping the response body before its end.
     pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Body>, Error>
     where
         B: Into<Body>,
@@ -149,14 +154,15 @@ impl<B: Into<Body> + Send + 'static> Service<Request<B>> for Client {
     }
 }
 
-/// Threads of clients that have not been joined.
+/// Client threads that have not been joined yet.
 static THREADS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Waits until the threads of all clients have ended, for at most `limit`. A thread ends when the last clone of its client is dropped.
+/// Waits until the threads of all clients have ended, at most for `limit`. A thread ends when the
+/// last clone of its client is dropped.
 ///
-/// To be called at the end of `main`: C libraries release their state when the process exits, and the cryptography library aborts the
-/// process if a thread needs random numbers after that.
+/// Call this at the end of `main`: C libraries release their state when the process exits, and the
+/// cryptography library aborts the process if a thread needs random numbers after that.
 pub fn wait_for_threads(limit: Duration) {
     let (running, ended) = &RUNNING;
     let count = running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +170,7 @@ pub fn wait_for_threads(limit: Duration) {
     if waited.is_ok_and(|(_, timeout)| !timeout.timed_out()) {
         let threads = std::mem::take(&mut *THREADS.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A panic was an error to the callers of the client.
+            // If the thread panicked, the client's callers have already received an error.
             let _ = thread.join();
         }
     }
@@ -187,9 +193,9 @@ impl Drop for Running {
     }
 }
 
-/// Starts a thread and waits until it has what it needs.
+/// Starts a thread and waits until it is ready.
 fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
-    let (jobs, waiting) = mpsc::channel(HANDED_OVER);
+    let (jobs, waiting) = mpsc::channel(JOB_QUEUE_LENGTH);
     let (ready, started) = std::sync::mpsc::sync_channel(1);
     let running = Running::begin();
     let run = move || {
@@ -198,9 +204,13 @@ fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
             Ok(runtime) => runtime,
             Err(error) => return drop(ready.send(Err(error))),
         };
-        // Until the worker is gone: contents that are dropped with it may have destructors that spawn.
+        // Stay inside the runtime until the worker is dropped: bodies dropped with the worker may
+        // have destructors that spawn tasks.
         let _inside = runtime.enter();
-        let made = Worker::new(0, &Group::new(1), options.engine.clone(), |_, responder: Responder| drop(responder))
+        let made =
+            Worker::new(0, &Group::new(1), options.engine.clone(), |_, responder: Responder| {
+                drop(responder);
+            })
             .and_then(|mut worker| Pool::new(&mut worker, options).map(|pool| (worker, pool)));
         match made {
             Ok((mut worker, pool)) => {
@@ -216,13 +226,13 @@ fn start(number: usize, options: Options) -> io::Result<mpsc::Sender<Job>> {
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
-    started.recv().map_err(|_| io::Error::other("a client's thread has ended"))??;
+    started.recv().map_err(|_| io::Error::other("a client thread ended unexpectedly"))??;
     Ok(jobs)
 }
 
-/// Sends what comes until nobody can ask any more and every answer is complete.
+/// Runs jobs until no client can submit any more and every response is complete.
 async fn serve(worker: &mut Worker, pool: Pool, mut waiting: mpsc::Receiver<Job>) {
-    let open = Open::default();
+    let open = OpenWork::default();
     let handle = worker.handle().clone();
     let open_jobs = open.clone();
     let spawner = handle.clone();
@@ -233,7 +243,7 @@ async fn serve(worker: &mut Worker, pool: Pool, mut waiting: mpsc::Receiver<Job>
         }
         drop(asking);
     });
-    // What the worker fails with, everybody who waits learns by the end of their channel.
+    // If the worker fails, waiting callers notice that their channel is closed.
     let _ = embed_in_tokio(worker, |worker, now| {
         if open.is_over() {
             worker.shut_down(now, Duration::ZERO);
@@ -243,37 +253,41 @@ async fn serve(worker: &mut Worker, pool: Pool, mut waiting: mpsc::Receiver<Job>
     .await;
 }
 
-async fn run(job: Job, pool: Pool, open: Counted, handle: Handle) {
+async fn run(job: Job, pool: Pool, open: OpenGuard, handle: Handle) {
     let Job { request, mut reply } = job;
-    let mut sent = pin!(pool.send(request.map(Into::into)));
+    let mut sent = pin!(pool.send(request.map(Into::<pronghorn_engine::Body>::into)));
     let result = poll_fn(|cx| match sent.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
-        // Who asked has gone.
+        // The caller no longer waits.
         Poll::Pending => reply.poll_closed(cx).map(|()| None),
     })
     .await;
     let Some(result) = result else { return };
     let result = result.map(|response| {
-        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        response.map(|content| Body::carry(Held { content, _open: open }, length, &handle))
+        let length = response
+            .headers()
+            .get(CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        response.map(|content| Body::carry(KeptBody { content, _open: open }, length, &handle))
     });
     drop(reply.send(result));
 }
 
-/// What a thread has to finish before it ends: each that can ask, and each answer.
+/// Counts what a thread must finish before it ends: the clients that can submit jobs, and open
+/// responses.
 #[derive(Clone, Default)]
-struct Open {
+struct OpenWork {
     count: Rc<Cell<usize>>,
     began: Rc<Cell<bool>>,
 }
 
-struct Counted(Open);
+struct OpenGuard(OpenWork);
 
-impl Open {
-    fn add(&self) -> Counted {
+impl OpenWork {
+    fn add(&self) -> OpenGuard {
         self.began.set(true);
         self.count.set(self.count.get() + 1);
-        Counted(self.clone())
+        OpenGuard(self.clone())
     }
 
     fn is_over(&self) -> bool {
@@ -281,23 +295,26 @@ impl Open {
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.count.set(self.0.count.get() - 1);
     }
 }
 
-/// Content that its thread waits for.
-struct Held {
+/// A body that keeps its thread running.
+struct KeptBody {
     content: Content,
-    _open: Counted,
+    _open: OpenGuard,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for KeptBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Pin::new(&mut self.content).poll_frame(cx)
     }
 

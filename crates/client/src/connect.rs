@@ -1,4 +1,4 @@
-//! A new connection: which versions of HTTP are tried, and in which order.
+//! New connections: which HTTP versions are tried, and in which order.
 
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
@@ -12,18 +12,22 @@ use pronghorn_engine::{Connection, Protocol, Sleep, Target};
 
 use crate::connections::Connections;
 use crate::origin::Origin;
-use crate::pool::Shared;
+use crate::pool::state::PoolState;
 use crate::race::race;
 use crate::{Error, Http3, Phase};
 
-/// How long HTTP/3 may still take when TCP has failed: where nobody listens, nobody says so over UDP.
-const LAST_CHANCE: Duration = Duration::from_secs(1);
+/// How much longer HTTP/3 may take after TCP has failed. If no server listens on the UDP port, the
+/// client receives no answer.
+const HTTP3_GRACE: Duration = Duration::from_secs(1);
 
 type Attempt = Pin<Box<dyn Future<Output = Result<Connection, Error>>>>;
 
-/// Opens a connection. Where HTTP/3 is tried, it has a head start; if TCP is there first, the attempt goes on beside it, and what comes
-/// of it is for later requests.
-pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>) -> Result<Connection, Error> {
+/// Opens a connection. If HTTP/3 is tried, it gets a head start. If TCP connects first, the HTTP/3
+/// attempt continues in the background, and its connection serves later requests.
+pub(crate) async fn establish(
+    shared: &Rc<PoolState>,
+    connections: &Rc<Connections>,
+) -> Result<Connection, Error> {
     let options = &shared.options;
     if let Some(path) = &connections.origin.socket {
         let protocol = options.tcp.unwrap_or(Protocol::Http1);
@@ -47,18 +51,22 @@ pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>
                 Poll::Pending => {}
             }
         }
-        if matches!(tcp, Tcp::Waiting) && (http3_failure.is_some() || head_start.as_mut().poll(cx).is_ready()) {
+        if matches!(tcp, Tcp::Waiting)
+            && (http3_failure.is_some() || head_start.as_mut().poll(cx).is_ready())
+        {
             tcp = Tcp::Running(Box::pin(over_tcp(shared.clone(), connections.clone())));
         }
         if let Tcp::Running(attempt) = &mut tcp {
             match attempt.as_mut().poll(cx) {
                 Poll::Ready(Ok(connection)) => return Poll::Ready(Ok(connection)),
-                Poll::Ready(Err(error)) => tcp = Tcp::Failed(error, Box::pin(shared.handle.sleep(LAST_CHANCE))),
+                Poll::Ready(Err(error)) => {
+                    tcp = Tcp::Failed(error, Box::pin(shared.handle.sleep(HTTP3_GRACE)));
+                }
                 Poll::Pending => {}
             }
         }
-        if let Tcp::Failed(error, last_chance) = &mut tcp
-            && (http3_failure.is_some() || last_chance.as_mut().poll(cx).is_ready())
+        if let Tcp::Failed(error, grace) = &mut tcp
+            && (http3_failure.is_some() || grace.as_mut().poll(cx).is_ready())
         {
             return Poll::Ready(Err(error.clone()));
         }
@@ -67,32 +75,39 @@ pub(crate) async fn establish(shared: &Rc<Shared>, connections: &Rc<Connections>
     .await;
     match &first {
         Ok(connection) if connection.protocol() == Protocol::Http3 => {}
-        _ if http3_failure.is_some() => connections.pause_http3(Some(shared.handle.now() + options.http3_pause)),
-        _ => beside(shared, connections, http3),
+        _ if http3_failure.is_some() => {
+            connections.pause_http3(Some(shared.handle.now() + options.http3_pause));
+        }
+        _ => continue_http3(shared, connections, http3),
     }
     first
 }
 
-/// What becomes of TCP beside HTTP/3.
+/// State of the TCP attempt beside HTTP/3.
 enum Tcp {
     Waiting,
     Running(Attempt),
-    /// What with, and until when HTTP/3 is waited for.
+    /// The error, and how long HTTP/3 may still take.
     Failed(Error, Pin<Box<Sleep>>),
 }
 
-/// Opens a connection over HTTP/3 for later requests, where there is reason to and nobody is at it.
-pub(crate) fn improve(shared: &Rc<Shared>, connections: &Rc<Connections>) {
+/// Opens an HTTP/3 connection for later requests, if HTTP/3 is to be tried and no attempt is
+/// running.
+pub(crate) fn try_http3(shared: &Rc<PoolState>, connections: &Rc<Connections>) {
     if connections.has_http3() || connections.origin.socket.is_some() {
         return;
     }
     if let Some((host, port)) = connections.http3(&shared.options, shared.handle.now()) {
-        beside(shared, connections, Box::pin(over_quic(shared.clone(), connections.clone(), host, port)));
+        continue_http3(
+            shared,
+            connections,
+            Box::pin(over_quic(shared.clone(), connections.clone(), host, port)),
+        );
     }
 }
 
-/// Goes on with an attempt while requests go over TCP. What comes of it is for later ones.
-fn beside(shared: &Rc<Shared>, connections: &Rc<Connections>, http3: Attempt) {
+/// Continues an attempt while requests use TCP. Its connection serves later requests.
+fn continue_http3(shared: &Rc<PoolState>, connections: &Rc<Connections>, http3: Attempt) {
     let (shared, connections) = (shared.clone(), connections.clone());
     connections.set_trying_http3(true);
     let handle = shared.handle.clone();
@@ -106,22 +121,35 @@ fn beside(shared: &Rc<Shared>, connections: &Rc<Connections>, http3: Attempt) {
     });
 }
 
-async fn over_tcp(shared: Rc<Shared>, connections: Rc<Connections>) -> Result<Connection, Error> {
+async fn over_tcp(
+    shared: Rc<PoolState>,
+    connections: Rc<Connections>,
+) -> Result<Connection, Error> {
     let origin = &connections.origin;
-    // In clear text there is no way to agree on HTTP/2: the server is known to speak it, or it is not tried.
-    let protocol = if origin.secure { shared.options.tcp } else { shared.options.tcp.or(Some(Protocol::Http1)) };
+    // Cleartext has no protocol negotiation: HTTP/2 is used only if the options say that the server
+    // supports it.
+    let protocol = if origin.secure {
+        shared.options.tcp
+    } else {
+        shared.options.tcp.or(Some(Protocol::Http1))
+    };
     let remotes = lookup(&shared, &connections, &origin.host, origin.port).await?;
     connect(&shared, &connections, remotes, protocol).await
 }
 
-/// `host`, `port`: where the origin's HTTP/3 is. The certificate has to be the origin's.
-async fn over_quic(shared: Rc<Shared>, connections: Rc<Connections>, host: String, port: u16) -> Result<Connection, Error> {
+/// `host`, `port`: the origin's HTTP/3 endpoint. The certificate must be valid for the origin.
+async fn over_quic(
+    shared: Rc<PoolState>,
+    connections: Rc<Connections>,
+    host: String,
+    port: u16,
+) -> Result<Connection, Error> {
     let remotes = lookup(&shared, &connections, &host, port).await?;
     connect(&shared, &connections, remotes, Some(Protocol::Http3)).await
 }
 
 async fn connect(
-    shared: &Rc<Shared>,
+    shared: &Rc<PoolState>,
     connections: &Rc<Connections>,
     remotes: Vec<SocketAddr>,
     protocol: Option<Protocol>,
@@ -138,7 +166,12 @@ async fn connect(
     }
 }
 
-async fn lookup(shared: &Shared, connections: &Connections, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+async fn lookup(
+    shared: &PoolState,
+    connections: &Connections,
+    host: &str,
+    port: u16,
+) -> Result<Vec<SocketAddr>, Error> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
@@ -155,11 +188,18 @@ async fn lookup(shared: &Shared, connections: &Connections, host: &str, port: u1
     found.map_err(|source| Error::Lookup { host: host.to_owned(), source: Arc::new(source) })
 }
 
-/// Looks up the addresses of an origin again, for connections that are there. An answer that does not come in time is none.
-pub(crate) async fn look_up_again(shared: Rc<Shared>, connections: Rc<Connections>) {
+/// Looks up an origin's addresses again, for its open connections. A lookup that times out is
+/// ignored.
+pub(crate) async fn look_up_again(shared: Rc<PoolState>, connections: Rc<Connections>) {
     let Origin { host, port, .. } = &connections.origin;
     connections.addresses.is_being_looked_up.set(true);
-    let answer = shared.in_time(shared.options.connect_timeout, Phase::Connect, shared.options.resolve.lookup(host, *port)).await;
+    let answer = shared
+        .in_time(
+            shared.options.connect_timeout,
+            Phase::Connect,
+            shared.options.resolve.lookup(host, *port),
+        )
+        .await;
     connections.addresses.is_being_looked_up.set(false);
     if let Ok(Ok(found)) = answer {
         connections.learn_addresses(&found, &shared.options, shared.handle.now());
@@ -167,5 +207,8 @@ pub(crate) async fn look_up_again(shared: Rc<Shared>, connections: Rc<Connection
 }
 
 fn no_address(host: &str) -> Error {
-    Error::Lookup { host: host.to_owned(), source: Arc::new(std::io::Error::other("the name has no address")) }
+    Error::Lookup {
+        host: host.to_owned(),
+        source: Arc::new(std::io::Error::other("the host name has no addresses")),
+    }
 }

@@ -1,19 +1,20 @@
-//! Why a request got no response.
+//! Errors of requests.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What took too long.
+/// The phase that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Looking up the name, and connecting with TLS.
+    /// Name lookup, connecting, and the TLS handshake.
     Connect,
-    /// Waiting for a connection to become free, or for a place on one: it is other requests that keep the server busy.
+    /// Waiting for a free connection, or for a free stream on one. Other requests keep the server
+    /// busy.
     Queue,
-    /// Until more of the request's content was taken, or the head of the response was there.
+    /// Sending more of the request body, or waiting for the response head.
     Head,
-    /// Between two pieces of the response's content.
+    /// Waiting for the next piece of the response body.
     Body,
 }
 
@@ -23,33 +24,34 @@ impl fmt::Display for Phase {
             Self::Connect => "no connection",
             Self::Queue => "no free connection",
             Self::Head => "no response",
-            Self::Body => "no more of the response's content",
+            Self::Body => "no response body data",
         })
     }
 }
 
-/// Why a request got no response, or not all of it. `Debug` shows its message, since that is what `main` prints of an error that it returns.
+/// Reason why a request received no response, or an incomplete one. `Debug` prints the same
+/// message, because that is what `main` prints for a returned error.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URI is not one of a request over HTTP: it needs the scheme `http` or `https`, and a host.
+    /// The URI is not an HTTP request target: it needs the scheme `http` or `https`, and a host.
     #[error("cannot send a request to {uri}: {reason}")]
     Uri {
         /// The URI.
         uri: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: &'static str,
     },
-    /// The host's name could not be looked up.
+    /// The host name could not be resolved.
     #[error("cannot look up {host}: {source}")]
     Lookup {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the system said.
+        /// Error returned by the system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// Something took longer than it may.
+    /// A phase timed out.
     #[error("{0} in time")]
     TimedOut(Phase),
     /// As many requests to the origin wait for a connection as may.
@@ -59,7 +61,7 @@ pub enum Error {
     #[error(transparent)]
     Exchange(#[from] Arc<pronghorn_engine::Error>),
     /// The client's thread has ended.
-    #[error("the client has ended")]
+    #[error("the client has shut down")]
     Ended,
 }
 
@@ -70,24 +72,32 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether nothing was done for the request at the other end, so that it can be sent again whatever its method is.
+    /// Returns whether the server did not process the request, so that it can be retried regardless
+    /// of its method.
     pub fn is_unprocessed(&self) -> bool {
         use pronghorn_engine::Error as E;
         match self {
-            Self::Uri { .. } | Self::Lookup { .. } | Self::TimedOut(Phase::Connect | Phase::Queue) | Self::Busy(_) => true,
+            Self::Uri { .. }
+            | Self::Lookup { .. }
+            | Self::TimedOut(Phase::Connect | Phase::Queue)
+            | Self::Busy(_) => true,
             Self::Exchange(error) => {
-                matches!(**error, E::Connect { .. } | E::Handshake { .. } | E::Unsupported(_) | E::Refused(_))
+                matches!(
+                    **error,
+                    E::Connect { .. } | E::Handshake { .. } | E::Unsupported(_) | E::Refused(_)
+                )
             }
             Self::TimedOut(_) | Self::Ended => false,
         }
     }
 
-    /// Whether the connection ended without the response's head, so that an idempotent request (RFC 9110, section 9.2.2) can be sent again.
-    pub fn is_broken_off(&self) -> bool {
+    /// Returns whether the connection was closed before the response head, so that an idempotent
+    /// request (RFC 9110, section 9.2.2) can be retried.
+    pub fn is_connection_closed(&self) -> bool {
         matches!(self, Self::Exchange(error) if matches!(**error, pronghorn_engine::Error::Closed(_)))
     }
 
-    /// Whether something took longer than it may.
+    /// Returns whether a phase timed out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut(_))
     }

@@ -1,4 +1,4 @@
-//! A connection in use, and the content that comes over it.
+//! A connection in use, and the response body received on it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,46 +12,51 @@ use http_body::{Body as _, Frame, SizeHint};
 use pronghorn_engine::{BodyError, Connection, Incoming, Sleep};
 
 use crate::connections::Connections;
-use crate::loan::Loan;
-use crate::pool::Shared;
+use crate::pool::state::PoolState;
+use crate::queue::Served;
+use crate::upload::UploadProgress;
 use crate::{Error, Phase};
 
-/// The use of a connection for one request. Dropped before the response's end, it takes an HTTP/1.1 connection with it.
+/// The use of a connection for one request. Dropping it before the response's end closes an
+/// HTTP/1.1 connection.
 pub(crate) struct Lease {
     connection: Option<Box<Connection>>,
     connections: Rc<Connections>,
-    pool: Rc<Shared>,
+    pool: Rc<PoolState>,
     reused: bool,
     generation: Option<u64>,
     upload: Upload,
-    /// Its number among what is under way, on an HTTP/1.1 connection.
-    underway: Option<usize>,
+    /// Number of the exchange in [`Exchanges`](crate::exchanges::Exchanges), on an HTTP/1.1
+    /// connection.
+    exchange: Option<usize>,
 }
 
-/// What was sent with the request.
+/// State of the request body.
 #[derive(Clone)]
 pub(crate) enum Upload {
-    /// Nothing has been sent.
+    /// No request was sent.
     Unused,
-    /// No content.
+    /// The request has no body.
     None,
-    /// What is another protocol since, and ends by itself.
+    /// Upgraded to another protocol; each direction ends by itself.
     Tunnel,
-    /// Content, of which more may be sent than the server has waited for before it answered.
-    Some(Option<Loan>),
+    /// A body that the client may still be sending after the server has responded.
+    Some(Option<UploadProgress>),
 }
 
 impl Upload {
-    /// Since when the server is waited for, `began` at the earliest; `None` while it is whoever produces the request's content.
+    /// Returns since when the client has waited for the server, not before `began`. `None` while it
+    /// waits for the producer of the request body.
     pub(crate) fn waits_since(&self, began: Instant) -> Option<Instant> {
         match self {
-            Self::Some(Some(loan)) => loan.waits_since(began),
+            Self::Some(Some(progress)) => progress.waits_since(began),
             Self::Some(None) | Self::None | Self::Tunnel | Self::Unused => Some(began),
         }
     }
 
-    /// Waits until all of it is sent, although the response is complete: as long as it moves, whoever else is waited for.
-    async fn is_sent(&self, connection: &mut Connection, pool: &Shared) -> bool {
+    /// Waits until the request body has been sent, although the response is complete. Gives up when
+    /// no data has moved for `body_timeout`, whichever side caused it.
+    async fn is_sent(&self, connection: &mut Connection, pool: &PoolState) -> bool {
         let (handle, timeout) = (&pool.handle, pool.options.body_timeout);
         let began = handle.now();
         let mut ready = pin!(connection.ready());
@@ -62,7 +67,11 @@ impl Upload {
             }
             loop {
                 ready!(sleep.as_mut().poll(cx));
-                let since = if let Self::Some(Some(loan)) = self { loan.rests_since(began) } else { began };
+                let since = if let Self::Some(Some(progress)) = self {
+                    progress.last_progress(began)
+                } else {
+                    began
+                };
                 let left = (since + timeout).saturating_duration_since(handle.now());
                 if left.is_zero() {
                     return Poll::Ready(false);
@@ -75,32 +84,54 @@ impl Upload {
 }
 
 impl Lease {
-    /// The use of the shared connection of this number. `reused`: whether it has brought a response.
+    /// Leases the shared connection of this number. `reused`: whether it has received a response.
     pub(crate) fn shared(
         connection: Box<Connection>,
         generation: u64,
         reused: bool,
         connections: &Rc<Connections>,
-        pool: &Rc<Shared>,
+        pool: &Rc<PoolState>,
     ) -> Self {
         connections.shared_uses.set(connections.shared_uses.get() + 1);
         let (connections, pool) = (connections.clone(), pool.clone());
         let (generation, upload) = (Some(generation), Upload::Unused);
-        Self { connection: Some(connection), connections, pool, reused, generation, upload, underway: None }
+        Self {
+            connection: Some(connection),
+            connections,
+            pool,
+            reused,
+            generation,
+            upload,
+            exchange: None,
+        }
     }
 
-    /// The use of an HTTP/1.1 connection, which was used before or not.
-    pub(crate) fn exclusive(connection: Box<Connection>, reused: bool, connections: &Rc<Connections>, pool: &Rc<Shared>) -> Self {
+    /// Leases an HTTP/1.1 connection. `used`: whether a request was sent on it before.
+    pub(crate) fn exclusive(
+        connection: Box<Connection>,
+        reused: bool,
+        connections: &Rc<Connections>,
+        pool: &Rc<PoolState>,
+    ) -> Self {
         let (connections, pool) = (connections.clone(), pool.clone());
-        Self { connection: Some(connection), connections, pool, reused, generation: None, upload: Upload::Unused, underway: None }
+        Self {
+            connection: Some(connection),
+            connections,
+            pool,
+            reused,
+            generation: None,
+            upload: Upload::Unused,
+            exchange: None,
+        }
     }
 
-    /// Of a shared connection.
+    /// Returns the number of the shared connection, if it is one.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.generation
     }
 
-    /// Whether the connection was there before the request, so that its server may have closed it meanwhile.
+    /// Returns whether the connection was open before the request, so that the server may have
+    /// closed it meanwhile.
     pub(crate) fn is_reused(&self) -> bool {
         self.reused
     }
@@ -113,39 +144,45 @@ impl Lease {
         &self.connections
     }
 
-    /// A request is sent, with content or without.
-    pub(crate) fn begin(&mut self, has_content: bool, loan: Option<Loan>) {
-        if self.generation.is_none() && loan.is_some() {
-            self.underway = Some(self.connections.underway.borrow_mut().begin(self.pool.handle.now(), loan.clone()));
+    /// Records that a request is sent, with or without a body.
+    pub(crate) fn begin(&mut self, has_content: bool, progress: Option<UploadProgress>) {
+        if self.generation.is_none() && progress.is_some() {
+            self.exchange = Some(
+                self.connections
+                    .exchanges
+                    .borrow_mut()
+                    .begin(self.pool.handle.now(), progress.clone()),
+            );
         }
-        self.upload = if has_content { Upload::Some(loan) } else { Upload::None };
+        self.upload = if has_content { Upload::Some(progress) } else { Upload::None };
     }
 
-    /// The head of the response has come, and more will.
+    /// Records that the response head was received and a body follows.
     fn answered(&mut self) {
         if self.generation.is_some() || matches!(self.upload, Upload::Tunnel) {
             return;
         }
-        let (mut underway, now) = (self.connections.underway.borrow_mut(), self.pool.handle.now());
-        match self.underway {
-            Some(number) => underway.answered(number, now),
-            None => self.underway = Some(underway.begin(now, None)),
+        let (mut exchanges, now) =
+            (self.connections.exchanges.borrow_mut(), self.pool.handle.now());
+        match self.exchange {
+            Some(number) => exchanges.answered(number, now),
+            None => self.exchange = Some(exchanges.begin(now, None)),
         }
     }
 
-    /// The connection goes on in another protocol, and is none of the pool's any more.
+    /// Removes the connection from the pool: it was upgraded to another protocol.
     pub(crate) fn upgraded(&mut self) {
         self.upload = Upload::Tunnel;
         self.end();
         if self.generation.is_none() {
-            self.connections.part_with_one(&self.pool);
+            self.connections.remove_upgraded(&self.pool);
         }
     }
 
-    /// Nothing is under way any more.
+    /// Records that the exchange is over.
     fn end(&mut self) {
-        if let Some(number) = self.underway.take() {
-            self.connections.underway.borrow_mut().end(number);
+        if let Some(number) = self.exchange.take() {
+            self.connections.exchanges.borrow_mut().end(number);
         }
     }
 
@@ -153,7 +190,7 @@ impl Lease {
         self.upload.clone()
     }
 
-    /// The response is complete, or nothing was sent: the connection is for the next one.
+    /// Returns the connection to the pool: the response is complete, or no request was sent.
     pub(crate) fn complete(mut self) {
         if self.generation.is_some() || matches!(self.upload, Upload::Tunnel) {
             return;
@@ -167,7 +204,7 @@ impl Lease {
         }
         let (handle, upload) = (pool.handle.clone(), self.upload.clone());
         handle.spawn(async move {
-            // It has answered without all of the content, and may go on to read.
+            // The server has responded before reading the whole body, and may continue to read it.
             let is_sent = upload.is_sent(&mut connection, &pool).await;
             self.end();
             if is_sent {
@@ -179,13 +216,20 @@ impl Lease {
     }
 }
 
+impl Served for Lease {
+    fn put_back(self) {
+        self.complete();
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Taken when it was given back.
+        // `None` if it was returned already.
         let Some(connection) = self.connection.take() else { return };
         self.end();
         if self.generation.is_none() {
-            // Dropped, it would go on until the request is sent, for nobody. The directions of a tunnel end one by one.
+            // Cancel the request; otherwise the connection would continue to send it. The two
+            // directions of a tunnel end independently.
             match self.upload {
                 Upload::Tunnel => return drop(connection),
                 Upload::Unused | Upload::None | Upload::Some(_) => connection.abort(),
@@ -199,23 +243,25 @@ impl Drop for Lease {
     }
 }
 
-/// The content of a response.
+/// A response body.
 ///
-/// Nothing is read ahead of whoever polls it beyond a small window. Dropping it before its end cancels the request.
+/// Only a small window is read ahead of the reader. Dropping the body before its end cancels the
+/// request.
 pub struct Content {
     incoming: Incoming,
-    /// Given back at the end.
+    /// Returned at the end of the body.
     lease: Option<Lease>,
-    /// Between two pieces; tunnels have none.
+    /// Maximum time between two pieces; tunnels have none.
     timeout: Option<Duration>,
     patience: Option<Pin<Box<Sleep>>>,
-    /// When it began to be waited for.
+    /// When the reader began to wait.
     began: Option<Instant>,
 }
 
 impl Content {
     pub(crate) fn new(incoming: Incoming, lease: Lease, timeout: Option<Duration>) -> Self {
-        let mut content = Self { incoming, lease: Some(lease), timeout, patience: None, began: None };
+        let mut content =
+            Self { incoming, lease: Some(lease), timeout, patience: None, began: None };
         if content.incoming.is_end_stream() {
             content.complete();
         } else if let Some(lease) = &mut content.lease {
@@ -235,18 +281,25 @@ impl http_body::Body for Content {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let frame = Pin::new(&mut this.incoming).poll_frame(cx);
         match &frame {
             Poll::Pending => {
-                let (Some(lease), Some(timeout)) = (&this.lease, this.timeout) else { return Poll::Pending };
+                let (Some(lease), Some(timeout)) = (&this.lease, this.timeout) else {
+                    return Poll::Pending;
+                };
                 let handle = &lease.pool.handle;
                 let began = *this.began.get_or_insert_with(|| handle.now());
                 loop {
-                    let patience = this.patience.get_or_insert_with(|| Box::pin(handle.sleep(timeout)));
+                    let patience =
+                        this.patience.get_or_insert_with(|| Box::pin(handle.sleep(timeout)));
                     std::task::ready!(patience.as_mut().poll(cx));
-                    // What the server waits for itself is not its fault.
+                    // Time in which the server waits for the request body does not count against
+                    // it.
                     let since = lease.upload.waits_since(began).unwrap_or_else(|| handle.now());
                     let left = (since + timeout).saturating_duration_since(handle.now());
                     if left.is_zero() {

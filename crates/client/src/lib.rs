@@ -1,8 +1,9 @@
-//! An HTTP client over HTTP/1.1, HTTP/2 and HTTP/3: pooled connections, fall-back between the versions, time-outs for each phase, and
-//! retries where nothing can happen twice.
+//! An HTTP client over HTTP/1.1, HTTP/2 and HTTP/3 with pooled connections, fallback between
+//! versions, a timeout for each phase, and retries where a request cannot be processed twice.
 //!
-//! It holds no protocol logic: the engine below does. [`Client`] is for any task of any runtime and has threads of its own; [`Pool`]
-//! is the same on one worker of the engine, for those who are there already, so that nothing crosses threads.
+//! The crate contains no protocol logic; `pronghorn_engine` implements the protocols. [`Client`]
+//! can be used from any task on any runtime and has its own threads. [`Pool`] is the same on one
+//! engine worker, for code that already runs there, so that nothing crosses threads.
 
 #![forbid(unsafe_code)]
 
@@ -13,16 +14,16 @@ mod client;
 mod connect;
 mod connections;
 mod error;
+mod exchanges;
 mod lease;
-mod loan;
 mod options;
 mod origin;
 mod pool;
+mod queue;
 mod race;
-mod spare;
+mod retry_copy;
 mod tls;
-mod underway;
-mod waiting;
+mod upload;
 
 pub use body::Body;
 pub use client::{Client, wait_for_threads};
@@ -31,4 +32,5 @@ pub use lease::Content;
 pub use options::{Http3, Options, Resolve};
 pub use origin::UnixSocket;
 pub use pool::Pool;
+pub use pronghorn_engine::ClientRequest;
 pub use tls::{Roots, RootsError, is_system_root};

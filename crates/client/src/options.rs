@@ -1,4 +1,4 @@
-//! What a client may be told.
+//! Client options.
 
 use std::fmt;
 use std::future::Future;
@@ -12,29 +12,31 @@ use pronghorn_engine::{Config, Protocol, Resumption};
 
 use crate::tls::Roots;
 
-/// When HTTP/3 is tried.
+/// When to try HTTP/3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Http3 {
-    /// Where a response over HTTP/1.1 or 2 has said that it is there (Alt-Svc, RFC 7838).
+    /// If a response over HTTP/1.1 or HTTP/2 has advertised it (Alt-Svc, RFC 7838).
     #[default]
     AltSvc,
-    /// Everywhere, on the same port; with HTTP/2 or 1.1 where it does not answer.
+    /// Always, on the same port. Falls back to HTTP/2 or HTTP/1.1 if there is no answer.
     First,
-    /// Everywhere, and nothing else. A request in clear text, where there is no HTTP/3, is refused with [`Error::Uri`](crate::Error::Uri).
+    /// Always, without fallback. Cleartext requests, which cannot use HTTP/3, fail with
+    /// [`Error::Uri`](crate::Error::Uri).
     Only,
-    /// Nowhere.
+    /// Never.
     Off,
 }
 
 type Resolver = dyn Fn(&str, u16) -> Lookup + Send + Sync;
 type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>>>>;
 
-/// Looks up names. The default asks the system, on a thread of tokio's that may block.
+/// A name resolver. The default uses the system's resolver, on a blocking thread of tokio.
 #[derive(Clone)]
 pub struct Resolve(Arc<Resolver>);
 
 impl Resolve {
-    /// Names are looked up by `lookup`, which gets host and port. Addresses are tried in their order.
+    /// Resolves names with `lookup`, which receives host and port. Addresses are tried in the
+    /// returned order.
     ///
     /// ```
     /// use pronghorn_client::{Options, Resolve};
@@ -71,7 +73,8 @@ impl fmt::Debug for Resolve {
     }
 }
 
-/// How a client behaves. Memory that servers can make it hold is bounded by these and by the windows of the engine's client role.
+/// Client options. Together with the windows of the engine's client role, they bound the memory
+/// that servers can make the client use.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,7 +96,7 @@ impl fmt::Debug for Resolve {
 /// # let _ = upstream();
 /// ```
 ///
-/// What concerns the connections themselves is the engine's, which has limits of its own:
+/// The engine has limits of its own for the connections themselves:
 ///
 /// ```
 /// use pronghorn_client::Options;
@@ -107,52 +110,63 @@ impl fmt::Debug for Resolve {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whom to trust. Default: whom the system trusts.
+    /// Certificate roots to trust. Default: the system's.
     pub roots: Roots,
-    /// When HTTP/3 is tried. Default: where a server has said that it speaks it.
+    /// When to try HTTP/3. Default: when a server has advertised it.
     pub http3: Http3,
-    /// What is spoken over TCP: HTTP/1.1 or 2 alone, in clear text too, where servers have to be known to speak HTTP/2. Default: what the
-    /// server prefers of both; HTTP/1.1 in clear text.
+    /// Protocol over TCP: HTTP/1.1 or HTTP/2 only. Also applies to cleartext, where HTTP/2 needs a
+    /// server that is known to support it. Default: the server's preference with TLS, HTTP/1.1 in
+    /// cleartext.
     pub tcp: Option<Protocol>,
-    /// What is done with the session of an earlier connection. Default: it is resumed, and nothing is sent before the handshake is done.
+    /// TLS session resumption and early data. Default: resume sessions, and send nothing before the
+    /// handshake is complete.
     pub resumption: Resumption,
-    /// How long HTTP/3 is ahead of TCP when both are tried. Default 300 ms.
+    /// Head start of HTTP/3 over TCP when both are tried. Default: 300 ms.
     pub http3_head_start: Duration,
-    /// For how long HTTP/3 is not tried with an origin where it did not answer. Default 5 minutes.
+    /// How long HTTP/3 is not tried with an origin after a failure. Default: 5 minutes.
     pub http3_pause: Duration,
-    /// How long one address of a name is ahead of the next (RFC 8305). Default 250 ms.
+    /// Head start of each address of a name over the next (RFC 8305). Default: 250 ms.
     pub address_head_start: Duration,
-    /// Time for looking up the name, connecting and TLS, and for a connection to become free; over HTTP/2 and 3 also until the server
-    /// allows the request beside those that are open. Default 10 s.
+    /// Timeout for name lookup, connecting and TLS, and for a free connection. Over HTTP/2 and
+    /// HTTP/3 it also covers waiting for a stream within the server's concurrency limit. Default:
+    /// 10 s.
     pub connect_timeout: Duration,
-    /// Time in which the server has to take more of the request's content, and after that to send the head of the response. It does not
-    /// run while whoever produces the content is waited for. Default 60 s.
+    /// Timeout for the server to read more of the request body, and afterwards to send the response
+    /// head. It does not run while the client waits for the producer of the body. Default: 60 s.
     pub head_timeout: Duration,
-    /// Time between two pieces of the response's content, in which the server has all that it was sent of the request's. Over HTTP/1.1 also
-    /// between two pieces of the request's when the response is complete; over HTTP/2 and 3 that is the engine's limit `response_timeout`.
-    /// Default 60 s.
+    /// Maximum time between two pieces of the response body while the server is not waiting for the
+    /// request body. Over HTTP/1.1 also between two pieces of the request body after the response
+    /// is complete; over HTTP/2 and HTTP/3 the engine's limit `response_timeout` applies to that.
+    /// Default: 60 s.
     pub body_timeout: Duration,
-    /// How long a connection that nobody uses is kept. Default 60 s.
+    /// How long an idle connection is kept. Default: 60 s.
     pub idle_timeout: Duration,
-    /// HTTP/1.1 connections to one origin, those in use included. Default 64. Over HTTP/2 and 3 there is one. Those that went on in another
-    /// protocol are not counted.
+    /// Maximum HTTP/1.1 connections to one origin, including those in use, excluding upgraded ones.
+    /// HTTP/2 and HTTP/3 use one connection. Default: 64.
     pub connections_per_origin: usize,
-    /// HTTP/1.1 connections to one origin beside those, for exchanges that have gone on for more than a second since the head of the response
-    /// came, or wait for whoever produces the content of the request, so that short ones need not wait for them. Default 4,096.
+    /// Maximum additional HTTP/1.1 connections to one origin, so that short exchanges need not wait
+    /// for long ones. An exchange is long if more than a second has passed since its response head,
+    /// or if it has waited that long for the producer of the request body. Default: 4,096.
     pub long_responses_per_origin: usize,
-    /// Requests to one origin that may wait for a connection, or for a place on one; the next one fails. Default 1,024.
+    /// Maximum requests to one origin that wait for a connection or a stream. Further requests
+    /// fail. Default: 1,024.
     pub waiting_per_origin: usize,
-    /// Origins that something is remembered of, such as where their HTTP/3 is; connections in use are not counted. Default 1,024.
+    /// Maximum origins for which state is remembered, such as their HTTP/3 endpoint, not counting
+    /// origins with connections in use. Default: 1,024.
     pub origins: usize,
-    /// How often a request is sent again where that is safe. Default 2.
+    /// Maximum retries of a request, where a retry is safe. Default: 2.
     pub retries: u32,
-    /// Looks up names.
+    /// The name resolver.
     pub resolve: Resolve,
-    /// How often the addresses of a name are looked up again while there are connections to it. One whose address has not been in an
-    /// answer for as long gets no more requests, after twice this time at the latest, and is closed when it has none. While a name cannot be looked up its latest addresses
-    /// stay, and each of those is the first to be tried in its turn. Default: never; then only new connections look up.
+    /// How often names with open connections are looked up again.
+    ///
+    /// An address that no lookup has returned for this long gets no more requests, after twice this
+    /// time at the latest, and its connection is closed once unused. If a lookup fails, the latest
+    /// addresses stay in use, and new connections start with each in turn. Default: never; only new
+    /// connections look up names.
     pub resolve_every: Option<Duration>,
-    /// Settings of the engine's worker, such as congestion control and qlog. For [`Client`](crate::Client), which has its own.
+    /// Settings of the engine's worker, such as congestion control and qlog. Used only by
+    /// [`Client`](crate::Client), which has its own worker.
     pub engine: Config,
 }
 

@@ -1,4 +1,4 @@
-//! Whom a request is for.
+//! The origin of a request.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,8 @@ use http::{Request, Uri};
 
 use crate::Error;
 
-/// Among the extensions of a request: it goes to this Unix socket, in clear text. The URI still says which host is asked for.
+/// A request extension: sends the request to this Unix socket, in cleartext. The URI still
+/// specifies the host.
 ///
 /// ```
 /// use std::path::Path;
@@ -22,24 +23,27 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnixSocket(pub Arc<Path>);
 
-/// Scheme, host and port (RFC 6454): what connections are pooled for.
+/// Scheme, host and port (RFC 6454), by which connections are pooled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) secure: bool,
-    /// In lower case; an IPv6 address without brackets.
+    /// In lower case; an IPv6 address has no brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Where its server listens, if not at host and port.
+    /// The server's Unix socket, if used.
     pub(crate) socket: Option<Arc<Path>>,
 }
 
 impl Origin {
-    /// Of a request with this URI and these extensions.
+    /// Returns the origin of a request, from its URI and extensions.
     pub(crate) fn of_request<B>(request: &Request<B>) -> Result<Self, Error> {
         let origin = Self::of(request.uri())?;
         let Some(UnixSocket(path)) = request.extensions().get() else { return Ok(origin) };
         if origin.secure {
-            return Err(Error::Uri { uri: request.uri().to_string(), reason: "TLS is not spoken over Unix sockets: its scheme is http" });
+            return Err(Error::Uri {
+                uri: request.uri().to_string(),
+                reason: "TLS is not supported over Unix sockets; use the scheme http",
+            });
         }
         Ok(Self { socket: Some(path.clone()), ..origin })
     }
@@ -49,21 +53,26 @@ impl Origin {
         let secure = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => true,
             Some(scheme) if *scheme == Scheme::HTTP => false,
-            _ => return Err(fail("its scheme is neither http nor https")),
+            _ => return Err(fail("the scheme is neither http nor https")),
         };
-        let host = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')).unwrap_or_default();
+        let host = uri
+            .host()
+            .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
+            .unwrap_or_default();
         if host.is_empty() {
-            return Err(fail("it names no host"));
+            return Err(fail("missing host"));
         }
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(fail("it names a user; send that in the field authorization"));
+            return Err(fail(
+                "the URI contains user information; send it in the authorization header",
+            ));
         }
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         Ok(Self { secure, host: host.to_ascii_lowercase(), port, socket: None })
     }
 }
 
-/// The part of a request that says its origin, as it was given.
+/// The part of a request that determines its origin, as given.
 pub(crate) struct Target {
     scheme: Scheme,
     authority: Authority,
@@ -76,11 +85,13 @@ impl Target {
         Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), socket })
     }
 
-    /// Whether a request says the same.
+    /// Returns whether `request` has the same origin, as given.
     pub(crate) fn is_of<B>(&self, request: &Request<B>) -> bool {
         let uri = request.uri();
         uri.scheme() == Some(&self.scheme)
-            && uri.authority().is_some_and(|authority| authority.as_str() == self.authority.as_str())
+            && uri
+                .authority()
+                .is_some_and(|authority| authority.as_str() == self.authority.as_str())
             && request.extensions().get() == self.socket.as_ref()
     }
 }
@@ -136,7 +147,10 @@ mod tests {
         };
         let asked = request("http://localhost:80/a", Some("/run/a.sock"));
         let target = Target::of(&asked).unwrap();
-        assert!(target.is_of(&asked) && target.is_of(&request("http://localhost:80/b", Some("/run/a.sock"))));
+        assert!(
+            target.is_of(&asked)
+                && target.is_of(&request("http://localhost:80/b", Some("/run/a.sock")))
+        );
         for (uri, path) in [
             ("https://localhost:80/a", Some("/run/a.sock")),
             ("http://localhost:81/a", Some("/run/a.sock")),

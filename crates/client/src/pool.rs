@@ -1,34 +1,31 @@
-//! Connections of one worker, by origin.
+//! A worker's connections, by origin.
+
+pub(crate) mod state;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
-use std::rc::{Rc, Weak};
-use std::task::{Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, TRAILER};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Connection, Connector, Error as Failure, Handle, Protocol, Upgrade, Worker};
+use pronghorn_engine::{Body, ClientRequest, Connector, Error as Failure, Upgrade, Worker};
 
-use crate::alt_svc::AltSvc;
-use crate::connections::Connections;
-use crate::lease::{Content, Lease};
-use crate::loan::Loan;
-use crate::origin::{Origin, Target};
-use crate::spare::Spare;
-use crate::underway::LONG;
-use crate::waiting::{Ticket, Waiting};
-use crate::{Error, Http3, Options, Phase, connect};
+use crate::lease::Content;
+use crate::retry_copy::RequestCopy;
+use crate::upload::UploadProgress;
+use crate::{Error, Options};
+use state::{Callbacks, PoolState, refresh_addresses, sweep};
 
-/// Sends requests from one worker, over connections that are kept for the next ones. Cheap to clone; bound to the worker's thread.
+/// Sends requests from one worker, over pooled connections. Cheap to clone; bound to the worker's
+/// thread.
 ///
-/// Looking up names needs a tokio runtime around the worker, unless [`Options::resolve`] has none; [`Workers`](pronghorn_engine::Workers)
-/// have one.
+/// Name lookups need a tokio runtime around the worker, unless [`Options::resolve`] does without.
+/// [`Workers`](pronghorn_engine::Workers) provide one.
 ///
 /// ```
 /// use std::cell::OnceCell;
@@ -61,39 +58,26 @@ use crate::{Error, Http3, Options, Phase, connect};
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Pool(pub(crate) Rc<Shared>);
-
-/// Told of each interim response.
-type OnInterim<'a> = &'a mut dyn FnMut(StatusCode, HeaderMap);
-
-pub(crate) struct Shared {
-    pub(crate) connector: Connector,
-    pub(crate) handle: Handle,
-    pub(crate) options: Options,
-    origins: RefCell<HashMap<Origin, Rc<Connections>>>,
-    /// Wakes the task that closes idle connections.
-    sweeper: Cell<Option<Waker>>,
-    /// Where the latest request went. The next one mostly goes there too.
-    latest: RefCell<Option<(Target, Rc<Connections>)>>,
-}
+pub struct Pool(Rc<PoolState>);
 
 impl Pool {
-    /// A pool on `worker`, without connections yet.
+    /// Returns a pool on `worker`, without connections.
     ///
     /// # Errors
     ///
-    /// When there is nobody to trust, or no UDP socket is to be had.
+    /// Returns an error if no trust roots are available, or no UDP socket can be created.
     pub fn new(worker: &mut Worker, options: Options) -> io::Result<Self> {
         let tls = options.roots.to_config().map_err(io::Error::other)?;
         let connector = worker.connector(&tls)?;
         Ok(Self::on(connector, options))
     }
 
-    /// A pool over the sockets of `connector`, trusting whom `options` say: for several pools on one worker, made at any time.
+    /// Returns a pool that uses the sockets of `connector`, with the trust roots of `options`. Use
+    /// it for several pools on one worker, at any time.
     ///
     /// # Errors
     ///
-    /// When there is nobody to trust.
+    /// Returns an error if no trust roots are available.
     pub fn with_connector(connector: &Connector, options: Options) -> io::Result<Self> {
         let tls = options.roots.to_config().map_err(io::Error::other)?;
         Ok(Self::on(connector.with_tls(&tls).map_err(io::Error::other)?, options))
@@ -101,7 +85,7 @@ impl Pool {
 
     fn on(connector: Connector, options: Options) -> Self {
         let handle = connector.handle().clone();
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(PoolState {
             connector,
             handle,
             options,
@@ -111,67 +95,48 @@ impl Pool {
         });
         shared.handle.spawn(sweep(Rc::downgrade(&shared), shared.handle.clone()));
         if let Some(every) = shared.options.resolve_every {
-            shared.handle.spawn(follow(Rc::downgrade(&shared), shared.handle.clone(), every));
+            shared.handle.spawn(refresh_addresses(
+                Rc::downgrade(&shared),
+                shared.handle.clone(),
+                every,
+            ));
         }
         Self(shared)
     }
 
-    /// Sends a request, whose URI names scheme and host, and waits for the head of the response.
+    /// Sends a request and waits for the response head. The URI needs a scheme and a host.
     ///
-    /// A request that nothing was done for is sent again, also on a connection of another kind, if its content is in memory or nothing of
-    /// it was asked for: a refused one (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY, or a connection that ended before it was begun)
-    /// whatever its method, and an idempotent one (RFC 9110, section 9.2.2) whose connection had brought responses before and was closed
-    /// without this one. One that a server was silent to until its connection timed out is not.
+    /// A request that the server did not process is retried, possibly on another kind of
+    /// connection, if its body is in memory or none of it was read. A refused request
+    /// (`REFUSED_STREAM`, `H3_REQUEST_REJECTED`, GOAWAY, or a connection that closed before the
+    /// request began) is retried regardless of its method. An idempotent request (RFC 9110, section
+    /// 9.2.2) is also retried if its connection had delivered responses before and was closed
+    /// without this one. A request is not retried if the server was silent until the connection
+    /// timed out.
     ///
-    /// With a [`UnixSocket`](crate::UnixSocket) among its extensions it goes there. With an [`Upgrade`] it asks to go on in another protocol, as [`Connection::send`](pronghorn_engine::Connection::send) says.
+    /// A [`ClientRequest`] also has callbacks for interim responses and for the time in which it
+    /// waits for a stream of its connection. If that connection ends, it may wait on another one.
+    ///
+    /// A [`UnixSocket`](crate::UnixSocket) extension sends the request to that socket. An
+    /// [`Upgrade`] extension requests an upgrade to another protocol, as described for
+    /// [`Connection::send`](pronghorn_engine::Connection::send).
     ///
     /// # Errors
     ///
-    /// When there is no connection, no response, or not in time.
+    /// Returns an error if no connection could be made, no response was received, or a timeout
+    /// expired.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request.
-    pub fn send(&self, request: Request<Body>) -> impl Future<Output = Result<Response<Content>, Error>> {
-        self.deliver(Box::new(request), None)
-    }
-
-    /// Sends a request as [`Pool::send`] does, and hands over each interim response (1xx but 101) that comes before the final one. Those to
-    /// a request that was sent again stay said.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Pool::send`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future cancels the request.
-    pub async fn send_informed(
+    pub fn send<'a>(
         &self,
-        request: Request<Body>,
-        mut on_interim: impl FnMut(StatusCode, HeaderMap),
-    ) -> Result<Response<Content>, Error> {
-        self.send_observed(request, Some(&mut on_interim)).await
+        request: impl Into<ClientRequest<'a>>,
+    ) -> impl Future<Output = Result<Response<Content>, Error>> {
+        self.deliver(request.into())
     }
 
-    /// Sends a request as one of these two does: it costs a little to listen for interim responses.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Pool::send`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future cancels the request.
-    pub fn send_observed<'a>(
-        &'a self,
-        request: impl Into<Box<Request<Body>>>,
-        on_interim: Option<&'a mut dyn FnMut(StatusCode, HeaderMap)>,
-    ) -> impl Future<Output = Result<Response<Content>, Error>> + 'a {
-        self.deliver(request.into(), on_interim)
-    }
-
-    /// Closes the connections that nobody uses, so that the next request is sent on a new one.
+    /// Closes idle connections, so that the next request uses a new one.
     pub fn close_unused(&self) {
         let now = self.0.handle.now();
         let all: Vec<_> = self.0.origins.borrow().values().cloned().collect();
@@ -180,9 +145,10 @@ impl Pool {
         }
     }
 
-    /// The request has a place of its own: a future that hands it on to another one has room for it more than once.
-    async fn deliver(&self, mut request: Box<Request<Body>>, mut on_interim: Option<OnInterim<'_>>) -> Result<Response<Content>, Error> {
+    async fn deliver(&self, request: ClientRequest<'_>) -> Result<Response<Content>, Error> {
         let shared = &self.0;
+        let ClientRequest { mut request, on_interim, on_queue, .. } = request;
+        let mut callbacks = Callbacks { on_interim, on_queue };
         let connections = shared.connections_for(&request)?;
         let is_idempotent = request.method().is_idempotent();
         announce_length(&mut request);
@@ -192,18 +158,19 @@ impl Pool {
         loop {
             let deadline = shared.handle.now() + shared.options.connect_timeout;
             let mut lease = shared.acquire(&connections).await?;
-            let spare = (retries > 0).then(|| Spare::of(&request));
-            let loan = Loan::of(request.body_mut(), &shared.handle);
-            lease.begin(has_content, loan.clone());
-            // Waited for where it is: handed on as it is, all of a future is moved.
-            let exchanged = pin!(shared.exchange(&mut lease, request, deadline, &mut on_interim)).await;
+            let copy = (retries > 0).then(|| RequestCopy::of(&request));
+            let progress = UploadProgress::of(request.body_mut(), &shared.handle);
+            lease.begin(has_content, progress.clone());
+            // Awaited in place: passing the future on would move all of it.
+            let exchanged =
+                pin!(shared.exchange(&mut lease, request, deadline, &mut callbacks)).await;
             let error = match exchanged? {
                 Ok(response) => return Ok(shared.received(response, lease, asks_upgrade)),
                 Err(error) => error,
             };
             let may_repeat = match &error {
                 Failure::Refused(_) => {
-                    // It may be about to close; the next one is asked instead.
+                    // The connection may be about to close; use another one.
                     connections.retire(lease.generation());
                     true
                 }
@@ -214,11 +181,11 @@ impl Pool {
                 _ => false,
             };
             drop(lease);
-            let Some(spare) = spare.filter(|_| may_repeat) else { return Err(error.into()) };
-            let (mut again, is_whole) = spare.into_request();
+            let Some(copy) = copy.filter(|_| may_repeat) else { return Err(error.into()) };
+            let (mut again, is_whole) = copy.into_request();
             if !is_whole {
-                let Some(loan) = loan else { return Err(error.into()) };
-                let Some(whole) = loan.take_back().await else { return Err(error.into()) };
+                let Some(progress) = progress else { return Err(error.into()) };
+                let Some(whole) = progress.take_back().await else { return Err(error.into()) };
                 *again.body_mut() = whole;
             }
             request = again;
@@ -227,11 +194,13 @@ impl Pool {
     }
 }
 
-/// Says how long the content is, where that is known: over HTTP/2 and HTTP/3 too, so that what is too large is refused at once.
+/// Sets `content-length` if the length is known, over HTTP/2 and HTTP/3 too, so that the server can
+/// refuse too large a body at once.
 fn announce_length(request: &mut Request<Body>) {
     let may_have_content = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
-    // Over HTTP/1.1 trailers need content that ends otherwise.
-    let says_otherwise = || [CONTENT_LENGTH, TRAILER].iter().any(|name| request.headers().contains_key(name));
+    // Over HTTP/1.1, trailers need a chunked body.
+    let says_otherwise =
+        || [CONTENT_LENGTH, TRAILER].iter().any(|name| request.headers().contains_key(name));
     if let Some(length) = request.body().size_hint().exact()
         && (length > 0 || may_have_content)
         && !says_otherwise()
@@ -243,226 +212,8 @@ fn announce_length(request: &mut Request<Body>) {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("origins", &self.0.origins.borrow().len()).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Closes an idle connection at once when its server closes it.
-    pub(crate) fn watch(&self, connection: &Connection) {
-        let sweeper = self.sweeper.take();
-        if let Some(sweeper) = &sweeper {
-            connection.watch(sweeper);
-        }
-        self.sweeper.set(sweeper);
-    }
-
-    /// The connections of a request's origin.
-    fn connections_for(&self, request: &Request<Body>) -> Result<Rc<Connections>, Error> {
-        if let Some((target, connections)) = &*self.latest.borrow()
-            && target.is_of(request)
-        {
-            return Ok(connections.clone());
-        }
-        let origin = Origin::of_request(request)?;
-        if self.options.http3 == Http3::Only && !origin.secure {
-            let reason = "there is no HTTP/3 in clear text; ask for https, or let the client speak more than HTTP/3";
-            return Err(Error::Uri { uri: request.uri().to_string(), reason });
-        }
-        let connections = self.connections(origin);
-        *self.latest.borrow_mut() = Target::of(request).map(|target| (target, connections.clone()));
-        Ok(connections)
-    }
-
-    fn connections(&self, origin: Origin) -> Rc<Connections> {
-        let mut origins = self.origins.borrow_mut();
-        if let Some(connections) = origins.get(&origin) {
-            return connections.clone();
-        }
-        if origins.len() >= self.options.origins {
-            // The one that has been of no use for longest; those in use are held by who uses them.
-            let oldest = origins.values().filter(|one| one.is_unused()).min_by_key(|one| one.last_used.get());
-            if let Some(oldest) = oldest.map(|oldest| oldest.origin.clone()) {
-                origins.remove(&oldest);
-            }
-        }
-        let connections = Rc::new(Connections::new(origin.clone(), self.handle.now()));
-        origins.insert(origin, connections.clone());
-        connections
-    }
-
-    /// A connection for one request.
-    async fn acquire(self: &Rc<Self>, connections: &Rc<Connections>) -> Result<Lease, Error> {
-        if let Some(lease) = connections.take(self) {
-            return Ok(lease);
-        }
-        let _waiting = Waiting::new(connections, self.options.waiting_per_origin)?;
-        let ticket = Ticket::new(connections);
-        connections.serve(self);
-        let served = self.in_time(self.options.connect_timeout, Phase::Connect, self.served(connections, &ticket)).await;
-        served.unwrap_or_else(|_| {
-            let is_connecting = connections.connecting.get() > 0;
-            Err(Error::TimedOut(if is_connecting { Phase::Connect } else { Phase::Queue }))
-        })
-    }
-
-    /// Waits for a connection. What has gone on for long meanwhile is none of those that have to end first.
-    async fn served(self: &Rc<Self>, connections: &Rc<Connections>, ticket: &Ticket<'_>) -> Result<Lease, Error> {
-        let mut served = pin!(ticket.served());
-        loop {
-            let mut sleep = pin!(self.handle.sleep(LONG));
-            let result = poll_fn(|cx| match served.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(Some(result)),
-                Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
-            })
-            .await;
-            match result {
-                Some(result) => return result,
-                None => connections.serve(self),
-            }
-        }
-    }
-
-    /// Begins to open a connection for those who wait. It goes on when they give up: the next ones have use for it.
-    pub(crate) fn open(self: &Rc<Self>, connections: &Rc<Connections>) {
-        let (shared, connections) = (self.clone(), connections.clone());
-        let before = connections.queue.next_number();
-        self.handle.spawn(async move {
-            let attempt = connect::establish(&shared, &connections);
-            let connected = shared.in_time(shared.options.connect_timeout, Phase::Connect, attempt).await;
-            connections.connecting.set(connections.connecting.get() - 1);
-            match connected {
-                Ok(Ok(connection)) => connections.put(connection, &shared),
-                Ok(Err(error)) | Err(error) => connections.fail(&error, before, &shared),
-            }
-        });
-    }
-
-    /// Sends a request. Until `deadline` it may wait for the server to allow it beside the others on the connection; from there on the
-    /// server has its time, but for what it waits for itself.
-    async fn exchange(
-        &self,
-        lease: &mut Lease,
-        request: Box<Request<Body>>,
-        deadline: Instant,
-        on_interim: &mut Option<OnInterim<'_>>,
-    ) -> Result<Result<Response<pronghorn_engine::Incoming>, Failure>, Error> {
-        let (connections, generation) = (lease.connections().clone(), lease.generation());
-        let upload = lease.upload();
-        let queued = Cell::new(false);
-        let mut on_queue = |is_queued| queued.set(is_queued);
-        let on_interim = on_interim.as_mut().map(|on_interim| &mut **on_interim as OnInterim<'_>);
-        let mut sent = pin!(lease.connection().send_observed(request, on_interim, Some(&mut on_queue)));
-        let (mut waiting, mut sleep, mut began) = (None, None, self.handle.now());
-        poll_fn(|cx| {
-            if let Poll::Ready(result) = sent.as_mut().poll(cx) {
-                return Poll::Ready(Ok(result));
-            }
-            if queued.get() != waiting.is_some() {
-                (sleep, began) = (None, self.handle.now());
-                waiting = if queued.get() { Some(Waiting::new(&connections, self.options.waiting_per_origin)?) } else { None };
-            }
-            loop {
-                let now = self.handle.now();
-                // What the server waits for itself is not its fault.
-                let head_deadline = || upload.waits_since(began).unwrap_or(now) + self.options.head_timeout;
-                let until = if waiting.is_some() { deadline } else { head_deadline() };
-                if until <= now {
-                    if waiting.is_some() {
-                        return Poll::Ready(Err(Error::TimedOut(Phase::Queue)));
-                    }
-                    connections.retire_silent(generation, began);
-                    return Poll::Ready(Err(Error::TimedOut(Phase::Head)));
-                }
-                let patience = sleep.get_or_insert_with(|| self.handle.sleep(until - now));
-                ready!(Pin::new(patience).poll(cx));
-                sleep = None;
-            }
-        })
-        .await
-    }
-
-    fn received(
-        self: &Rc<Self>,
-        mut response: Response<pronghorn_engine::Incoming>,
-        mut lease: Lease,
-        asked_upgrade: bool,
-    ) -> Response<Content> {
-        let protocol = lease.connection().protocol();
-        lease.connections().note_answer(lease.generation(), self.handle.now());
-        *response.version_mut() = match protocol {
-            Protocol::Http1 => Version::HTTP_11,
-            Protocol::Http2 => Version::HTTP_2,
-            Protocol::Http3 => Version::HTTP_3,
-        };
-        //= RFC 9114 section 3.1.1
-        //# On receipt of an Alt-Svc record indicating HTTP/3 support, a client MAY attempt to establish a QUIC connection to the
-        //# indicated host and port; if this connection is successful, the client can send HTTP requests using the mapping described in
-        //# this document.
-        if lease.connections().origin.secure {
-            let connections = lease.connections();
-            connections.learn(AltSvc::of(response.headers()), self.handle.now());
-            if protocol != Protocol::Http3 {
-                connect::improve(self, connections);
-            }
-        }
-        let is_granted = |status: StatusCode| match protocol {
-            Protocol::Http1 => status == StatusCode::SWITCHING_PROTOCOLS,
-            Protocol::Http2 | Protocol::Http3 => status.is_success(),
-        };
-        let is_tunnel = asked_upgrade && is_granted(response.status());
-        if is_tunnel {
-            lease.upgraded();
-        }
-        let timeout = (!is_tunnel).then_some(self.options.body_timeout);
-        response.map(|body| Content::new(body, lease, timeout))
-    }
-
-    /// What `future` returns, unless it takes longer than `timeout`.
-    pub(crate) async fn in_time<T>(&self, timeout: Duration, phase: Phase, future: impl Future<Output = T>) -> Result<T, Error> {
-        let mut sleep = pin!(self.handle.sleep(timeout));
-        let mut future = pin!(future);
-        poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Ok(value)),
-            Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(Error::TimedOut(phase))),
-        })
-        .await
-    }
-}
-
-/// Closes idle connections after `idle_timeout`, and at once when the server closes them, for as long as the pool lives.
-async fn sweep(pool: Weak<Shared>, handle: Handle) {
-    loop {
-        let Some(idle_timeout) = pool.upgrade().map(|pool| pool.options.idle_timeout) else { return };
-        let mut sleep = pin!(handle.sleep((idle_timeout / 2).max(Duration::from_millis(100))));
-        let mut is_waiting = false;
-        poll_fn(|cx| {
-            let slept = sleep.as_mut().poll(cx);
-            // A connection that ended wakes this task, too.
-            if slept.is_ready() || std::mem::replace(&mut is_waiting, true) {
-                return Poll::Ready(());
-            }
-            if let Some(pool) = pool.upgrade() {
-                pool.sweeper.set(Some(cx.waker().clone()));
-            }
-            Poll::Pending
-        })
-        .await;
-        let Some(pool) = pool.upgrade() else { return };
-        let all: Vec<_> = pool.origins.borrow().values().cloned().collect();
-        for connections in all {
-            connections.sweep(handle.now(), idle_timeout);
-        }
-    }
-}
-
-/// Looks up again where connections lead, as long as there is a pool.
-async fn follow(pool: Weak<Shared>, handle: Handle, every: Duration) {
-    loop {
-        handle.sleep(every.max(Duration::from_millis(100))).await;
-        let Some(pool) = pool.upgrade() else { return };
-        for connections in pool.origins.borrow().values().filter(|connections| connections.may_have_moved()) {
-            handle.spawn(connect::look_up_again(pool.clone(), connections.clone()));
-        }
+        f.debug_struct("Pool")
+            .field("origins", &self.0.origins.borrow().len())
+            .finish_non_exhaustive()
     }
 }

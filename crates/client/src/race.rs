@@ -1,4 +1,5 @@
-//! The first of several attempts that succeeds, each begun a while after the one before or as soon as that has failed (RFC 8305).
+//! Runs attempts until the first one succeeds. Each attempt starts after a delay, or as soon as the
+//! previous one has failed (RFC 8305).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,8 +8,13 @@ use std::time::Duration;
 
 use pronghorn_engine::{Handle, Sleep};
 
-/// The result of the first attempt that succeeds, or the error of the last that failed. `None` without any.
-pub(crate) async fn race<I, T, E, F>(handle: &Handle, head_start: Duration, attempts: I) -> Option<Result<T, E>>
+/// Returns the result of the first attempt that succeeds, or the error of the last one that failed.
+/// `None` without attempts.
+pub(crate) async fn race<I, T, E, F>(
+    handle: &Handle,
+    head_start: Duration,
+    attempts: I,
+) -> Option<Result<T, E>>
 where
     I: IntoIterator<Item = F>,
     F: Future<Output = Result<T, E>>,
@@ -41,7 +47,7 @@ where
                     sleep = Box::pin(handle.sleep(head_start));
                 }
                 None if running.is_empty() => return Poll::Ready(failure.take().map(Err)),
-                // Nothing is left to begin; those that run say what becomes of it.
+                // No attempts remain to start; the running ones determine the result.
                 None => return Poll::Pending,
             }
         }

@@ -1,4 +1,4 @@
-//! Whom a client trusts.
+//! The client's trust roots.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,32 +8,33 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Whom a client trusts.
+/// Certificate roots that a client trusts.
 #[derive(Clone, Default)]
 pub enum Roots {
-    /// Whom the system trusts.
+    /// The system's roots.
     #[default]
     System,
-    /// The certificates in this PEM text, and nobody else.
+    /// Only the certificates in this PEM text.
     Pem(Arc<[u8]>),
-    /// What this says, client certificates included. The protocols are set as needed.
+    /// A complete TLS configuration, including client certificates. The ALPN protocols are set as
+    /// needed.
     Config(Arc<ClientConfig>),
 }
 
-/// Why there is nobody to trust.
+/// Reason why no trust roots are available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootsError {
-    /// The text holds no certificate, or one that cannot be used.
+    /// The text contains no certificate, or an invalid one.
     #[error("no usable certificate to trust: {0}; give certificates in PEM form")]
     Malformed(String),
-    /// TLS cannot be had.
+    /// TLS cannot be initialized.
     #[error("TLS cannot be used: {0}")]
     Tls(#[from] rustls::Error),
 }
 
 impl Roots {
-    /// Trusts the certificates in this PEM text, and nobody else.
+    /// Trusts only the certificates in this PEM text.
     ///
     /// ```no_run
     /// use pronghorn_client::{Options, Roots};
@@ -46,39 +47,47 @@ impl Roots {
         Self::Pem(text.as_ref().into())
     }
 
-    /// A TLS configuration that trusts them, which many pools can share as [`Roots::Config`]: reading the system's takes its time.
+    /// Returns a TLS configuration that trusts these roots. Several pools can share it as
+    /// [`Roots::Config`], because loading the system's roots takes time.
     ///
     /// # Errors
     ///
-    /// When a text holds no certificate.
+    /// Returns an error if the text contains no certificate.
     pub fn to_config(&self) -> Result<ClientConfig, RootsError> {
         let mut roots = RootCertStore::empty();
         match self {
             Self::Config(config) => return Ok(ClientConfig::clone(config)),
-            Self::System => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+            Self::System => drop(
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+            ),
             Self::Pem(text) => {
                 for certificate in CertificateDer::pem_slice_iter(text) {
-                    let certificate = certificate.map_err(|error| RootsError::Malformed(error.to_string()))?;
-                    roots.add(certificate).map_err(|error| RootsError::Malformed(error.to_string()))?;
+                    let certificate =
+                        certificate.map_err(|error| RootsError::Malformed(error.to_string()))?;
+                    roots
+                        .add(certificate)
+                        .map_err(|error| RootsError::Malformed(error.to_string()))?;
                 }
                 if roots.is_empty() {
-                    return Err(RootsError::Malformed("the text holds none".to_owned()));
+                    return Err(RootsError::Malformed("the text contains none".to_owned()));
                 }
             }
         }
-        let config = ClientConfig::builder_with_provider(pronghorn_engine::provider()).with_safe_default_protocol_versions()?;
+        let config = ClientConfig::builder_with_provider(pronghorn_engine::provider())
+            .with_safe_default_protocol_versions()?;
         Ok(config.with_root_certificates(roots).with_no_client_auth())
     }
 }
 
-/// Whether the system trusts a root with this name, which is a `Name` in DER (RFC 5280 section 4.1.2.4). The system is asked once.
+/// Returns whether the system trusts a root with this name, a DER-encoded `Name` (RFC 5280, section
+/// 4.1.2.4). The system's roots are loaded once.
 pub fn is_system_root(name: &[u8]) -> bool {
     static NAMES: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots.roots.iter().map(|root| root.subject.to_vec()).collect()
     });
-    // The names of trust anchors are without the tag and the length of their SEQUENCE.
+    // Names of trust anchors lack the tag and length of their SEQUENCE.
     let header = match name.get(1) {
         Some(length) if *length >= 0x80 => 2 + usize::from(length & 0x7f),
         _ => 2,

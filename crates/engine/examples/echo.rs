@@ -1,6 +1,7 @@
-//! A handler on the engine, without any other crate of the project: what the smallest face looks like.
+//! A minimal server on the engine, without any other crate of the project.
 //!
-//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N] [--congestion NAME] [--limit NAME=VALUE]`
+//! `cargo run --example echo -- --listen 127.0.0.1:8443 --cert cert.pem --key key.pem [--workers N]
+//! [--congestion NAME] [--limit NAME=VALUE]`
 //!
 //! | request | answer |
 //! |---|---|
@@ -10,11 +11,11 @@
 //! | `POST /early` | 413 at once, without reading the content |
 //! | `GET /trailers` | content, then a trailer `x-checksum` |
 //! | `GET /hints` | 103 with a `link` field, then 200 |
-//! | `GET /bytes/N` | N bytes, produced as the client takes them |
-//! | `GET /wait` | nothing, until the client gives up |
-//! | WebSocket at `/ws` | each message; `?deflate` allows compression, `?contexts` lets both sides refer to earlier messages |
-//! | WebSocket at `/ws?close` | a close with the code and the reason that the first message says, such as `4000 enough` |
-//! | `GET /gone` | how many clients of `/wait` have given up |
+//! | `GET /bytes/N` | N bytes, produced at the client's pace |
+//! | `GET /wait` | no response; ends when the client disconnects |
+//! | WebSocket at `/ws` | echoes messages; `?deflate` allows compression, `?contexts` also keeps compression contexts between messages |
+//! | WebSocket at `/ws?close` | closes with the code and the reason in the first message, such as `4000 enough` |
+//! | `GET /gone` | number of clients of `/wait` that have disconnected |
 
 use std::error::Error;
 use std::io;
@@ -33,12 +34,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use pronghorn_engine::websocket::{CloseCode, CloseReason, Options, WebSocketUpgrade, deflate};
-use pronghorn_engine::{Body, Config, Group, Identity, Incoming, Listener, Request, Responder, Response, Workers};
+use pronghorn_engine::{
+    Body, Config, Group, Identity, Incoming, Listener, Request, Responder, Response, Workers,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut listen, mut workers, mut cert, mut key) = (SocketAddr::from(([127, 0, 0, 1], 8443)), 1, PathBuf::new(), PathBuf::new());
+    let (mut listen, mut workers, mut cert, mut key) =
+        (SocketAddr::from(([127, 0, 0, 1], 8443)), 1, PathBuf::new(), PathBuf::new());
     let mut config = Config::default();
     let mut arguments = std::env::args().skip(1);
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
@@ -64,11 +68,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let gone = gone.clone();
         move |request: Request, responder: Responder| handle(request, responder, &gone)
     };
-    let workers = Workers::start(Group::new(workers), vec![listener], Some(&identity), &config, handler)?;
+    let workers =
+        Workers::start(Group::new(workers), vec![listener], Some(&identity), &config, handler)?;
     eprintln!("listening on https://{address} (h1, h2, h3)");
 
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminate =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         terminate.recv().await;
         workers.shut_down(Duration::from_secs(10));
         workers.finished().await;
@@ -82,7 +88,9 @@ fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
     match (&request.method, path.as_str()) {
         // An extended CONNECT over HTTP/2 and HTTP/3.
         (&Method::GET | &Method::CONNECT, "/ws") => web_socket(request, responder),
-        (&Method::GET, "/headers") => responder.send(headers(request.uri.query().unwrap_or_default())),
+        (&Method::GET, "/headers") => {
+            responder.send(headers(request.uri.query().unwrap_or_default()));
+        }
         (&Method::POST, "/upload") => responder.respond(upload(request.body)),
         (&Method::POST, "/echo") => responder.send(echo(request)),
         (&Method::POST, "/early") => responder.send(Response::new(StatusCode::PAYLOAD_TOO_LARGE)),
@@ -90,21 +98,28 @@ fn handle(request: Request, responder: Responder, gone: &Arc<AtomicU64>) {
         (&Method::GET, "/trailers") => responder.send(trailers()),
         (&Method::GET, "/wait") => wait(responder, gone.clone()),
         (&Method::GET, "/gone") => {
-            responder.send(Response::new(StatusCode::OK).with_body(gone.load(Ordering::Relaxed).to_string()));
+            responder.send(
+                Response::new(StatusCode::OK).with_body(gone.load(Ordering::Relaxed).to_string()),
+            );
         }
-        (&Method::GET | &Method::HEAD, path) => match path.strip_prefix("/bytes/").and_then(|count| count.parse().ok()) {
-            Some(left) => responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Pattern { left }))),
-            None => responder.send(Response::new(StatusCode::NOT_FOUND)),
-        },
+        (&Method::GET | &Method::HEAD, path) => {
+            match path.strip_prefix("/bytes/").and_then(|count| count.parse().ok()) {
+                Some(left) => responder
+                    .send(Response::new(StatusCode::OK).with_body(Body::stream(Pattern { left }))),
+                None => responder.send(Response::new(StatusCode::NOT_FOUND)),
+            }
+        }
         _ => responder.send(Response::new(StatusCode::NOT_FOUND)),
     }
 }
 
-/// Gives each message back. With `?deflate` messages may be compressed, with `?contexts` both sides may keep what was sent before.
+/// Echoes messages. `?deflate` allows compression; with `?contexts` both sides may also refer to
+/// earlier messages.
 fn web_socket(request: Request, responder: Responder) {
     let options = match request.uri.query() {
         Some("deflate") => Options::default().with_deflate(deflate::Options::default()),
-        Some("contexts") => Options::default().with_deflate(deflate::Options::default().with_own_context(15).with_peer_context(15)),
+        Some("contexts") => Options::default()
+            .with_deflate(deflate::Options::default().with_own_context(15).with_peer_context(15)),
         _ => Options::default(),
     };
     match WebSocketUpgrade::from_request(&request, &options.with_protocol("echo")) {
@@ -134,16 +149,18 @@ fn web_socket(request: Request, responder: Responder) {
 }
 
 fn headers(query: &str) -> Response {
-    let count = query.strip_prefix("n=").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1).min(1000);
+    let count =
+        query.strip_prefix("n=").and_then(|count| count.parse::<u32>().ok()).unwrap_or(1).min(1000);
     (0..count).fold(Response::new(StatusCode::OK), |response, number| {
-        let name = HeaderName::try_from(format!("x-h-{number}")).expect("invariant: letters and digits");
+        let name =
+            HeaderName::try_from(format!("x-h-{number}")).expect("invariant: letters and digits");
         response.with_header(name, HeaderValue::from(number))
     })
 }
 
 fn echo(request: Request) -> Response {
     let mut response = Response::new(StatusCode::OK).with_body(Body::stream(request.body));
-    // HTTP/1.1 carries only the trailers that were announced.
+    // HTTP/1.1 sends only the trailers that were announced.
     if let Some(announced) = request.headers.get(TRAILER) {
         response.headers.insert(TRAILER, announced.clone());
     }
@@ -161,12 +178,14 @@ async fn upload(mut body: Incoming) -> Response {
         }
     }
     let digest = hash.finish();
-    Response::new(StatusCode::OK).with_body(format!("{{\"bytes\":{bytes},\"sha256\":\"{}\"}}", hex(digest.as_ref())))
+    Response::new(StatusCode::OK)
+        .with_body(format!("{{\"bytes\":{bytes},\"sha256\":\"{}\"}}", hex(digest.as_ref())))
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).expect("invariant: four bits"));
+        let digits = [byte >> 4, byte & 15]
+            .map(|digit| char::from_digit(digit.into(), 16).expect("invariant: four bits"));
         text.extend(digits);
         text
     })
@@ -174,17 +193,22 @@ fn hex(bytes: &[u8]) -> String {
 
 fn hints(mut responder: Responder) {
     let link = HeaderValue::from_static("</style.css>; rel=preload; as=style");
-    responder.inform(StatusCode::EARLY_HINTS, &HeaderMap::from_iter([(LINK, link)]));
+    responder.send_interim(StatusCode::EARLY_HINTS, &HeaderMap::from_iter([(LINK, link)]));
     responder.send(Response::new(StatusCode::OK));
 }
 
 fn trailers() -> Response {
-    let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-checksum"), HeaderValue::from_static("5"))]);
+    let trailers = HeaderMap::from_iter([(
+        HeaderName::from_static("x-checksum"),
+        HeaderValue::from_static("5"),
+    )]);
     let body = Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
-    Response::new(StatusCode::OK).with_header(TRAILER, HeaderValue::from_static("x-checksum")).with_body(Body::stream(body))
+    Response::new(StatusCode::OK)
+        .with_header(TRAILER, HeaderValue::from_static("x-checksum"))
+        .with_body(Body::stream(body))
 }
 
-/// Keeps the request open until the client gives up.
+/// Keeps the request open until the client disconnects.
 fn wait(mut responder: Responder, gone: Arc<AtomicU64>) {
     let handle = responder.handle().clone();
     handle.spawn(async move {
@@ -193,7 +217,7 @@ fn wait(mut responder: Responder, gone: Arc<AtomicU64>) {
     });
 }
 
-/// So many bytes, a piece at a time.
+/// A body of `left` bytes, produced a piece at a time.
 struct Pattern {
     left: usize,
 }
@@ -202,7 +226,10 @@ impl http_body::Body for Pattern {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         static PIECE: [u8; 16 << 10] = [b'x'; 16 << 10];
         let piece = self.left.min(PIECE.len());
         self.left -= piece;

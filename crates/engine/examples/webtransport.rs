@@ -1,12 +1,13 @@
-//! WebTransport sessions on the engine: what comes is sent back.
+//! A WebTransport server on the engine that echoes what it receives.
 //!
-//! `cargo run --example webtransport -- --listen 127.0.0.1:4433 --cert cert.pem --key key.pem [--workers N] [--limit NAME=VALUE]`
+//! `cargo run --example webtransport -- --listen 127.0.0.1:4433 --cert cert.pem --key key.pem
+//! [--workers N] [--limit NAME=VALUE]`
 //!
 //! | request | answer |
 //! |---|---|
-//! | session at `/echo` | datagrams and the content of bidirectional streams come back, that of a unidirectional one on another |
-//! | session at `/greet` | a greeting on a stream of each kind; the answer on the bidirectional one is the reason that the session is closed with |
-//! | `GET /last` | how the session that ended last came to its end |
+//! | session at `/echo` | echoes datagrams and bidirectional streams; a unidirectional stream is echoed on a new one |
+//! | session at `/greet` | a greeting on a stream of each kind; the client's answer on the bidirectional one becomes the close reason |
+//! | `GET /last` | how the last session ended |
 //! | `GET /` | a page to try sessions from |
 
 use std::error::Error;
@@ -20,26 +21,28 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pronghorn_engine::{
-    Config, Group, Identity, Listener, RecvStream, Request, Responder, Response, SendStream, SessionStreamError, WebTransport, Workers,
+    Config, Group, Identity, Listener, RecvStream, Request, Responder, Response, SendStream,
+    SessionStreamError, WebTransport, Workers,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Semaphore;
 
-const PAGE: &str = "<!doctype html><title>WebTransport</title><link rel=icon href=data:,>\
-    <p>In the console: <code>t = new WebTransport('/echo'); await t.ready</code>";
+const PAGE: &str = "<!doctype html><title>WebTransport</title><link rel=icon href=data:,><p>In the \
+    console: <code>t = new WebTransport('/echo'); await t.ready</code>";
 
 /// The code that `/greet` closes with.
 const GREETED: u32 = 1234;
 
-/// Streams of this side that answer a client's at once.
+/// Maximum number of concurrent unidirectional echo streams of a session.
 const ANSWERS: usize = 100;
 
 /// How the last session ended.
 type Last = Arc<Mutex<String>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut listen, mut workers, mut cert, mut key) = (SocketAddr::from(([127, 0, 0, 1], 4433)), 1, PathBuf::new(), PathBuf::new());
+    let (mut listen, mut workers, mut cert, mut key) =
+        (SocketAddr::from(([127, 0, 0, 1], 4433)), 1, PathBuf::new(), PathBuf::new());
     let mut config = Config { webtransport: true, ..Config::default() };
     let mut arguments = std::env::args().skip(1);
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
@@ -64,11 +67,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let last = last.clone();
         move |request: Request, responder: Responder| handle(request, responder, &last)
     };
-    let workers = Workers::start(Group::new(workers), vec![listener], Some(&identity), &config, handler)?;
+    let workers =
+        Workers::start(Group::new(workers), vec![listener], Some(&identity), &config, handler)?;
     eprintln!("listening on https://{address} (h1, h2, h3)");
 
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminate =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         terminate.recv().await;
         workers.shut_down(Duration::from_secs(10));
         workers.finished().await;
@@ -81,7 +86,9 @@ fn handle(request: Request, responder: Responder, last: &Last) {
     let path = request.uri.path().to_owned();
     match (&request.method, path.as_str()) {
         (&Method::CONNECT, "/echo" | "/greet") => {
-            let Some(session) = WebTransport::accept(request, responder, HeaderMap::new()) else { return };
+            let Some(session) = WebTransport::accept(request, responder, HeaderMap::new()) else {
+                return;
+            };
             let (watched, last) = (session.clone(), last.clone());
             session.handle().clone().spawn(async move {
                 let end = watched.closed().await;
@@ -92,7 +99,7 @@ fn handle(request: Request, responder: Responder, last: &Last) {
             } else {
                 let greeting = session.clone();
                 session.handle().spawn(async move {
-                    // An error says that the session is over.
+                    // An error means that the session is over.
                     let _ = greet(&greeting).await;
                 });
             }
@@ -109,13 +116,13 @@ fn handle(request: Request, responder: Responder, last: &Last) {
     }
 }
 
-/// Each kind of thing that comes has a future that waits for the next.
+/// Echoes all datagrams and streams of a session.
 fn echo(session: &WebTransport) {
     let handle = session.handle().clone();
     let datagrams = session.clone();
     handle.spawn(async move {
         while let Ok(datagram) = datagrams.read_datagram().await {
-            // One that is too large for the way back is lost, as datagrams may be.
+            // A datagram that is too large for the way back is dropped.
             let _ = datagrams.send_datagram(datagram);
         }
     });
@@ -127,7 +134,8 @@ fn echo(session: &WebTransport) {
     });
     let (streams, each) = (session.clone(), handle.clone());
     handle.spawn(async move {
-        // A stream that has come to its end frees its place for another one, while the answer may wait for the client as long as it likes.
+        // A finished stream makes room for the peer's next one at once, but its echo may wait for
+        // the client for any time.
         let places = Arc::new(Semaphore::new(ANSWERS));
         while let Ok(receive) = streams.accept_uni().await {
             let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -142,7 +150,7 @@ fn echo(session: &WebTransport) {
     });
 }
 
-/// The two ends of a stream go on to the other side with their codes, as its content does.
+/// Forwards a stream's data, and its end, reset or stop with the code.
 async fn pass_on(mut receive: RecvStream, mut send: SendStream) {
     loop {
         match receive.read().await {

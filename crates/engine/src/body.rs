@@ -1,4 +1,4 @@
-//! Content that the application sends.
+//! Message bodies that the application sends.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -10,43 +10,46 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use crate::dispatch::Counted;
+use crate::gauge::GaugeGuard;
 
-/// Why a body could not be produced. The engine aborts the message, so that the peer does not take it for complete.
+/// Why a body could not be produced. The engine aborts the message, so that the peer does not take
+/// it for complete.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError>>>;
 type OnEnd = Box<dyn FnOnce(BodyEnd)>;
 
-/// The content of a message on its way out: nothing, bytes in memory, or any [`http_body::Body`].
+/// The body of an outgoing message: empty, bytes in memory, or any [`http_body::Body`].
 ///
-/// The engine asks for more only when the connection can take it, so a slow reader holds the producer back.
+/// The engine polls for more only when the connection can take it, so a slow reader slows the
+/// producer down.
 pub struct Body {
     content: Content,
     sent: u64,
-    /// What was announced, where the content does not know its size.
+    /// The announced length, if the body does not know its size.
     expected: Option<u64>,
     on_end: Option<OnEnd>,
-    /// The request that this is the response to.
-    request: Option<Counted>,
-    /// It is not content but another protocol.
-    tunnel: Option<Cut>,
+    /// The request that this body answers.
+    request: Option<GaugeGuard>,
+    /// Set if the body is not content but one direction of another protocol.
+    tunnel: Option<AbortHandle>,
 }
 
-/// Cuts off a direction of another protocol although its peer takes nothing, so that nobody asks the body for more.
+/// Cuts off the outgoing direction of an upgraded connection, even while its peer takes nothing and
+/// the body is therefore not polled.
 #[derive(Clone, Default)]
-pub struct Cut(Rc<CutState>);
+pub struct AbortHandle(Rc<AbortState>);
 
 #[derive(Default)]
-struct CutState {
-    is_cut: Cell<bool>,
+struct AbortState {
+    is_aborted: Cell<bool>,
     sender: RefCell<Option<Waker>>,
 }
 
-impl Cut {
-    /// Ends the direction at once: its stream is reset, and over HTTP/1.1 the connection closed.
-    pub fn cut(&self) {
-        self.0.is_cut.set(true);
+impl AbortHandle {
+    /// Ends the direction at once. Its stream is reset; over HTTP/1.1 the connection is closed.
+    pub fn abort(&self) {
+        self.0.is_aborted.set(true);
         let sender = self.0.sender.take();
         if let Some(sender) = sender {
             sender.wake();
@@ -54,7 +57,7 @@ impl Cut {
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.0.is_cut.get() {
+        if self.0.is_aborted.get() {
             return Poll::Ready(());
         }
         let mut sender = self.0.sender.borrow_mut();
@@ -69,15 +72,17 @@ thread_local! {
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// How many bytes of content the connection takes now, asked while a [`Body`] is polled; [`usize::MAX`] where that is not known.
+/// Returns how many bytes of content the connection can take now, if called while a [`Body`] is
+/// polled. [`usize::MAX`] if that is not known.
 ///
-/// A body that can choose how much it reads at once, as from a file, holds no more than this for a peer that takes nothing.
-pub fn room_for_content() -> usize {
+/// A body that can choose how much it reads at once, as from a file, buffers no more than this for
+/// a peer that takes nothing.
+pub fn send_capacity() -> usize {
     ROOM.get()
 }
 
-/// Polls a body for a connection that takes so many bytes now.
-pub(crate) fn with_room<T>(bytes: usize, poll: impl FnOnce() -> T) -> T {
+/// Polls a body for a connection that can take `bytes` now.
+pub(crate) fn with_send_capacity<T>(bytes: usize, poll: impl FnOnce() -> T) -> T {
     struct Restore(usize);
 
     impl Drop for Restore {
@@ -101,17 +106,17 @@ enum Content {
 pub struct BodyEnd {
     /// Bytes handed to the protocol.
     pub bytes: u64,
-    /// Whether all of it was handed over; otherwise the peer, the connection or the producer gave up.
+    /// Whether all of it was handed over. If not, the peer, the connection or the producer gave up.
     pub complete: bool,
 }
 
 impl Body {
-    /// No content.
+    /// Creates an empty body.
     pub fn empty() -> Self {
         Self::from_content(Content::Empty)
     }
 
-    /// Content that `body` produces.
+    /// Creates a body that `body` produces.
     pub fn stream<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + 'static,
@@ -120,7 +125,7 @@ impl Body {
         Self::from_content(Content::Stream(Box::pin(BodyExt::map_err(body, Into::into))))
     }
 
-    /// The same content once more, if it is in memory: for a request that may have to be sent again.
+    /// Returns a copy of the body if it is in memory, for a request that may be sent again.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.content {
             Content::Empty => Some(Self::empty()),
@@ -136,11 +141,12 @@ impl Body {
         self
     }
 
-    /// Calls `when_over` once, when the body has been handed over or dropped, before who asked for that by [`Body::on_end`].
-    pub(crate) fn when_over(&mut self, when_over: impl FnOnce() + 'static) {
+    /// Calls `on_end_first` once, when the body has been handed over or dropped, before the
+    /// function given to [`Body::on_end`].
+    pub(crate) fn on_end_first(&mut self, on_end_first: impl FnOnce() + 'static) {
         let on_end = self.on_end.take();
         self.on_end = Some(Box::new(move |end| {
-            when_over();
+            on_end_first();
             if let Some(on_end) = on_end {
                 on_end(end);
             }
@@ -152,29 +158,30 @@ impl Body {
     }
 
     /// Keeps the request open until the body has been handed over or dropped.
-    pub(crate) fn hold(&mut self, request: Counted) {
+    pub(crate) fn hold(&mut self, request: GaugeGuard) {
         self.request = Some(request);
     }
 
-    /// It is not content but one direction of another protocol, of no known length.
+    /// Marks the body as one direction of another protocol, of unknown length.
     pub(crate) fn set_tunnel(&mut self) {
         self.tunnel.get_or_insert_default();
     }
 
-    /// For [`Responder::upgrade`](crate::Responder::upgrade): it ends when `cut` says so, also while the peer takes nothing.
+    /// Lets `cut` end the body, even while the peer takes nothing. For
+    /// [`Responder::upgrade`](crate::Responder::upgrade).
     #[must_use]
-    pub fn with_cut(mut self, cut: Cut) -> Self {
-        self.set_cut(cut);
+    pub fn with_abort_handle(mut self, cut: AbortHandle) -> Self {
+        self.set_abort_handle(cut);
         self
     }
 
-    /// The same, and what cuts it off.
-    pub(crate) fn set_cut(&mut self, cut: Cut) {
+    /// Like [`Body::set_tunnel`], with a handle that cuts the direction off.
+    pub(crate) fn set_abort_handle(&mut self, cut: AbortHandle) {
         self.tunnel = Some(cut);
     }
 
-    /// Ready when a tunnel is cut off, which ends it also while the peer takes nothing.
-    pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when a tunnel is cut off, even while the peer takes nothing.
+    pub(crate) fn poll_abort(&self, cx: &Context<'_>) -> Poll<()> {
         self.tunnel.as_ref().map_or(Poll::Pending, |cut| cut.poll(cx))
     }
 
@@ -182,20 +189,24 @@ impl Body {
         self.tunnel.is_some()
     }
 
-    /// Fails the body when it is not of this size.
+    /// Makes the body fail unless it has this size.
     pub(crate) fn expect_bytes(&mut self, bytes: u64) {
         self.expected = Some(bytes);
     }
 
     fn check_size(&self, is_over: bool) -> Result<(), BodyError> {
         match self.expected {
-            Some(expected) if self.sent > expected => Err("the content is longer than its content-length".into()),
-            Some(expected) if is_over && self.sent < expected => Err("the content is shorter than its content-length".into()),
+            Some(expected) if self.sent > expected => {
+                Err("body is longer than its `content-length`".into())
+            }
+            Some(expected) if is_over && self.sent < expected => {
+                Err("body is shorter than its `content-length`".into())
+            }
             _ => Ok(()),
         }
     }
 
-    /// The content if it is wholly in memory; the body is then empty and has ended.
+    /// Takes the bytes if they are all in memory. The body is then empty and has ended.
     pub(crate) fn take_full(&mut self) -> Option<Bytes> {
         let bytes = match &mut self.content {
             Content::Empty => Bytes::new(),
@@ -207,7 +218,7 @@ impl Body {
         Some(bytes)
     }
 
-    /// Bytes of the content if it is wholly in memory.
+    /// Returns the size if the body is all in memory.
     pub(crate) fn full_size(&self) -> Option<usize> {
         match &self.content {
             Content::Empty => Some(0),
@@ -216,7 +227,7 @@ impl Body {
         }
     }
 
-    /// Drops the content unsent, as for HEAD, and counts that as a complete end.
+    /// Drops the body unsent, as for HEAD, and counts that as a complete end.
     pub(crate) fn discard(&mut self) {
         self.content = Content::Empty;
         self.end(true);
@@ -246,7 +257,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let frame = match &mut this.content {
             Content::Empty => None,
@@ -258,7 +272,8 @@ impl http_body::Body for Body {
         };
         //= RFC 9114 section 4.4
         //# Once the CONNECT method has completed, only DATA frames are permitted to be sent on the stream.
-        let frame = frame.filter(|frame| !(this.is_tunnel() && frame.as_ref().is_ok_and(Frame::is_trailers)));
+        let frame = frame
+            .filter(|frame| !(this.is_tunnel() && frame.as_ref().is_ok_and(Frame::is_trailers)));
         let is_over = match &frame {
             None => true,
             Some(Ok(frame)) => {
@@ -310,7 +325,10 @@ impl fmt::Debug for Body {
             Content::Full(_) => "full",
             Content::Stream(_) => "stream",
         };
-        f.debug_struct("Body").field("content", &content).field("sent", &self.sent).finish_non_exhaustive()
+        f.debug_struct("Body")
+            .field("content", &content)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
     }
 }
 
@@ -369,8 +387,13 @@ mod tests {
     fn body_polled_to_its_end_ends_complete() {
         let (body, seen) = observed(Body::from("hello"));
         let mut body = Box::pin(body);
-        let frame = http_body::Body::poll_frame(body.as_mut(), &mut Context::from_waker(std::task::Waker::noop()));
-        assert!(matches!(frame, Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data == "hello")));
+        let frame = http_body::Body::poll_frame(
+            body.as_mut(),
+            &mut Context::from_waker(std::task::Waker::noop()),
+        );
+        assert!(
+            matches!(frame, Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data == "hello"))
+        );
         assert_eq!(seen.get(), Some(BodyEnd { bytes: 5, complete: true }));
     }
 }

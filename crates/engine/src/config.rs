@@ -1,4 +1,4 @@
-//! What a worker can be told.
+//! A worker's settings.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,6 +9,7 @@ use http::HeaderValue;
 
 use crate::limits::Limits;
 use crate::qlog::Qlog;
+use crate::tls::TlsOptions;
 
 /// A congestion controller, for QUIC and TCP alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum Congestion {
     Cubic,
     /// New Reno (RFC 9002, section 7; RFC 6582).
     NewReno,
-    /// BBR, version 1, as the transport has it.
+    /// BBR, version 1, as implemented by the QUIC transport.
     Bbr,
 }
 
@@ -26,7 +27,7 @@ impl Congestion {
     /// All controllers, for messages and help texts.
     pub const ALL: [Self; 3] = [Self::Cubic, Self::NewReno, Self::Bbr];
 
-    /// The name that the Linux kernel gives to its controller for TCP.
+    /// Returns the Linux kernel's name of this controller, for TCP.
     pub fn kernel_name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -57,24 +58,29 @@ impl FromStr for Congestion {
     }
 }
 
-/// What to do with requests that come before the handshake is done (0-RTT).
+/// How to treat requests that arrive before the handshake is complete (0-RTT).
 ///
-/// A network attacker may send them a second time. This server does not take them then, because it resumes a session once. What is left
-/// is that the client itself, not having heard of the first, sends the request again: the server then sees it twice.
+/// An attacker on the network may replay them. This server refuses the replay, because it resumes a
+/// session only once. What remains is a client that sends a request again because the first one got
+/// no response: the server then sees it twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyData {
-    /// Take none. Sessions are resumed all the same.
+    /// Accept no early data. Sessions are still resumed.
     Off,
-    /// Answer those whose method is safe (RFC 9110, section 9.2.1), which may be asked any number of times; the others get 425 Too Early.
+    /// Answer requests with a safe method (RFC 9110, section 9.2.1), which may be repeated. The
+    /// others get 425 (Too Early).
     #[default]
     SafeMethods,
-    /// Answer all; handlers look at [`Peer::early_data`](crate::Peer::early_data) themselves.
+    /// Answer requests with a safe method. The others wait until the handshake is complete, for
+    /// clients that do not repeat a request after 425.
+    Hold,
+    /// Answer all. Handlers check [`Peer::early_data`](crate::Peer::early_data) themselves.
     All,
 }
 
 impl EarlyData {
     /// All policies, for messages and help texts.
-    pub const ALL: [Self; 3] = [Self::Off, Self::SafeMethods, Self::All];
+    pub const ALL: [Self; 4] = [Self::Off, Self::SafeMethods, Self::Hold, Self::All];
 }
 
 impl fmt::Display for EarlyData {
@@ -82,6 +88,7 @@ impl fmt::Display for EarlyData {
         f.write_str(match self {
             Self::Off => "off",
             Self::SafeMethods => "safe",
+            Self::Hold => "hold",
             Self::All => "all",
         })
     }
@@ -92,88 +99,106 @@ impl FromStr for EarlyData {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|policy| policy.to_string() == name);
-        known.ok_or_else(|| format!("unknown policy {name:?} for early data: off, safe or all"))
+        known.ok_or_else(|| {
+            format!("unknown policy {name:?} for early data: off, safe, hold or all")
+        })
     }
 }
 
-/// What responses say of the server's HTTP/3 (RFC 7838), unless their handler says something itself.
+/// What responses announce of the server's HTTP/3 in `alt-svc` (RFC 7838), unless their handler
+/// sets the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AltSvc {
-    /// That it is on the port that the request came to, for a day. The clear-text listeners say nothing.
+    /// HTTP/3 on the port of the request, for a day. Clear-text listeners announce nothing.
     #[default]
     SamePort,
-    /// Nothing: clients find it by other means, such as an HTTPS record, or are not to find it.
+    /// No announcement. Clients find HTTP/3 by other means, such as an HTTPS record, or not at all.
     Off,
-    /// This value of the field, as where a port is forwarded: `h3=":443"; ma=3600`.
+    /// This field value, for example where a port is forwarded: `h3=":443"; ma=3600`.
     Value(HeaderValue),
 }
 
 impl AltSvc {
     pub(crate) fn value(&self, port: u16) -> Option<HeaderValue> {
         match self {
-            Self::SamePort => {
-                Some(HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400")).expect("invariant: a port is visible ASCII"))
-            }
+            Self::SamePort => Some(
+                HeaderValue::from_str(&format!("h3=\":{port}\"; ma=86400"))
+                    .expect("invariant: a port is visible ASCII"),
+            ),
             Self::Off => None,
             Self::Value(value) => Some(value.clone()),
         }
     }
 }
 
-/// Balancers in front of this server, whose TCP connections begin with a header of the PROXY protocol, version 2, which says whom they
-/// speak for: that is [`Peer::remote`](crate::Peer::remote) then, and who counts for limits. A connection of theirs without it is closed.
+/// Load balancers in front of this server. Their TCP connections begin with a PROXY protocol
+/// header, version 2, which names the client. That address becomes
+/// [`Peer::remote`](crate::Peer::remote), and limits count for it. A connection from a balancer
+/// without the header is closed.
 #[derive(Clone)]
-pub struct Balancers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+pub struct TrustedProxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
-impl Balancers {
-    /// Those whose address `are` says yes to. Workers ask it, so it must not wait.
+impl TrustedProxies {
+    /// Selects the balancers by their address. Workers call `are`, so it must not block.
     pub fn new(are: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(are))
     }
 
-    pub(crate) fn contain(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         (self.0)(address)
     }
 }
 
-impl fmt::Debug for Balancers {
+impl fmt::Debug for TrustedProxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Balancers").finish_non_exhaustive()
+        f.debug_struct("TrustedProxies").finish_non_exhaustive()
     }
 }
 
 /// Settings of one worker. The default is safe on the open internet.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What peers may take.
+    /// Limits on what peers may use.
     pub limits: Limits,
-    /// The congestion controller of QUIC, and of the TCP connections that this side opens; those that it accepts have the
-    /// [`Listener`](crate::Listener)'s. `None`, the default, is CUBIC for QUIC, and for TCP what the system is set to.
+    /// Congestion controller of QUIC, and of the TCP connections that this side opens. Accepted TCP
+    /// connections have that of the [`Listener`](crate::Listener). `None`, the default, means CUBIC
+    /// for QUIC and the system's setting for TCP.
     pub congestion: Option<Congestion>,
-    /// The initial congestion window of QUIC, in datagrams of 1472 bytes. Datagrams of 1200 bytes fill it until the path has shown that it
-    /// carries larger ones; the first ten leave at once, the others within half a round trip.
+    /// Initial congestion window of QUIC, in datagrams of 1472 bytes. Datagrams of 1200 bytes fill
+    /// it until the path has shown that it carries larger ones. The first ten leave at once, the
+    /// others within half a round trip.
     ///
-    /// Default 20, where RFC 9002, section 7.2, recommends 10: a document of 14 to 25 KB then takes one round trip and not two.
-    /// `docs/transport.md` has what it brings on which links. TCP has the window of the system's routes (`initcwnd`).
+    /// Default 20, where RFC 9002, section 7.2, recommends 10: a document of 14 to 25 KB then takes
+    /// one round trip instead of two. `docs/transport.md` shows the effect by link. TCP uses the
+    /// window of the system's routes (`initcwnd`).
     pub initial_window_datagrams: u16,
-    /// What becomes of requests that come before the handshake is done. Default: those with a safe method are answered.
+    /// Treatment of requests that arrive before the handshake is complete. Default: those with a
+    /// safe method are answered.
     pub early_data: EarlyData,
-    /// The `server` field of responses whose handler gives none. Default: there is none.
+    /// `server` field of responses whose handler sets none. Default: none.
     pub server: Option<HeaderValue>,
-    /// What responses say of HTTP/3. Default: that it is on the same port.
+    /// `alt-svc` field of responses. Default: HTTP/3 on the same port.
     pub alt_svc: AltSvc,
-    /// Whether WebTransport over HTTP/3 is offered, as server and as client. Default: no. What it needs is offered on every connection,
-    /// whether the peer uses it or not: some 30 bytes of SETTINGS, extended CONNECT, and QUIC datagrams.
+    /// Whether to offer WebTransport over HTTP/3, as server and as client. Default: no. It costs
+    /// some 30 bytes of SETTINGS, extended CONNECT and QUIC datagrams on every connection, whether
+    /// the peer uses it or not.
     pub webtransport: bool,
-    /// Whether clear-text listeners speak HTTP/2 with clients that begin with it, without asking (RFC 9113, section 3.3), as balancers with gRPC
-    /// behind them do. Default: yes. A client that asks by `Upgrade: h2c` goes on in HTTP/1.1: RFC 9113 has no such upgrade any more.
+    /// Whether clear-text listeners accept HTTP/2 with prior knowledge (RFC 9113, section 3.3), as
+    /// load balancers in front of gRPC servers use it. Default: yes. A client that sends `Upgrade:
+    /// h2c` stays on HTTP/1.1: RFC 9113 has removed that upgrade.
     pub http2_prior_knowledge: bool,
-    /// Where each QUIC connection writes what happens on it, if anywhere. Default: nowhere.
+    /// Where each QUIC connection writes its qlog. Default: none is written.
     pub qlog: Option<Qlog>,
-    /// Whose TCP connections begin with a PROXY protocol header. Default: nobody's.
-    pub balancers: Option<Balancers>,
-    /// What one turn of a worker may do before it returns to its host.
+    /// Load balancers whose TCP connections begin with a PROXY protocol header. Default: none.
+    pub trusted_proxies: Option<TrustedProxies>,
+    /// Limits on the work of one turn, after which the worker returns to its host.
     pub budget: Budget,
+}
+
+impl Config {
+    pub(crate) fn tls_options(&self) -> TlsOptions<'_> {
+        TlsOptions { limits: &self.limits, early_data: self.early_data != EarlyData::Off }
+    }
 }
 
 impl Default for Config {
@@ -188,18 +213,19 @@ impl Default for Config {
             webtransport: false,
             http2_prior_knowledge: true,
             qlog: None,
-            balancers: None,
+            trusted_proxies: None,
             budget: Budget::default(),
         }
     }
 }
 
-/// How much one turn does at the most. Small numbers share the thread more fairly, large ones cost fewer system calls.
+/// Limits on the work of one turn. Small numbers share the thread more fairly, large ones cost
+/// fewer system calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// TCP connections accepted. Default 32.
     pub accepts: usize,
-    /// Batches of datagrams received; a batch is what one system call returns. Default 4.
+    /// Batches of received datagrams, one per system call. Default 4.
     pub receive_batches: usize,
     /// Polls of futures. Default 512.
     pub polls: usize,

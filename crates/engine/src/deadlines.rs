@@ -1,17 +1,22 @@
-//! Heaps of deadlines that are put off more often than they come.
+//! Heaps of deadlines that are postponed more often than they expire.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// Entries beyond two for each connection that may be outdated: few connections need no care.
+/// Outdated entries allowed beyond two for each connection. Small heaps are never compacted.
 const SPARE: usize = 64;
 
-/// Drops outdated entries once they are the greater part, so that a heap holds at most two for each of `live` connections and [`SPARE`].
+/// Drops outdated entries once they are the majority, so that a heap holds at most two entries for
+/// each of `live` connections and [`SPARE`].
 ///
-/// A deadline that moves forward gets a new entry, and the old one would stay until its time has come. One that goes back and forth has
-/// several that are alike.
-pub(crate) fn compact<K: Ord>(heap: &mut BinaryHeap<Reverse<(Instant, K)>>, live: usize, mut is_valid: impl FnMut(Instant, &K) -> bool) {
+/// A deadline that moves gets a new entry, and the old entry would stay until its time comes. A
+/// deadline that moves back and forth leaves several equal entries.
+pub(crate) fn compact<K: Ord>(
+    heap: &mut BinaryHeap<Reverse<(Instant, K)>>,
+    live: usize,
+    mut is_valid: impl FnMut(Instant, &K) -> bool,
+) {
     if heap.len() > 2 * live + SPARE {
         let mut entries = std::mem::take(heap).into_vec();
         entries.retain(|Reverse((deadline, key))| is_valid(*deadline, key));
@@ -39,7 +44,7 @@ mod tests {
             compact(&mut heap, 3, |deadline, key| latest[*key] == deadline);
             assert!(heap.len() <= 2 * 3 + SPARE);
         }
-        // One deadline stays, and an earlier one comes and goes.
+        // One deadline stays. An earlier one comes and goes.
         for step in 0..10_000_u64 {
             latest[0] = now + Duration::from_secs(if step % 2 == 0 { 30_000 } else { step });
             heap.push(Reverse((latest[0], 0)));

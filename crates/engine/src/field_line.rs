@@ -11,5 +11,9 @@ pub(crate) fn is_secret(name: &[u8]) -> bool {
 /// The line for an encoder, marked if it is a secret.
 pub(crate) fn field_line<'a>(name: &'a HeaderName, value: &'a HeaderValue) -> FieldLine<'a> {
     let name = name.as_str().as_bytes();
-    FieldLine { name, value: value.as_bytes(), never_index: value.is_sensitive() || is_secret(name) }
+    FieldLine {
+        name,
+        value: value.as_bytes(),
+        never_index: value.is_sensitive() || is_secret(name),
+    }
 }

@@ -1,17 +1,21 @@
-//! Workers that share ports, in one process or in several, and how a datagram finds the worker of its connection.
+//! Workers that share ports, in one process or in several, and how a datagram reaches the worker of
+//! its connection.
 //!
-//! A worker's number stands in the connection IDs that it issues. What the kernel gives to another worker is passed on: to one of the same
-//! process through its mailbox in memory, to one of another process over a Unix socket ([`outbox`]). It is passed on once: the worker that
-//! gets it so keeps it.
+//! Each connection ID contains the number of the worker that issued it. If the kernel delivers a
+//! datagram to another worker, that worker passes it on: within the process through a mailbox in
+//! memory, to another process over a Unix socket ([`forwarding`]). A datagram is passed on only
+//! once: the worker that gets it this way keeps it.
 //!
-//! The first packets of a connection carry an ID that the client chose, and stay with the worker that receives them, with two exceptions:
-//! a worker that is leaving passes on what it would refuse to one that stays, because the kernel goes on giving it a share of the new
-//! connections for as long as its socket is open; and what turns out to belong to no new connection may belong to one whose handshake another
-//! worker had begun when the kernel's choice changed.
+//! The first packets of a connection carry an ID that the client chose, and stay with the worker
+//! that receives them, with two exceptions. First, a worker that is leaving passes on the
+//! connections that it would refuse to a worker that stays, because the kernel goes on giving it a
+//! share of the new connections as long as its socket is open. Second, a packet that belongs to no
+//! new connection may belong to one whose handshake another worker had begun when the kernel's
+//! choice changed.
 
+mod datagram_message;
 mod directory;
-mod outbox;
-mod parcel;
+mod forwarding;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -27,23 +31,23 @@ use mio::Interest;
 use mio::unix::SourceFd;
 use rustc_hash::FxHasher;
 
-pub use directory::{Claim, Directory, DirectoryError, Joining};
+pub use directory::{Claim, Directory, DirectoryError, JoinGuard};
 
+use crate::connection_limits::ConnectionCounts;
 use crate::limits::Limits;
 use crate::runtime::{ReactorHandle, Registration, Wakeup};
-use crate::seats::Seats;
 use crate::stats::Stats;
-use crate::transport::{Datagram, EndpointKeys, Secret, is_first_flight, named_by_long_header, steer};
-use directory::State;
-use outbox::Outbox;
+use crate::transport::{
+    Datagram, EndpointKeys, Secret, is_first_flight, named_by_long_header, steer,
+};
+use directory::{MAX_MEMBERS, State};
+use forwarding::ProcessOutbox;
 
-/// As many workers as one byte of a connection ID can name.
-const MAX_MEMBERS: usize = 256;
-
-/// What workers share, so that any of them can handle or pass on what the kernel gives it.
+/// The state that workers share, so that each of them can handle or pass on any datagram that the
+/// kernel delivers to it.
 ///
-/// The workers of [`Group::new`] are those of one process. Those of [`Group::shared`] may be in several processes, each of which has a
-/// group of the same directory:
+/// The workers of [`Group::new`] are in one process. Those of [`Group::shared`] may be in several
+/// processes, each of which has a group of the same directory:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,7 +58,7 @@ const MAX_MEMBERS: usize = 256;
 /// let directory = Arc::new(Directory::open(&parent, "8443")?);
 /// let group = Group::shared(&directory);
 /// let joining = directory.join()?;
-/// // Where `joining.is_served()`, others have the port, and it is bound with `shared`.
+/// // Where `joining.has_members()`, others have the port, and it is bound with `shared`.
 /// let claim = group.claim(&joining)?;
 /// assert_eq!(claim.number(), 0);
 /// // From here on others may join.
@@ -65,84 +69,94 @@ const MAX_MEMBERS: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    members: Arc<[Member]>,
+    members: Arc<[MemberState]>,
     keys: EndpointKeys,
-    seats: Arc<Seats>,
+    connection_counts: Arc<ConnectionCounts>,
     directory: Option<Arc<Directory>>,
 }
 
 #[derive(Default)]
-struct Member {
+struct MemberState {
     mailbox: Mutex<VecDeque<(usize, Datagram)>>,
-    /// That of the worker, while there is one in this process. Locked before the mailbox.
+    /// Wakeup of the worker, while it runs in this process. Locked before the mailbox.
     wakeup: Mutex<Option<Arc<Wakeup>>>,
     is_leaving: AtomicBool,
-    /// Where other processes send to, until the worker takes it.
+    /// Socket that other processes send to, until the worker takes it.
     post: Mutex<Option<UnixDatagram>>,
     stats: OnceLock<Arc<Stats>>,
 }
 
-/// Which worker a datagram is for.
+/// The worker that a datagram is for.
 pub(crate) enum Route {
-    /// The one that has received it.
+    /// The worker that received it.
     Own,
-    /// Another one.
+    /// Another worker.
     Worker(u8),
-    /// One that may begin a connection, or whose handshake may have begun. The number is the one that its connection ID would name if it was
-    /// issued by a worker.
+    /// A datagram that may begin a connection, or belong to a handshake that has begun. The number
+    /// is the worker that its connection ID would name if a worker had issued it.
     First(Option<u8>),
 }
 
 impl Group {
-    /// A group of `workers` workers, 256 at the most: the number fits into one byte of a connection ID.
+    /// Creates a group of `workers` workers, at most 256: the number is one byte of a connection
+    /// ID.
     pub fn new(workers: usize) -> Self {
         Self::with_secret(workers, &Secret::random())
     }
 
-    /// A group whose keys are derived from `secret`: started anew with the same one and as many workers, it ends connections of its
-    /// predecessor at once (stateless reset) and takes the tokens that it gave out.
+    /// Creates a group whose keys are derived from `secret`. Restarted with the same secret and as
+    /// many workers, it ends connections of its predecessor at once (stateless reset) and accepts
+    /// the tokens that its predecessor issued.
     pub fn with_secret(workers: usize, secret: &Secret) -> Self {
         Self::of(workers.clamp(1, MAX_MEMBERS), EndpointKeys::new(secret), None)
     }
 
-    /// A group of at most 256 workers, in all processes that have a group of this directory. A worker's number is one that
-    /// [`Group::claim`] has returned.
+    /// Creates a group of at most 256 workers over all processes that have a group of this
+    /// directory. A worker's number has to come from [`Group::claim`].
     ///
-    /// Connection IDs, tokens and stateless resets have the keys of the directory's secret. A worker answers for the connections of one that
-    /// has ended (stateless reset). Limits, sessions and the log of used tokens are those of each process.
+    /// The keys of connection IDs, tokens and stateless resets are derived from the directory's
+    /// secret. A worker answers for the connections of a worker that has ended (stateless reset).
+    /// Limits, sessions and the log of used tokens are separate in each process.
     pub fn shared(directory: &Arc<Directory>) -> Self {
         let keys = EndpointKeys::new(directory.secret()).answering_for_all();
         Self::of(MAX_MEMBERS, keys, Some(directory.clone()))
     }
 
     fn of(workers: usize, keys: EndpointKeys, directory: Option<Arc<Directory>>) -> Self {
-        Self { members: (0..workers).map(|_| Member::default()).collect(), keys, seats: Seats::new(), directory }
+        Self {
+            members: (0..workers).map(|_| MemberState::default()).collect(),
+            keys,
+            connection_counts: ConnectionCounts::new(),
+            directory,
+        }
     }
 
-    /// Claims a number for a worker of this process. What other processes pass on to it waits from here on.
+    /// Claims a number for a worker of this process. Datagrams that other processes pass on to it
+    /// are queued from then on.
     ///
-    /// `joining`: of this group's directory.
+    /// `joining` has to be of this group's directory.
     ///
     /// # Errors
     ///
-    /// When there are 256 workers already, or the system refuses.
-    pub fn claim(&self, joining: &Joining) -> Result<Claim, DirectoryError> {
+    /// If there are 256 workers already, or if a system call fails.
+    pub fn claim(&self, joining: &JoinGuard) -> Result<Claim, DirectoryError> {
         let (claim, socket) = joining.claim()?;
-        *self.members[claim.number()].post.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        *self.members[claim.number()].post.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(socket);
         Ok(claim)
     }
 
-    /// The number of workers, or for a shared group the most that there can be.
+    /// Returns the number of workers, or for a shared group the largest possible number.
     pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// The counters of all workers.
+    /// Returns the counters of all workers.
     pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
         self.members.iter().map(|member| member.stats.get_or_init(Arc::default))
     }
 
-    /// The counters of one worker.
+    /// Returns the counters of one worker.
     ///
     /// # Panics
     ///
@@ -155,8 +169,8 @@ impl Group {
         &self.keys
     }
 
-    pub(crate) fn seats(&self) -> &Arc<Seats> {
-        &self.seats
+    pub(crate) fn connection_counts(&self) -> &Arc<ConnectionCounts> {
+        &self.connection_counts
     }
 
     /// Gives every worker a turn.
@@ -168,22 +182,28 @@ impl Group {
         }
     }
 
-    /// A worker begins.
-    pub(crate) fn enter(&self, worker: usize, wakeup: &Arc<Wakeup>, reactor: &ReactorHandle) -> io::Result<Post> {
+    /// Registers a worker that begins.
+    pub(crate) fn enter(
+        &self,
+        worker: usize,
+        wakeup: &Arc<Wakeup>,
+        reactor: &ReactorHandle,
+    ) -> io::Result<ProcessLink> {
         let member = &self.members[worker];
         let mail = match member.post.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(socket) => {
-                let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE)?;
-                Some(Mail { registration, socket })
+                let registration =
+                    reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE)?;
+                Some(ProcessSocket { registration, socket })
             }
             None => None,
         };
         member.is_leaving.store(false, Ordering::Relaxed);
         *member.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = Some(wakeup.clone());
-        Ok(Post { mail, outbox: self.directory.clone().map(Outbox::new) })
+        Ok(ProcessLink { mail, outbox: self.directory.clone().map(ProcessOutbox::new) })
     }
 
-    /// A worker takes no new connections from here on.
+    /// Notes that a worker accepts no new connections from here on.
     pub(crate) fn leave(&self, worker: u8) {
         self.members[usize::from(worker)].is_leaving.store(true, Ordering::Relaxed);
         if let Some(directory) = &self.directory {
@@ -191,7 +211,7 @@ impl Group {
         }
     }
 
-    /// A worker has ended. What waits for it is for nobody.
+    /// Notes that a worker has ended. Datagrams that wait for it are discarded.
     pub(crate) fn exit(&self, worker: u8) {
         let member = &self.members[usize::from(worker)];
         let mut wakeup = member.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,25 +219,30 @@ impl Group {
         *member.mailbox.lock().unwrap_or_else(PoisonError::into_inner) = VecDeque::new();
     }
 
-    /// Which worker a datagram is for that `worker` has received.
+    /// Returns the worker for a datagram that `worker` has received.
     pub(crate) fn route(&self, worker: u8, datagram: &[u8]) -> Route {
         let ids = self.keys.ids();
         match steer(ids, datagram) {
-            Some(other) if other != worker && usize::from(other) < self.size() => Route::Worker(other),
-            None if self.size() > 1 && is_first_flight(datagram) => Route::First(named_by_long_header(ids, datagram)),
+            Some(other) if other != worker && usize::from(other) < self.size() => {
+                Route::Worker(other)
+            }
+            None if self.size() > 1 && is_first_flight(datagram) => {
+                Route::First(named_by_long_header(ids, datagram))
+            }
             _ => Route::Own,
         }
     }
 
-    /// The worker that is to have a first packet if `worker`, which has received it, does not take it. `named`: as in [`Route::First`].
-    pub(crate) fn taker(
+    /// Returns the worker that gets a first packet if `worker`, which has received it, does not
+    /// keep it. `named`: as in [`Route::First`].
+    pub(crate) fn worker_for_first_packet(
         &self,
         now: Instant,
         worker: u8,
         named: Option<u8>,
         remote: SocketAddr,
         is_refusing: bool,
-        post: &mut Post,
+        post: &mut ProcessLink,
     ) -> Option<u8> {
         let named = named.filter(|named| *named != worker && usize::from(*named) < self.size());
         if named.is_some_and(|named| self.is_alive(now, named, post)) {
@@ -226,22 +251,29 @@ impl Group {
         if !is_refusing {
             return None;
         }
-        // All packets of a client to the same one.
+        // All packets of a client go to the same worker.
         let first = BuildHasherDefault::<FxHasher>::default().hash_one(remote) as usize;
-        let others = (0..self.size()).map(|index| first.wrapping_add(index) % self.size()).filter(|other| *other != usize::from(worker));
+        let others = (0..self.size())
+            .map(|index| first.wrapping_add(index) % self.size())
+            .filter(|other| *other != usize::from(worker));
         others.map(|other| other as u8).find(|other| self.is_open(now, *other, post))
     }
 
     fn is_here(&self, worker: u8) -> bool {
-        self.members[usize::from(worker)].wakeup.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.members[usize::from(worker)]
+            .wakeup
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 
-    fn is_alive(&self, now: Instant, worker: u8, post: &mut Post) -> bool {
-        self.is_here(worker) || post.outbox.as_mut().is_some_and(|outbox| outbox.is_alive(now, worker))
+    fn is_alive(&self, now: Instant, worker: u8, post: &mut ProcessLink) -> bool {
+        self.is_here(worker)
+            || post.outbox.as_mut().is_some_and(|outbox| outbox.is_alive(now, worker))
     }
 
-    /// Whether the worker takes new connections.
-    fn is_open(&self, now: Instant, worker: u8, post: &mut Post) -> bool {
+    /// Whether the worker accepts new connections.
+    fn is_open(&self, now: Instant, worker: u8, post: &mut ProcessLink) -> bool {
         if self.is_here(worker) {
             return !self.members[usize::from(worker)].is_leaving.load(Ordering::Relaxed);
         }
@@ -250,14 +282,17 @@ impl Group {
     }
 
     /// Passes a datagram on. Returns it if there is no such worker.
-    #[expect(clippy::too_many_arguments, reason = "parts of the worker, which lends another one at the same time")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "parts of the worker, which lends another one at the same time"
+    )]
     pub(crate) fn pass_on(
         &self,
         now: Instant,
         worker: u8,
         socket: usize,
         datagram: Datagram,
-        post: &mut Post,
+        post: &mut ProcessLink,
         limits: &Limits,
         stats: &Stats,
     ) -> Option<Datagram> {
@@ -281,39 +316,47 @@ impl Group {
     }
 
     pub(crate) fn collect(&self, worker: u8) -> VecDeque<(usize, Datagram)> {
-        std::mem::take(&mut *self.members[usize::from(worker)].mailbox.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(
+            &mut *self.members[usize::from(worker)]
+                .mailbox
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }
 
-/// One worker's way to and from those of other processes. A worker of a group that is not shared has none.
-pub(crate) struct Post {
-    mail: Option<Mail>,
-    outbox: Option<Outbox>,
+/// One worker's link to the workers of other processes. Without effect in a group that is not
+/// shared.
+pub(crate) struct ProcessLink {
+    mail: Option<ProcessSocket>,
+    outbox: Option<ProcessOutbox>,
 }
 
-/// Where other processes send to.
-struct Mail {
+/// The socket that other processes send to.
+struct ProcessSocket {
     registration: Registration,
     socket: UnixDatagram,
 }
 
-impl Post {
+impl ProcessLink {
     pub(crate) fn is_readable(&self) -> bool {
         self.mail.as_ref().is_some_and(|mail| mail.registration.readiness().is_readable())
     }
 
-    /// Receives one message into `buffer` and calls `take` with each datagram in it, and the index of the socket that received it.
+    /// Receives one message into `buffer`. Calls `take` with each datagram in it and the index of
+    /// the UDP socket that received it.
     pub(crate) fn receive(&self, buffer: &mut [u8], mut take: impl FnMut(usize, Datagram)) {
         let Some(mail) = &self.mail else { return };
         match mail.socket.recv(buffer) {
-            Ok(length) => parcel::datagrams(&buffer[..length]).for_each(|(socket, datagram)| take(socket, datagram)),
+            Ok(length) => datagram_message::datagrams(&buffer[..length])
+                .for_each(|(socket, datagram)| take(socket, datagram)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Such as no memory: as for UDP, whatever comes next raises an event.
+            // Out of memory, for example: as for UDP, the next message raises an event.
             Err(_) => mail.registration.readiness().clear_readable(),
         }
     }
 
-    /// Sends what was passed on. Calls `own` with each datagram whose worker has ended meanwhile.
+    /// Sends queued datagrams. Calls `own` with each datagram whose worker has ended meanwhile.
     pub(crate) fn flush(&mut self, now: Instant, stats: &Stats, own: impl FnMut(usize, Datagram)) {
         if let Some(outbox) = &mut self.outbox {
             outbox.flush(now, stats, own);
@@ -327,7 +370,12 @@ mod tests {
     use crate::runtime::Reactor;
 
     fn datagram() -> Datagram {
-        Datagram { remote: ([127, 0, 0, 1], 1).into(), local_ip: None, ecn: None, data: bytes::BytesMut::zeroed(1200) }
+        Datagram {
+            remote: ([127, 0, 0, 1], 1).into(),
+            local_ip: None,
+            ecn: None,
+            data: bytes::BytesMut::zeroed(1200),
+        }
     }
 
     #[test]
@@ -337,7 +385,9 @@ mod tests {
         let wakeup = Arc::new(Wakeup::new(waker));
         let mut post = group.enter(0, &wakeup, reactor.handle()).unwrap();
         let (now, limits, stats) = (Instant::now(), Limits::default(), Stats::default());
-        let mut pass = |group: &Group| group.pass_on(now, 1, 0, datagram(), &mut post, &limits, &stats).is_none();
+        let mut pass = |group: &Group| {
+            group.pass_on(now, 1, 0, datagram(), &mut post, &limits, &stats).is_none()
+        };
         assert!(!pass(&group));
         let other = group.enter(1, &wakeup, reactor.handle()).unwrap();
         assert!(pass(&group));

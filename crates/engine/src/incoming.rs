@@ -1,4 +1,4 @@
-//! Content that the peer sends.
+//! Message bodies that the peer sends.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,59 +11,67 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::BodyError;
+use crate::body_limits::BodyMeter;
 use crate::client::{ResponseContent, Slot};
-use crate::http1::{Http1Server, Tunnel};
-use crate::http2::Http2Server;
+use crate::http1::{Http1BodyLink, Tunnel};
+use crate::http2::Http2BodyLink;
 use crate::http3::Stream;
-use crate::meter::Meter;
 
-/// The content of a message that arrives: data frames, then trailers if there are any.
+/// The body of an incoming message: data frames, then trailers if there are any.
 ///
-/// Nothing is read ahead of the application beyond a small window, so not polling holds the peer back. Dropping it discards the rest.
+/// Nothing beyond a small window is read ahead of the application, so not polling slows the peer
+/// down. Dropping it discards the rest.
 pub struct Incoming {
     content: Content,
-    /// Where the content is a request's.
-    meter: Option<Rc<Meter>>,
+    /// Set if the body is a request's.
+    meter: Option<Rc<BodyMeter>>,
 }
 
 enum Content {
     Empty,
     Http1 {
         body: hyper::body::Incoming,
-        server: Http1Server,
+        server: Http1BodyLink,
     },
     Http1Response(ResponseContent),
     Http2 {
         body: h2::RecvStream,
-        server: Http2Server,
+        server: Http2BodyLink,
     },
     Http2Response {
         body: h2::RecvStream,
         slot: Option<Slot>,
     },
     Http3(Rc<Stream>),
-    /// HTTP/1.1 after an upgrade.
+    /// An HTTP/1.1 connection after an upgrade.
     Tunnel(Rc<Tunnel>),
 }
 
 impl Incoming {
-    /// No content; in place of that of a request whose [`Upgrade`](crate::Upgrade) is not for whoever gets it next, which would take what
-    /// follows the head for content.
+    /// Creates an empty body. It replaces that of a request whose [`Upgrade`](crate::Upgrade) is
+    /// not passed on: the next recipient would take the data behind the head for content.
     pub fn empty() -> Self {
         Self { content: Content::Empty, meter: None }
     }
 
-    pub(crate) fn http1(body: hyper::body::Incoming, server: Http1Server) -> Self {
+    pub(crate) fn http1(body: hyper::body::Incoming, server: Http1BodyLink) -> Self {
         Self { content: Content::Http1 { body, server }, meter: None }
     }
 
-    /// `None` where the response has no content.
+    /// `content`: `None` if the response has no body.
     pub(crate) fn http1_response(content: Option<ResponseContent>) -> Self {
         Self { content: content.map_or(Content::Empty, Content::Http1Response), meter: None }
     }
 
-    pub(crate) fn http2(body: h2::RecvStream, server: Http2Server) -> Self {
-        Self { content: if body.is_end_stream() { Content::Empty } else { Content::Http2 { body, server } }, meter: None }
+    pub(crate) fn http2(body: h2::RecvStream, server: Http2BodyLink) -> Self {
+        Self {
+            content: if body.is_end_stream() {
+                Content::Empty
+            } else {
+                Content::Http2 { body, server }
+            },
+            meter: None,
+        }
     }
 
     pub(crate) fn http2_response(body: h2::RecvStream, slot: Slot) -> Self {
@@ -84,7 +92,7 @@ impl Incoming {
         Self { content: Content::Tunnel(tunnel), meter: None }
     }
 
-    /// The request's stream, if HTTP/3 brings the content.
+    /// Returns the request's stream if the body arrives over HTTP/3.
     pub(crate) fn http3_stream(&self) -> Option<Rc<Stream>> {
         match &self.content {
             Content::Http3(stream) => Some(stream.clone()),
@@ -92,22 +100,25 @@ impl Incoming {
         }
     }
 
-    pub(crate) fn measure(&mut self, meter: Option<Rc<Meter>>) {
+    pub(crate) fn measure(&mut self, meter: Option<Rc<BodyMeter>>) {
         self.meter = meter;
     }
 
-    /// Ends the content here; whoever sends it learns that nobody reads.
+    /// Ends the body here. The sender learns that it is not read any more.
     fn cut_off(&mut self) {
         match std::mem::replace(&mut self.content, Content::Empty) {
             Content::Http1 { body, server } if !body.is_end_stream() => server.give_up(),
             Content::Http2 { body, server } => {
                 server.guard.set_inbound_waiting(false);
-                // A tunnel lasts as long as its other direction. What comes now fills the stream's window and stays there.
+                // A tunnel lasts as long as its other direction. Data that arrives now fills the
+                // stream's window and stays there.
                 if !self.meter.as_ref().is_some_and(|meter| meter.is_tunnel()) {
                     server.linger(body);
                 }
             }
-            Content::Http2Response { body, slot: Some(slot) } if body.is_end_stream() => slot.complete(),
+            Content::Http2Response { body, slot: Some(slot) } if body.is_end_stream() => {
+                slot.complete();
+            }
             Content::Http3(stream) => stream.discard_inbound(),
             Content::Tunnel(tunnel) => tunnel.discard(),
             _ => {}
@@ -119,12 +130,17 @@ impl http_body::Body for Incoming {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = self.poll_content(cx);
         let Some(meter) = &self.meter else { return frame };
         let reached = match &frame {
-            Poll::Pending => Some(ready!(meter.poll_patience(cx))),
-            Poll::Ready(Some(Ok(frame))) => meter.on_data(frame.data_ref().map_or(0, Bytes::len)).err(),
+            Poll::Pending => Some(ready!(meter.poll_timeout(cx))),
+            Poll::Ready(Some(Ok(frame))) => {
+                meter.on_data(frame.data_ref().map_or(0, Bytes::len)).err()
+            }
             Poll::Ready(_) => None,
         };
         let Some(reached) = reached else { return frame };
@@ -137,7 +153,9 @@ impl http_body::Body for Incoming {
             Content::Empty => true,
             Content::Http1 { body, .. } => body.is_end_stream(),
             Content::Http1Response(content) => content.is_over(),
-            Content::Http2 { body, .. } | Content::Http2Response { body, .. } => body.is_end_stream(),
+            Content::Http2 { body, .. } | Content::Http2Response { body, .. } => {
+                body.is_end_stream()
+            }
             Content::Http3(stream) => stream.inbound_is_over(),
             Content::Tunnel(tunnel) => tunnel.is_over(),
         }
@@ -148,13 +166,19 @@ impl http_body::Body for Incoming {
             Content::Empty => SizeHint::with_exact(0),
             Content::Http1 { body, .. } => body.size_hint(),
             Content::Http1Response(content) => content.size_hint(),
-            Content::Http2 { .. } | Content::Http2Response { .. } | Content::Http3(_) | Content::Tunnel(_) => SizeHint::default(),
+            Content::Http2 { .. }
+            | Content::Http2Response { .. }
+            | Content::Http3(_)
+            | Content::Tunnel(_) => SizeHint::default(),
         }
     }
 }
 
 impl Incoming {
-    fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.content {
             Content::Empty => None,
             Content::Http1 { body, server } => {
@@ -163,7 +187,7 @@ impl Incoming {
                     && error.is_incomplete_message()
                     && server.is_complete()
                 {
-                    // Trailers are there behind it.
+                    // Trailers follow behind the incomplete content.
                     frame = Pin::new(&mut *body).poll_frame(cx);
                 }
                 server.on_read(frame.is_pending());
@@ -179,7 +203,7 @@ impl Incoming {
                 if let Some(answer) = server.expectation.take()
                     && frame.is_pending()
                 {
-                    answer.inform(StatusCode::CONTINUE, HeaderMap::new());
+                    answer.send_interim(StatusCode::CONTINUE, HeaderMap::new());
                 }
                 server.guard.set_inbound_waiting(frame.is_pending());
                 ready!(frame)
@@ -193,19 +217,22 @@ impl Incoming {
                 }
                 frame
             }
-            Content::Http3(stream) => ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into)),
+            Content::Http3(stream) => {
+                ready!(stream.poll_inbound(cx)).map(|frame| frame.map_err(Into::into))
+            }
             Content::Tunnel(tunnel) => ready!(tunnel.poll_inbound(cx)),
         };
         let frame = frame.map(|frame| frame.map(without_framing));
         if !matches!(frame, Some(Ok(_))) {
-            // What was there knows that it has ended, so dropping it tells nobody.
+            // The content has ended, so dropping it does not notify the sender.
             self.content = Content::Empty;
         }
         Poll::Ready(frame)
     }
 }
 
-/// RFC 9110, section 6.5.1: fields that say how a message is framed or routed say nothing any more when they come after it.
+/// Removes fields on framing and routing from trailers, where they have no meaning (RFC 9110,
+/// section 6.5.1).
 fn without_framing(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
@@ -218,10 +245,13 @@ fn without_framing(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-fn poll_http2(body: &mut h2::RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+fn poll_http2(
+    body: &mut h2::RecvStream,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
     match ready!(body.poll_data(cx)) {
         Some(Ok(data)) => {
-            // The data leaves for the application here, so the peer may send as much again.
+            // The data goes to the application here, so the peer may send as much again.
             let released = body.flow_control().release_capacity(data.len());
             Poll::Ready(Some(released.map(|()| Frame::data(data)).map_err(Into::into)))
         }

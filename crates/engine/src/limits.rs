@@ -1,5 +1,5 @@
-//! Every limit on what a peer may take: one table, from which come the typed settings, their names on a command line and the
-//! documentation.
+//! Limits on the resources that a peer may use. One table generates the typed settings, their
+//! command-line names and the documentation.
 
 mod table;
 mod value;
@@ -11,41 +11,55 @@ pub use table::Limits;
 pub use value::Unit;
 
 use crate::stats::{Counter, Stats};
-use crate::tls::LARGEST_SESSION_BYTES;
 
-/// Bytes of windows that a connection gets even when the budget for them is spent: enough to go on, slowly.
+/// Memory per TLS session besides its own bytes: entries in two maps, and its name in both.
+pub(crate) const SESSION_ENTRY_BYTES: usize = 320;
+/// Maximum size of a TLS session, which holds a secret and a server name: a client cannot make the
+/// server keep larger ones.
+pub(crate) const TLS_SESSION_BYTES: usize = 4 << 10;
+/// Maximum memory of a TLS session, including its 32-byte name.
+pub(crate) const LARGEST_SESSION_BYTES: u64 =
+    (SESSION_ENTRY_BYTES + 2 * 32 + TLS_SESSION_BYTES) as u64;
+/// Window bytes that every connection gets, even when the window budget is spent: enough to proceed
+/// slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
-/// Bytes that a connection may hold of what it sends even when the budget for that is spent: over QUIC all of them, over TCP those of the
-/// kernel, which are not counted, as much again in front of it with TLS and the next piece of the content.
+/// Bytes that a connection may buffer for sending even when the send budget is spent. Over QUIC
+/// this is all of them. Over TCP it is the kernel's buffer, which is not counted, plus as much
+/// again in front of it with TLS and the next chunk of the body.
 pub(crate) const SMALLEST_SEND_WINDOW: u64 = 256 << 10;
-/// What HTTP/2 holds of what it sends: the kernel's buffer, which grows with the path, holds the rest.
+/// Bytes that an HTTP/2 connection buffers for sending. The kernel's buffer, which grows with the
+/// path, holds the rest.
 pub(crate) const HTTP2_SEND_BYTES: u64 = 128 << 10;
-/// Of that, what a connection may hold even when the budget is spent: two frames.
-pub(crate) const SMALLEST_OUTBOX: u64 = 32 << 10;
-/// Bytes that the kernel takes of a TCP connection ahead of what it has sent: what goes out while the worker is busy elsewhere.
+/// The part of it that a connection may use even when the budget is spent: two frames.
+pub(crate) const SMALLEST_HTTP2_SEND_BYTES: u64 = 32 << 10;
+/// Bytes that the kernel accepts on a TCP connection ahead of what it has sent. They go out while
+/// the worker is busy with other connections.
 pub(crate) const TCP_UNSENT_BYTES: u32 = 128 << 10;
-/// The same on a slow path, where as much would stand before what is more urgent for too long.
+/// The same on a slow path, where a larger backlog would delay more urgent data for too long.
 pub(crate) const SMALLEST_TCP_UNSENT_BYTES: u32 = 16 << 10;
-/// What a connection takes besides its buffers: its state in the transport, TLS, a task. An estimate on the safe side.
+/// Bytes that a connection uses besides its buffers: transport state, TLS, a task. An estimate on
+/// the safe side.
 const CONNECTION_BYTES: u64 = 48 << 10;
-/// What the transport keeps for each request that a connection may have open, once there were as many: what the next ones are received with.
+/// Bytes that the transport retains for each request that was open at the same time, so that later
+/// requests reuse them.
 const STREAM_BYTES: u64 = 512;
-/// What a WebTransport session holds besides its streams and datagrams.
+/// Bytes that a WebTransport session uses besides its streams and datagrams.
 const SESSION_BYTES: u64 = 4 << 10;
-/// What the engine holds of a direction of a WebTransport stream, beyond the transport's windows.
+/// Bytes that the engine buffers per direction of a WebTransport stream, beyond the transport's
+/// windows.
 const SESSION_STREAM_BYTES: u64 = 64 << 10;
-/// The same for a handshake, whose buffers and certificate are in flight.
+/// Bytes that a handshake uses: its buffers and the certificate in flight.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
-/// What an exchange holds besides its head: the pieces of content that either side may be ahead of the other, 64 KiB each way.
+/// Bytes that an exchange uses besides its head: 64 KiB of body chunks in each direction.
 const EXCHANGE_BYTES: u64 = 128 << 10;
-/// What is held behind a head that waits for the header table: what was read with it.
+/// Bytes buffered behind a head that waits for the header table: data read together with it.
 const BLOCKED_STREAM_BYTES: u64 = 64 << 10;
-/// A datagram that waits.
+/// Bytes of a queued datagram.
 const DATAGRAM_BYTES: u64 = 1_500;
-/// A used token and its place in the log.
+/// Bytes of a used token and its entry in the log.
 const USED_TOKEN_BYTES: u64 = 64;
 
-/// What a limit is counted for.
+/// What a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// All workers of a group together.
@@ -72,26 +86,26 @@ impl fmt::Display for Scope {
     }
 }
 
-/// One row of the table: what there is to know of a limit at run time.
+/// One row of the table: all facts about a limit that are known at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Its name, on the command line too.
+    /// Name, also used on the command line.
     pub name: &'static str,
-    /// What it bounds.
+    /// Description of what it bounds.
     pub what: &'static str,
-    /// What happens when it is reached.
+    /// Description of what happens when it is reached.
     pub acts: &'static str,
-    /// What it is counted for.
+    /// What it applies to.
     pub scope: Scope,
-    /// What its number counts. Times are in milliseconds.
+    /// Unit of the value. Times are in milliseconds.
     pub unit: Unit,
-    /// The value that is safe on the open internet.
+    /// Default value, safe on the open internet.
     pub default: u64,
-    /// The smallest value that is taken.
+    /// Smallest accepted value.
     pub min: u64,
-    /// The largest value that is taken.
+    /// Largest accepted value.
     pub max: u64,
-    /// The name of the counter that grows when the limit acts.
+    /// Name of the counter that grows when the limit is reached.
     pub counter: &'static str,
     count: fn(&Stats) -> &Counter,
     read: fn(&Limits) -> u64,
@@ -100,85 +114,96 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Its value in `limits`, in [`Limit::unit`].
+    /// Returns the limit's value in `limits`, in [`Limit::unit`].
     pub fn value(&self, limits: &Limits) -> u64 {
         (self.read)(limits)
     }
 
-    /// Its counter.
+    /// Returns the limit's counter.
     pub fn counter_in<'a>(&self, stats: &'a Stats) -> &'a Counter {
         (self.count)(stats)
     }
 
-    /// The most memory that it allows for its scope, in bytes; 0 where it bounds time or work and nothing is held for it.
+    /// Returns the maximum memory that the limit allows per scope, in bytes, or 0 if it bounds time
+    /// or work and no memory is allocated for it.
     pub fn worst_case_bytes(&self, limits: &Limits) -> u64 {
         (self.memory)(limits)
     }
 
     fn check(&self, value: u64) -> Result<u64, LimitError> {
-        if (self.min..=self.max).contains(&value) { Ok(value) } else { Err(LimitError::OutOfRange { limit: self.name, value }) }
+        if (self.min..=self.max).contains(&value) {
+            Ok(value)
+        } else {
+            Err(LimitError::OutOfRange { limit: self.name, value })
+        }
     }
 }
 
 impl fmt::Debug for LimitError {
-    /// The message: it is what `main` prints of an error that it returns.
+    /// Prints the message, since `main` prints the `Debug` form of an error that it returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// A limit that cannot be set so.
+/// An error from setting a limit.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// There is no limit of this name.
-    #[error("there is no limit {name:?}{}", nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default())]
+    /// The limit's name is unknown.
+    #[error("unknown limit {name:?}{}", nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default())]
     Unknown {
-        /// What was asked for.
+        /// Name that was given.
         name: String,
-        /// The name most like it.
+        /// Most similar limit name.
         nearest: Option<&'static str>,
     },
-    /// The text is not a value of the limit's unit.
-    #[error("{limit} takes {}, not {text:?}", row(limit).unit.hint())]
+    /// The value does not parse in the limit's unit.
+    #[error("{limit} expects {}, not {text:?}", row(limit).unit.hint())]
     Malformed {
-        /// Of which limit.
+        /// Name of the limit.
         limit: &'static str,
-        /// What was given.
+        /// Value that was given.
         text: String,
     },
-    /// The value is too small or too large.
-    #[error("{limit} is from {} to {}, not {}", row(limit).unit.write(row(limit).min), row(limit).unit.write(row(limit).max),
+    /// The value is out of range.
+    #[error("{limit} must be between {} and {}, not {}", row(limit).unit.write(row(limit).min), row(limit).unit.write(row(limit).max),
         row(limit).unit.write(*value))]
     OutOfRange {
-        /// Of which limit.
+        /// Name of the limit.
         limit: &'static str,
-        /// What was given, in the limit's unit.
+        /// Value that was given, in the limit's unit.
         value: u64,
     },
 }
 
 fn row(name: &str) -> &'static Limit {
-    Limits::table().iter().find(|limit| limit.name == name).expect("invariant: errors name limits of the table")
+    Limits::table()
+        .iter()
+        .find(|limit| limit.name == name)
+        .expect("invariant: errors name limits of the table")
 }
 
 impl Limits {
-    /// The limit of this name.
+    /// Returns the limit with this name.
     ///
     /// # Errors
     ///
-    /// When there is none; the error says which one is meant.
+    /// Returns an error if the name is unknown; the error suggests the most similar name.
     pub fn find(name: &str) -> Result<&'static Limit, LimitError> {
         if let Some(limit) = Self::table().iter().find(|limit| limit.name == name) {
             return Ok(limit);
         }
         let distance = |limit: &&Limit| strsim::damerau_levenshtein(limit.name, name);
-        let nearest = Self::table().iter().min_by_key(distance).filter(|limit| distance(limit) <= limit.name.len() / 2);
+        let nearest = Self::table()
+            .iter()
+            .min_by_key(distance)
+            .filter(|limit| distance(limit) <= limit.name.len() / 2);
         Err(LimitError::Unknown { name: name.to_owned(), nearest: nearest.map(|limit| limit.name) })
     }
 
-    /// The same limits, with the one of this name set to what `text` says: a number, with `s`, `ms` or `m` for a time and `KiB`,
-    /// `MiB` or `GiB` for bytes.
+    /// Returns these limits with the named one set to the value in `text`: a number, with the unit
+    /// `ms`, `s`, `m` or `h` for a time and optionally `KiB`, `MiB` or `GiB` for bytes.
     ///
     /// ```
     /// # use pronghorn_engine::Limits;
@@ -189,23 +214,29 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// When there is no such limit, or it does not take this value.
+    /// Returns an error if the limit is unknown or the value is invalid.
     pub fn with_named(mut self, name: &str, text: &str) -> Result<Self, LimitError> {
         let limit = Self::find(name)?;
-        let value = limit.unit.read(text).ok_or_else(|| LimitError::Malformed { limit: limit.name, text: text.to_owned() })?;
+        let value = limit
+            .unit
+            .read(text)
+            .ok_or_else(|| LimitError::Malformed { limit: limit.name, text: text.to_owned() })?;
         (limit.write)(&mut self, limit.check(value)?);
         Ok(self)
     }
 
-    /// The most memory that peers can make `workers` workers hold, in bytes, by what the limits allow, if all of them go as far as
-    /// they can at the same moment: every connection open, its windows full, a head half sent on it, and as many requests open as
-    /// there may be.
+    /// Returns the maximum memory, in bytes, that peers can make `workers` workers allocate within
+    /// the limits. It assumes that all of them use their maximum at the same moment: every
+    /// connection open, its windows full, a head half sent on it, and as many requests open as
+    /// allowed.
     ///
-    /// What a handler holds is its own. WebTransport, where it is offered, comes on top: see its rows of the table.
+    /// Memory that a handler allocates is not included. WebTransport, where enabled, adds to this:
+    /// see its rows of the table.
     pub fn worst_case_bytes(&self, workers: usize) -> u64 {
         let workers = workers as u64;
         let times = u64::saturating_mul;
-        let windows = times(workers, self.window_budget_bytes()).saturating_add(times(self.connections(), SMALLEST_WINDOW));
+        let windows = times(workers, self.window_budget_bytes())
+            .saturating_add(times(self.connections(), SMALLEST_WINDOW));
         [
             times(times(workers, self.open_handshakes()).min(self.connections()), HANDSHAKE_BYTES),
             // Over TCP each connection may be in the middle of one head.
@@ -213,12 +244,25 @@ impl Limits {
             times(self.connections(), times(self.concurrent_streams(), STREAM_BYTES)),
             windows.min(times(self.connections(), self.connection_window_bytes())),
             // Only a connection with a request fills its window for sending.
-            times(self.connections().min(times(workers, self.open_requests())), self.send_window_bytes().min(SMALLEST_SEND_WINDOW)),
+            times(
+                self.connections().min(times(workers, self.open_requests())),
+                self.send_window_bytes().min(SMALLEST_SEND_WINDOW),
+            ),
             times(workers, self.send_budget_bytes()),
             times(times(workers, self.partial_heads()), self.field_section_bytes()),
-            times(times(workers, self.partial_heads()).min(times(self.connections(), self.qpack_blocked_streams())), BLOCKED_STREAM_BYTES),
-            times(self.connections(), 2 * self.qpack_table_bytes() + 3 * self.qpack_encoder_table_bytes()),
-            times(times(workers, self.open_requests()), self.field_section_bytes() + EXCHANGE_BYTES),
+            times(
+                times(workers, self.partial_heads())
+                    .min(times(self.connections(), self.qpack_blocked_streams())),
+                BLOCKED_STREAM_BYTES,
+            ),
+            times(
+                self.connections(),
+                2 * self.qpack_table_bytes() + 3 * self.qpack_encoder_table_bytes(),
+            ),
+            times(
+                times(workers, self.open_requests()),
+                self.field_section_bytes() + EXCHANGE_BYTES,
+            ),
             times(workers, (self.waiting_answers() + self.waiting_strays()) * DATAGRAM_BYTES),
             times(self.used_tokens(), USED_TOKEN_BYTES),
             times(self.sessions(), LARGEST_SESSION_BYTES).min(self.session_bytes()),
@@ -248,7 +292,10 @@ mod tests {
     #[test]
     fn every_limit_has_a_counter_of_its_own() {
         let stats = Stats::default();
-        let mut counters: Vec<_> = Limits::table().iter().map(|limit| std::ptr::from_ref(limit.counter_in(&stats)) as usize).collect();
+        let mut counters: Vec<_> = Limits::table()
+            .iter()
+            .map(|limit| std::ptr::from_ref(limit.counter_in(&stats)) as usize)
+            .collect();
         counters.sort_unstable();
         counters.dedup();
         assert_eq!(counters.len(), Limits::table().len());
@@ -260,7 +307,7 @@ mod tests {
     fn value_out_of_range_is_refused_at_its_setter() {
         let error = Limits::default().with_idle_timeout(Duration::from_millis(1)).unwrap_err();
         assert_eq!(error, LimitError::OutOfRange { limit: "idle_timeout", value: 1 });
-        assert_eq!(error.to_string(), "idle_timeout is from 100ms to 1h, not 1ms");
+        assert_eq!(error.to_string(), "idle_timeout must be between 100ms and 1h, not 1ms");
         assert!(Limits::default().with_concurrent_streams(0).is_err());
     }
 
@@ -275,14 +322,19 @@ mod tests {
     #[test]
     fn misspelt_name_is_answered_with_the_nearest() {
         let error = Limits::default().with_named("idle_timout", "2s").unwrap_err();
-        assert_eq!(error.to_string(), "there is no limit \"idle_timout\"; did you mean idle_timeout?");
+        assert_eq!(error.to_string(), "unknown limit \"idle_timout\"; did you mean idle_timeout?");
         let error = Limits::default().with_named("x", "2s").unwrap_err();
-        assert_eq!(error.to_string(), "there is no limit \"x\"");
+        assert_eq!(error.to_string(), "unknown limit \"x\"");
     }
 
     #[test]
     fn value_of_another_unit_is_malformed() {
-        for (name, text) in [("connections", "5s"), ("idle_timeout", "64KiB"), ("idle_timeout", "30"), ("field_section_bytes", "")] {
+        for (name, text) in [
+            ("connections", "5s"),
+            ("idle_timeout", "64KiB"),
+            ("idle_timeout", "30"),
+            ("field_section_bytes", ""),
+        ] {
             let error = Limits::default().with_named(name, text).unwrap_err();
             assert!(matches!(error, LimitError::Malformed { .. }), "{name}={text}: {error}");
         }
@@ -293,7 +345,12 @@ mod tests {
         let default = Limits::default();
         let fewer = Limits::default().with_connections(1_000).unwrap();
         assert!(fewer.worst_case_bytes(2) < default.worst_case_bytes(2) / 2);
-        let thrifty = fewer.clone().with_open_requests(100).unwrap().with_window_budget_bytes(64 << 20).unwrap();
+        let thrifty = fewer
+            .clone()
+            .with_open_requests(100)
+            .unwrap()
+            .with_window_budget_bytes(64 << 20)
+            .unwrap();
         assert!(thrifty.worst_case_bytes(2) < fewer.worst_case_bytes(2) / 4);
         let forgetful = default.clone().with_session_bytes(0).unwrap();
         assert_eq!(default.worst_case_bytes(2) - forgetful.worst_case_bytes(2), 64 << 20);

@@ -1,4 +1,5 @@
-//! Whose bytes are written next, over HTTP/3 and HTTP/2: the order that RFC 9218 section 10 recommends.
+//! The order in which streams are written over HTTP/3 and HTTP/2, as RFC 9218 section 10
+//! recommends.
 
 use std::collections::VecDeque;
 
@@ -9,20 +10,23 @@ use pronghorn_h3::Priority;
 /// RFC 9218, section 5.
 const PRIORITY: HeaderName = HeaderName::from_static("priority");
 
-/// Bytes of one stream before another of those that share has its turn.
+/// Bytes of one incremental stream before the next one has its turn.
 pub(crate) const QUANTUM_BYTES: usize = 16 << 10;
 
-/// The usual urgency, and nobody waits for another one's end: of streams that may be of different people, or have no end.
+/// The default urgency, incremental: for streams that may belong to different users, or that have
+/// no end, so that no stream waits for the end of another.
 pub(crate) const SHARED: Priority = Priority { urgency: 3, incremental: true };
 
-/// The streams of a connection that have bytes to write and are not blocked, by numbers that rise with their requests.
+/// The streams of a connection that have bytes to write and are not blocked. Their IDs rise with
+/// their requests.
 ///
-/// RFC 9218, section 10: a more urgent level goes before a less urgent one. Within a level responses that are not incremental go one after the other, in
-/// the order of their requests; incremental ones take turns, and the first of the others takes turns with them, so that neither
-/// kind starves the other.
+/// RFC 9218, section 10: a more urgent level goes before a less urgent one. Within a level,
+/// responses that are not incremental go one after the other, in the order of their requests.
+/// Incremental ones take turns. The first of the non-incremental ones takes turns with them, so
+/// that neither kind starves the other.
 #[derive(Debug)]
 pub(crate) struct Schedule<K> {
-    /// Made for the first stream: it is as large as the rest of a connection's state.
+    /// Allocated for the first stream: it is as large as the rest of a connection's state.
     levels: Option<Box<[Level<K>; Priority::MAX_URGENCY as usize + 1]>>,
 }
 
@@ -34,10 +38,11 @@ impl<K> Default for Schedule<K> {
 
 #[derive(Debug)]
 struct Level<K> {
-    /// Sorted: requests come in order, so that a new one is nearly always the last.
+    /// Non-incremental streams, sorted. Requests arrive in order, so a new one is nearly always
+    /// last.
     in_order: VecDeque<K>,
     sharing: VecDeque<K>,
-    /// How many of `sharing` had their turn since the first of `in_order` had one.
+    /// How many of `sharing` have had a turn since the first of `in_order` had one.
     turns: usize,
 }
 
@@ -47,7 +52,7 @@ impl<K> Default for Level<K> {
     }
 }
 
-/// A stream and how much of it to write.
+/// A stream, and how much of it to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn<K> {
     pub(crate) id: K,
@@ -55,10 +60,13 @@ pub(crate) struct Turn<K> {
 }
 
 impl<K: Copy + Ord> Schedule<K> {
-    /// Adds a stream, behind those that it shares with. The caller sees to it that it is not there yet.
+    /// Adds a stream, behind those that it shares with. The stream must not be in the schedule yet.
     pub(crate) fn insert(&mut self, id: K, priority: Priority) {
         let level = self.level(priority);
-        debug_assert!(!level.in_order.contains(&id) && !level.sharing.contains(&id), "a stream is there twice");
+        debug_assert!(
+            !level.in_order.contains(&id) && !level.sharing.contains(&id),
+            "a stream is scheduled twice"
+        );
         if priority.incremental {
             level.sharing.push_back(id);
         } else {
@@ -67,7 +75,7 @@ impl<K: Copy + Ord> Schedule<K> {
         }
     }
 
-    /// Takes a stream out; it has to be there with this priority.
+    /// Removes a stream, which must be in the schedule with this priority.
     pub(crate) fn remove(&mut self, id: K, priority: Priority) {
         let level = self.level(priority);
         if priority.incremental {
@@ -77,7 +85,7 @@ impl<K: Copy + Ord> Schedule<K> {
         }
     }
 
-    /// Takes out the stream whose turn it is.
+    /// Removes and returns the stream whose turn it is.
     pub(crate) fn next(&mut self) -> Option<Turn<K>> {
         let level = self.levels.as_mut()?.iter_mut().find(|level| !level.is_empty())?;
         let turn = level.turn()?;
@@ -91,22 +99,23 @@ impl<K: Copy + Ord> Schedule<K> {
         Some(turn)
     }
 
-    /// The stream whose turn it is.
+    /// Returns the stream whose turn it is.
     pub(crate) fn peek(&self) -> Option<Turn<K>> {
         self.levels.as_ref()?.iter().find_map(Level::turn)
     }
 
-    /// Gives back memory that is kept for the next streams.
+    /// Frees memory that is kept for the next streams, if there are none now.
     pub(crate) fn release_memory(&mut self) {
         self.levels.take_if(|levels| levels.iter().all(Level::is_empty));
     }
 
     fn level(&mut self, priority: Priority) -> &mut Level<K> {
-        &mut self.levels.get_or_insert_default()[usize::from(priority.urgency.min(Priority::MAX_URGENCY))]
+        &mut self.levels.get_or_insert_default()
+            [usize::from(priority.urgency.min(Priority::MAX_URGENCY))]
     }
 }
 
-/// The value of the `priority` field (RFC 9218 section 5), its lines joined.
+/// Returns the value of the `priority` field (RFC 9218 section 5), its field lines joined.
 pub(crate) fn priority_field(headers: &HeaderMap) -> Option<Bytes> {
     let mut lines = headers.get_all(PRIORITY).iter();
     let first = lines.next()?;
@@ -142,7 +151,7 @@ mod tests {
         Priority { urgency, incremental }
     }
 
-    /// The order in which streams of so many quanta each are served.
+    /// Returns the order in which streams of that many quanta each are served.
     fn served(streams: &[(u64, Priority, usize)]) -> Vec<u64> {
         let mut schedule = Schedule::default();
         let mut left: Vec<_> = streams.to_vec();
@@ -152,7 +161,8 @@ mod tests {
         let mut order = Vec::new();
         while let Some(turn) = schedule.peek() {
             assert_eq!(schedule.next(), Some(turn));
-            let (id, priority, quanta) = left.iter_mut().find(|stream| stream.0 == turn.id).unwrap();
+            let (id, priority, quanta) =
+                left.iter_mut().find(|stream| stream.0 == turn.id).unwrap();
             order.push(*id);
             *quanta = if turn.bytes == usize::MAX { 0 } else { *quanta - 1 };
             if *quanta > 0 {
@@ -164,7 +174,14 @@ mod tests {
 
     #[test]
     fn urgent_streams_go_first() {
-        assert_eq!(served(&[(0, priority(7, false), 2), (4, priority(3, true), 2), (8, priority(0, false), 2)]), [8, 4, 0]);
+        assert_eq!(
+            served(&[
+                (0, priority(7, false), 2),
+                (4, priority(3, true), 2),
+                (8, priority(0, false), 2)
+            ]),
+            [8, 4, 0]
+        );
     }
 
     #[test]

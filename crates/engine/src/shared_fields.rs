@@ -6,52 +6,66 @@ use pronghorn_h3::{OutgoingLine, ReadyLine};
 
 use crate::field_line::field_line;
 
-/// Lines that a response is given besides: `server`, `date`, `alt-svc`, `content-length`.
+/// Field lines that the engine adds to a response: `server`, `date`, `alt-svc`, `content-length`.
 const ADDED_LINES: usize = 4;
 
-/// Field lines that are the same in many responses, given to each by [`crate::Response::with_shared`] without a copy of them.
+/// Field lines that are the same in many responses.
+/// [`Response::with_shared`](crate::Response::with_shared) adds them without a copy.
 #[derive(Debug)]
 pub struct SharedFields {
     lines: HeaderMap,
-    present: Present,
+    present: PresentFields,
     announced: Option<u64>,
     /// The same lines as HTTP/3 sends them.
     outgoing: Vec<(HeaderName, HeaderValue, Option<ReadyLine>)>,
 }
 
 impl SharedFields {
-    /// Looks once at what the engine has to know of these lines for each response.
+    /// Examines the lines once for what the engine has to know of them for each response.
     pub fn new(mut lines: HeaderMap) -> Self {
-        // A copy has as many places, so that its lines keep theirs when others are added.
+        // A copy keeps this capacity, so that its lines do not move when others are added.
         lines.reserve(ADDED_LINES);
-        let prepare = |(name, value)| (HeaderName::clone(name), HeaderValue::clone(value), ReadyLine::new(&field_line(name, value)));
+        let prepare = |(name, value)| {
+            (
+                HeaderName::clone(name),
+                HeaderValue::clone(value),
+                ReadyLine::new(&field_line(name, value)),
+            )
+        };
         let outgoing = lines.iter().map(prepare).collect();
-        Self { present: Present::of(&lines), announced: announced(&lines), outgoing, lines }
+        Self {
+            present: PresentFields::of(&lines),
+            announced: announced_length(&lines),
+            outgoing,
+            lines,
+        }
     }
 
-    /// The lines.
+    /// Returns the lines.
     pub fn lines(&self) -> &HeaderMap {
         &self.lines
     }
 
-    /// The lines for an encoder.
+    /// Returns the lines for an encoder.
     pub(crate) fn outgoing(&self) -> impl Iterator<Item = OutgoingLine<'_>> {
-        self.outgoing.iter().map(|(name, value, ready)| OutgoingLine::new(field_line(name, value), ready.as_ref()))
+        self.outgoing
+            .iter()
+            .map(|(name, value, ready)| OutgoingLine::new(field_line(name, value), ready.as_ref()))
     }
 
-    pub(crate) fn present(&self) -> Present {
+    pub(crate) fn present(&self) -> PresentFields {
         self.present
     }
 
-    /// See [`announced`].
+    /// See [`announced_length`].
     pub(crate) fn announced(&self) -> Option<u64> {
         self.announced
     }
 }
 
-/// Which lines a handler gave that decide what is added: found in one pass, since there are few.
+/// Which lines of a handler decide what the engine adds. Found in one pass, since heads are short.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Present {
+pub(crate) struct PresentFields {
     pub(crate) alt_svc: bool,
     pub(crate) content_length: bool,
     pub(crate) date: bool,
@@ -61,7 +75,7 @@ pub(crate) struct Present {
     pub(crate) transfer_encoding: bool,
 }
 
-impl Present {
+impl PresentFields {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut present = Self::default();
         for name in headers.keys() {
@@ -80,11 +94,14 @@ impl Present {
     }
 }
 
-/// The length of content that the lines announce; `None` where they announce none, several, or what is not a number.
-pub fn announced(headers: &HeaderMap) -> Option<u64> {
+/// Returns the body length that `content-length` announces. `None` if there is no such line, if
+/// there are several, or if the value is not a number.
+pub fn announced_length(headers: &HeaderMap) -> Option<u64> {
     let repeats_names = headers.len() > headers.keys_len();
     let length = headers.get(CONTENT_LENGTH)?.as_bytes();
-    if length.is_empty() || (repeats_names && headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()) {
+    if length.is_empty()
+        || (repeats_names && headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some())
+    {
         return None;
     }
     length.iter().try_fold(0_u64, |length, byte| {
@@ -101,10 +118,22 @@ mod tests {
     fn length_is_announced_once_and_in_digits() {
         let of = |lines: &[&'static str]| {
             let lines = lines.iter().map(|line| (CONTENT_LENGTH, HeaderValue::from_static(line)));
-            announced(&lines.collect())
+            announced_length(&lines.collect())
         };
-        assert_eq!((of(&["0"]), of(&["0013"]), of(&["18446744073709551615"])), (Some(0), Some(13), Some(u64::MAX)));
-        for lines in [&[][..], &[""], &["+1"], &["1 "], &["1a"], &["18446744073709551616"], &["1", "1"], &["x", "1"]] {
+        assert_eq!(
+            (of(&["0"]), of(&["0013"]), of(&["18446744073709551615"])),
+            (Some(0), Some(13), Some(u64::MAX))
+        );
+        for lines in [
+            &[][..],
+            &[""],
+            &["+1"],
+            &["1 "],
+            &["1a"],
+            &["18446744073709551616"],
+            &["1", "1"],
+            &["x", "1"],
+        ] {
             assert_eq!(of(lines), None, "{lines:?}");
         }
     }

@@ -1,61 +1,38 @@
-//! Counters of a worker.
+//! A worker's counters.
 
 mod closes;
+mod counter;
 mod histogram;
-
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use closes::CloseCode;
 pub use closes::{Closer, Closes};
+pub use counter::Counter;
 pub use histogram::Histogram;
-
-/// A number that its worker alone changes and any thread may read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        // One writer: a plain add, without the cost of a locked instruction.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
-    }
-
-    pub(crate) fn subtract(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// The present value.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The counters of one worker.
+        /// A worker's counters.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: Counter,)+
-            /// From the first datagram of a QUIC connection to the end of its handshake.
+            /// Time from the first datagram of a QUIC connection to the end of its handshake.
             pub quic_handshake: Histogram,
-            /// From a TCP connection's acceptance to the end of its TLS handshake.
+            /// Time from the acceptance of a TCP connection to the end of its TLS handshake.
             pub tcp_handshake: Histogram,
-            /// Round-trip times of QUIC connections as they were estimated, once a second while anything is sent or received, and at the end.
+            /// Estimated round-trip times of QUIC connections, sampled once a second while data is
+            /// sent or received, and at the end.
             pub quic_rtt: Histogram,
-            /// How QUIC connections were closed.
+            /// Closed QUIC connections, by side and code.
             pub quic_closes: Closes,
         }
 
         impl Stats {
-            /// Names and values, in the order of declaration.
+            /// Returns names and values, in the order of declaration.
             pub fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.value()),)+]
             }
 
-            /// Names and what they count, in the order of declaration.
+            /// Returns names and descriptions, in the order of declaration.
             pub fn meanings() -> Vec<(&'static str, String)> {
                 vec![$((stringify!($name), [$($doc.trim()),+].join(" ")),)+]
             }
@@ -68,31 +45,34 @@ counters! {
     tcp_accepted,
     /// TCP connections open now.
     tcp_open,
-    /// Times that waiting TCP connections could not be accepted, mostly for want of descriptors; each is tried again after 100 ms.
+    /// Failed attempts to accept TCP connections, mostly for lack of file descriptors; each is
+    /// retried after 100 ms.
     accepts_failed,
-    /// TCP connections whose TLS handshake failed, clear text on a TLS port included.
+    /// TCP connections whose TLS handshake failed, including plaintext on a TLS port.
     tls_failed,
-    /// TCP connections of balancers closed because they did not begin with a PROXY protocol header that can be read.
+    /// TCP connections from load balancers closed because they did not begin with a valid PROXY
+    /// protocol header.
     proxy_headers_refused,
-    /// TCP connections closed because the peer left them waiting, for whatever reason.
+    /// TCP connections closed by any timeout.
     tcp_timed_out,
     /// HTTP/1.1 and HTTP/2 connections that ended with a protocol error.
     tcp_protocol_errors,
     /// QUIC connections accepted.
     quic_accepted,
-    /// QUIC connections refused, because there are too many, the worker ends or the handshake was malformed.
+    /// QUIC connections refused because of the connection limit, shutdown or a malformed handshake.
     quic_refused,
-    /// QUIC clients asked to prove their address (Retry), because many handshakes were open.
+    /// Retry packets sent to make QUIC clients validate their address, because many handshakes were
+    /// open.
     quic_retries_sent,
-    /// QUIC connections whose handshake was completed.
+    /// QUIC connections that completed their handshake.
     quic_connected,
-    /// QUIC connections open now, those in their handshake included.
+    /// QUIC connections open now, including those in their handshake.
     quic_open,
-    /// Times that the peer of a QUIC connection went on from another address or port.
+    /// Migrations of QUIC peers to another address or port.
     quic_migrations,
-    /// QUIC connections that ended because nothing was heard from the peer.
+    /// QUIC connections that ended because the peer was silent.
     quic_timed_out,
-    /// QUIC connections that ended with an error of the transport or of HTTP/3, on either side.
+    /// QUIC connections that ended with a transport or HTTP/3 error, on either side.
     quic_errors,
     /// Requests over HTTP/1.1.
     requests_http1,
@@ -100,221 +80,234 @@ counters! {
     requests_http2,
     /// Requests over HTTP/3.
     requests_http3,
-    /// Requests that went on in another protocol, such as WebSocket.
+    /// Requests that switched to another protocol, such as WebSocket.
     tunnels_opened,
-    /// Such requests refused, because as many were open as may be.
+    /// Such requests refused because too many tunnels were open.
     tunnels_refused,
-    /// WebSocket connections closed because the peer broke the protocol.
+    /// WebSocket connections closed because the peer violated the protocol.
     websocket_errors,
     /// WebSocket connections closed because a message was too large.
     websocket_messages_too_large,
-    /// WebSocket connections given up because the peer did not answer.
+    /// WebSocket connections closed because the peer did not answer a ping.
     websockets_timed_out,
-    /// WebSocket connections given up because the peer did not answer a close.
+    /// WebSocket connections closed because the peer did not answer a close.
     websocket_closes_timed_out,
-    /// Times that the sender of WebSocket messages had to wait for the peer.
+    /// Times that a sender of WebSocket messages had to wait for the peer.
     websocket_senders_held_back,
-    /// Requests open now, over all protocols: those whose response has not ended.
+    /// Requests open now, over all protocols: their response has not ended.
     requests_open,
-    /// Tunnels open now: what such requests became.
+    /// Tunnels open now, such as WebSocket connections.
     tunnels_open,
-    /// Requests and tunnels that were open when the time for a graceful shutdown was over, and were cut off.
+    /// Requests and tunnels aborted because they were still open when the grace period of a
+    /// shutdown ended.
     requests_cut_off,
-    /// Connections whose peer was found to have lost them (stateless reset).
+    /// Connections that the peer had lost, as its stateless reset showed.
     quic_resets_received,
     /// Packets sent on QUIC connections.
     quic_packets_sent,
     /// Packets sent on QUIC connections that were declared lost.
     quic_packets_lost,
-    /// Times that a QUIC peer was told that its windows hold back what is sent to it (DATA_BLOCKED, STREAM_DATA_BLOCKED).
+    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames sent, because the QUIC peer's windows were full.
     quic_held_back_by_peer,
-    /// Times that a QUIC peer said that our windows hold back what it sends (DATA_BLOCKED, STREAM_DATA_BLOCKED).
+    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames received, because this side's windows were full
+    /// for the QUIC peer.
     quic_peers_held_back,
-    /// Times that a QUIC peer said that it may open no more streams (STREAMS_BLOCKED).
+    /// STREAMS_BLOCKED frames received, because the QUIC peer could open no more streams.
     quic_peers_out_of_streams,
     /// Handshakes completed with TLS 1.2.
     tls_1_2,
     /// Handshakes completed with TLS 1.3, over TCP and QUIC.
     tls_1_3,
-    /// Handshakes that chose AES-128-GCM.
+    /// Handshakes that negotiated AES-128-GCM.
     tls_aes_128_gcm,
-    /// Handshakes that chose AES-256-GCM.
+    /// Handshakes that negotiated AES-256-GCM.
     tls_aes_256_gcm,
-    /// Handshakes that chose ChaCha20-Poly1305.
+    /// Handshakes that negotiated ChaCha20-Poly1305.
     tls_chacha20_poly1305,
-    /// Handshakes whose keys were agreed with X25519MLKEM768, which is post-quantum.
+    /// Handshakes that negotiated the X25519MLKEM768 key exchange, which is post-quantum.
     tls_x25519mlkem768,
-    /// Handshakes whose keys were agreed with X25519.
+    /// Handshakes that negotiated the X25519 key exchange.
     tls_x25519,
-    /// Handshakes whose keys were agreed with secp256r1.
+    /// Handshakes that negotiated the secp256r1 key exchange.
     tls_secp256r1,
-    /// Handshakes whose keys were agreed with secp384r1.
+    /// Handshakes that negotiated the secp384r1 key exchange.
     tls_secp384r1,
-    /// Handshakes whose keys were agreed with another group.
+    /// Handshakes that negotiated another key exchange group.
     tls_other_group,
     /// TCP connections that resumed a session.
     tcp_resumed,
     /// QUIC connections that resumed a session.
     quic_resumed,
-    /// Connections whose early data (0-RTT) was taken.
+    /// Connections whose early data (0-RTT) was accepted.
     early_data_accepted,
-    /// Connections whose early data was refused because none is taken.
+    /// Connections whose early data was refused because early data is off.
     early_data_refused_off,
-    /// Connections whose early data was refused because their session is not there: used before, pushed out, expired or made up.
+    /// Connections whose early data was refused because the session is unknown: already used,
+    /// evicted, expired or forged.
     early_data_refused_no_session,
-    /// Connections whose early data was refused although their session was resumed: the ticket's age is wrong, or another protocol is
-    /// spoken now.
+    /// Connections whose early data was refused although the session was resumed: the ticket age is
+    /// wrong, or another protocol was negotiated.
     early_data_refused_stale,
-    /// Sessions stored, so that clients may resume them.
+    /// Sessions stored for resumption.
     sessions_stored,
-    /// Sessions handed out to be resumed.
+    /// Sessions resumed from the store.
     sessions_taken,
-    /// Sessions asked for that are not there: used before, pushed out, expired or made up.
+    /// Lookups of unknown sessions: already used, evicted, expired or forged.
     sessions_unknown,
     /// Sessions dropped because they were too old.
     sessions_expired,
-    /// Sessions pushed out, or not stored, because there were too many.
+    /// Sessions evicted, or not stored, because there were too many.
     sessions_evicted,
-    /// Sessions pushed out, or not stored, because they had too many bytes.
+    /// Sessions evicted, or not stored, because they had too many bytes.
     sessions_evicted_for_bytes,
-    /// Requests in early data that a handler answered.
+    /// Requests in early data that were answered, other than with 425.
     requests_early,
-    /// Requests in early data whose method is not safe, answered with 425 Too Early.
+    /// Requests in early data that were answered 425 (Too Early).
     requests_too_early,
+    /// Requests in early data that had to wait for the end of the handshake.
+    requests_held,
     /// Requests and responses over HTTP/3 that had to wait for the peer's QPACK encoder.
     qpack_streams_blocked,
-    /// Requests whose exchange ended before the response was handed over whole.
+    /// Requests whose exchange ended before the response was sent completely.
     requests_aborted,
     /// Requests refused as malformed or too large before a handler saw them.
     requests_refused,
-    /// Connections refused because all that may be open were.
+    /// Connections refused because the connection limit was reached.
     connections_refused,
-    /// Connections refused because their client address had as many open as it may.
+    /// Connections refused because their client address had too many open.
     connections_refused_per_client,
-    /// Handshakes that took too long, over QUIC and TCP.
+    /// Handshakes that timed out, over QUIC and TCP.
     handshakes_timed_out,
-    /// Connections closed for idling, over QUIC and TCP.
+    /// Connections closed because they were idle, over QUIC and TCP.
     idle_timeouts,
-    /// Requests whose head took too long.
+    /// Requests whose head timed out.
     head_timeouts,
-    /// Requests whose content did not come.
+    /// Requests whose body timed out.
     body_timeouts,
-    /// Requests whose content came too slowly.
+    /// Requests whose body was too slow.
     bodies_too_slow,
-    /// Requests with more content than is taken.
+    /// Requests whose body was too large.
     bodies_too_large,
-    /// Responses that the peer did not take.
+    /// Responses that timed out because the peer accepted no data.
     response_timeouts,
-    /// Responses that the peer took too slowly.
+    /// Responses that the peer accepted too slowly.
     responses_too_slow,
-    /// Requests over HTTP/2 refused, and HTTP/3 connections closed, because too many were open at once.
+    /// HTTP/2 requests refused, and HTTP/3 connections closed, because too many requests were open
+    /// at once.
     streams_refused,
     /// Requests refused because the worker had too many open.
     requests_shed,
-    /// Requests over HTTP/3 refused because too many heads were incomplete.
+    /// HTTP/3 requests refused because too many heads were incomplete.
     partial_heads_refused,
     /// Requests whose head had too many bytes.
     heads_too_large,
     /// Requests whose head had too many field lines.
     heads_too_many_lines,
-    /// Streams over HTTP/2 reset for content beyond their window.
+    /// HTTP/2 streams reset for data beyond their window.
     stream_window_overruns,
-    /// Connections closed for content beyond a window.
+    /// Connections closed for data beyond a window.
     connection_window_overruns,
-    /// Times that a response had to wait for room in the transport.
+    /// Times that a response had to wait for send window.
     send_window_waits,
-    /// Windows for receiving that are smaller than they would be because the budget for them ran low, counted at each attempt.
+    /// Receive windows reduced because the window budget ran low, counted at each attempt.
     windows_reduced,
-    /// Requests over HTTP/2 stopped because too much of them came after their answer.
+    /// HTTP/2 requests reset because too much of their body came after the response.
     linger_overruns,
-    /// Requests over HTTP/2 stopped because their end did not come after their answer.
+    /// HTTP/2 requests reset because their body did not end in time after the response.
     linger_timeouts,
-    /// Times that a window for receiving grew to what its path carries.
+    /// Times that a receive window grew to match its path.
     windows_grown,
-    /// Times that a connection came to send less at once because the budget for that ran low.
+    /// Times that a connection's send window was reduced because the send budget ran low.
     send_windows_reduced,
-    /// HTTP/2 connections closed because the peer took back too many requests.
+    /// HTTP/2 connections closed because the peer reset too many requests.
     reset_floods,
-    /// HTTP/2 connections closed because the peer took back too many requests before they reached a handler.
+    /// HTTP/2 connections closed because the peer reset too many requests before they reached a
+    /// handler.
     reset_floods_before_accept,
-    /// HTTP/2 connections closed because the peer made too many errors on streams.
+    /// HTTP/2 connections closed because of too many stream errors by the peer.
     stream_error_floods,
-    /// HTTP/2 connections closed for too many frames that carry nothing.
+    /// HTTP/2 connections closed for too many frames without payload data.
     control_frame_floods,
     /// HTTP/2 connections closed for a head in too many frames.
     continuation_floods,
-    /// HTTP/3 connections closed for too many frames that carry nothing.
+    /// HTTP/3 connections closed for too many useless frames.
     useless_frame_floods,
-    /// HTTP/3 connections closed for too many bytes that mean nothing.
+    /// HTTP/3 connections closed for too many useless bytes.
     useless_byte_floods,
     /// HTTP/3 connections closed for too many streams of unknown type.
     unknown_stream_floods,
     /// HTTP/3 connections closed for too many frames on the control stream.
     control_stream_floods,
-    /// HTTP/3 connections closed because the peer took back too many requests, or broke rules in too many.
+    /// HTTP/3 connections closed because the peer cancelled too many requests, or violated rules in
+    /// too many.
     aborted_request_floods,
     /// HTTP/3 connections closed for a SETTINGS or PRIORITY_UPDATE frame that was too large.
     oversized_frames,
-    /// HTTP/3 connections closed because the peer did not take what the header table's decoder had to tell it.
+    /// HTTP/3 connections closed because the peer did not accept the QPACK decoder's instructions.
     decoder_backlogs,
-    /// HTTP/3 connections closed for what came on streams that wait for the header table.
+    /// HTTP/3 connections closed for too much data on streams that wait for the header table.
     blocked_stream_overruns,
-    /// HTTP/3 connections closed because the peer made the header table larger than it may be.
+    /// HTTP/3 connections closed because the peer made the header table too large.
     qpack_tables_exceeded,
     /// HTTP/3 connections closed because too many heads waited for the header table.
     qpack_blocked_streams_exceeded,
-    /// HTTP/3 connections whose peer offers a larger header table than is used.
+    /// HTTP/3 connections whose peer offers a larger header table than this side uses.
     qpack_tables_reduced,
     /// HTTP/3 connections closed because the peer opened too many unidirectional streams.
     uni_streams_refused,
-    /// QUIC clients whose address was proved by a token of an earlier connection.
+    /// QUIC clients whose address was validated by a token of an earlier connection.
     tokens_accepted,
-    /// Tokens of earlier connections that proved nothing, because they were used or too old.
+    /// Tokens of earlier connections that were not accepted, because they were used or too old.
     tokens_refused,
-    /// Times that datagrams were not sent, because it would have been more than three times what came from an address not proved.
+    /// Times that datagrams were withheld, because they would have exceeded three times the bytes
+    /// received from an address that is not validated.
     amplification_withheld,
     /// Stateless resets sent.
     stateless_resets_sent,
-    /// Stateless resets not sent, because there were too many in a second.
+    /// Stateless resets withheld, because there were too many in a second.
     stateless_resets_withheld,
-    /// Handlers and other futures of the application that panicked. What they were at work for was answered 500, or reset.
+    /// Panics of handlers, other application code and the engine itself. The affected request was
+    /// answered 500 or reset; outside of requests, the affected connection was closed.
     handler_panics,
-    /// Responses whose `content-length` was not what their handler gave as content, or no number.
+    /// Responses whose `content-length` was invalid or did not match the handler's body.
     content_lengths_corrected,
     /// Interim responses not sent because a request had too many.
     interim_responses_dropped,
-    /// PRIORITY_UPDATE frames that changed the order of what is sent.
+    /// PRIORITY_UPDATE frames that changed the send order.
     priority_updates,
-    /// PRIORITY_UPDATE frames forgotten because too many waited for their requests.
+    /// PRIORITY_UPDATE frames dropped because too many waited for their requests.
     priority_updates_dropped,
     /// WebTransport sessions accepted.
     webtransport_sessions,
-    /// Requests for a WebTransport session refused because their connection had as many as it may.
+    /// Requests for a WebTransport session refused because their connection had too many.
     webtransport_sessions_refused,
-    /// HTTP/3 connections closed because the peer opened too many unidirectional streams once it had a WebTransport session.
+    /// HTTP/3 connections closed because the peer opened too many unidirectional streams once it
+    /// had a WebTransport session.
     webtransport_streams_refused,
     /// Streams refused because too many waited for their WebTransport session.
     webtransport_early_streams_refused,
-    /// Datagrams of WebTransport sessions dropped because too many waited: for their session, for the application or for the network.
+    /// Datagrams of WebTransport sessions dropped because too many waited: for their session, for
+    /// the application or for the network.
     webtransport_datagrams_dropped,
-    /// WebTransport sessions that were closed here, and whose peer did not end its side in time.
+    /// WebTransport sessions closed locally whose peer did not end its side in time.
     webtransport_closes_timed_out,
     /// Datagrams received.
     datagrams_received,
     /// Datagrams sent.
     datagrams_sent,
-    /// Datagrams that belong to nothing and deserve no answer: random bytes, truncated packets.
+    /// Datagrams ignored because they belong to no connection and get no reply: random bytes,
+    /// truncated packets.
     datagrams_ignored,
-    /// Datagrams that could not be sent; QUIC sends their content again.
+    /// Datagrams that could not be sent; QUIC retransmits their content.
     datagrams_unsent,
     /// Version Negotiation packets sent.
     version_negotiations_sent,
-    /// Stateless resets, refusals and Retry packets sent, in sum.
+    /// Stateless resets, refusals and Retry packets sent, in total.
     stateless_answers_sent,
-    /// Answers to datagrams of no connection that were dropped because too many waited to be sent.
+    /// Replies to datagrams of no connection dropped because too many were queued.
     stateless_answers_dropped,
-    /// Datagrams passed to the worker that their connection ID names.
+    /// Datagrams forwarded to the worker that their connection ID names.
     strays_passed_on,
-    /// Datagrams for another worker that were dropped because its mailbox was full.
+    /// Datagrams for another worker dropped because its mailbox was full.
     strays_dropped,
 }

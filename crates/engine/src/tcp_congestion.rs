@@ -1,4 +1,4 @@
-//! The congestion controller of a TCP socket, which the kernel has.
+//! The congestion controller of a TCP socket, which the kernel provides.
 
 use std::io;
 
@@ -6,38 +6,39 @@ use socket2::Socket;
 
 use crate::config::Congestion;
 
-/// The longest name that the kernel gives a controller (`TCP_CA_NAME_MAX`).
+/// Longest name of a controller in the kernel (`TCP_CA_NAME_MAX`).
 const NAME_BYTES: usize = 16;
 
-/// Why a TCP socket cannot have a congestion controller.
+/// The reason why a TCP socket cannot use a congestion controller.
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
-    /// The kernel has none of this name; those that it could load are not counted.
-    #[error("this system has no {0} congestion control for TCP")]
+    /// The kernel has no controller of this name. Modules that it could load are not counted.
+    #[error("congestion control {0} is not available for TCP on this system")]
     Missing(Congestion),
-    /// It is not among `net.ipv4.tcp_allowed_congestion_control`, and the user has no `CAP_NET_ADMIN`.
-    #[error("this user may not choose {0} congestion control for TCP")]
+    /// The controller is not in `net.ipv4.tcp_allowed_congestion_control`, and the user has no
+    /// `CAP_NET_ADMIN`.
+    #[error("congestion control {0} is not permitted for TCP")]
     Forbidden(Congestion),
-    /// The kernel took it and has another one all the same.
-    #[error("the system has {got} congestion control for TCP where {asked} was asked for")]
+    /// The kernel accepted the controller but uses another one.
+    #[error("the system uses {got} congestion control for TCP instead of {asked}")]
     Ignored {
-        /// What was asked for.
+        /// The requested controller.
         asked: Congestion,
-        /// The kernel's name of what the socket has.
+        /// The kernel's name of the controller in use.
         got: String,
     },
-    /// Anything else.
-    #[error("cannot choose {congestion} congestion control for TCP: {source}")]
+    /// Any other error.
+    #[error("cannot set {congestion} congestion control for TCP: {source}")]
     System {
-        /// What was asked for.
+        /// The requested controller.
         congestion: Congestion,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Gives the socket this controller, and looks whether it has it.
+/// Sets the socket's controller, and verifies that it is in use.
 pub(crate) fn choose(socket: &Socket, congestion: Congestion) -> Result<(), CongestionError> {
     let name = congestion.kernel_name();
     socket.set_tcp_congestion(name.as_bytes()).map_err(|source| match source.kind() {
@@ -52,7 +53,7 @@ pub(crate) fn choose(socket: &Socket, congestion: Congestion) -> Result<(), Cong
     }
 }
 
-/// The kernel's name of what the socket has.
+/// Returns the kernel's name of the controller in use.
 pub(crate) fn in_effect(socket: &Socket) -> io::Result<String> {
     let mut name = socket.tcp_congestion()?;
     name.truncate(NAME_BYTES);

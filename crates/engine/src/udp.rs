@@ -13,7 +13,7 @@ use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use crate::runtime::{ReactorHandle, Registration};
 use crate::transport::{Datagram, Ecn, Transmit};
 
-/// The most bytes of one datagram, or of a train that GRO made of several.
+/// Largest datagram, or train of datagrams joined by GRO, in bytes.
 const MAX_DATAGRAM: usize = 65_535;
 
 pub(crate) struct UdpSocket {
@@ -21,12 +21,13 @@ pub(crate) struct UdpSocket {
     state: UdpSocketState,
     address: SocketAddr,
     registration: Registration,
-    /// It was full, and the reactor says when there is room. Otherwise that is not asked for: each datagram that leaves makes room, and
-    /// would wake the worker for nothing.
-    awaits_room: Cell<bool>,
+    /// Whether the socket was full and the reactor watches it for writability. Otherwise it does
+    /// not: each datagram that leaves would wake the worker needlessly.
+    awaits_writable: Cell<bool>,
 }
 
-/// Buffers for one batch, shared by all sockets of a worker. Memory that no datagram has filled is never touched.
+/// Buffers for one batch, shared by all sockets of a worker. Memory that no datagram has filled is
+/// never touched.
 pub(crate) struct ReceiveBuffers {
     storage: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
@@ -34,10 +35,13 @@ pub(crate) struct ReceiveBuffers {
 
 impl ReceiveBuffers {
     pub(crate) fn new() -> Self {
-        Self { storage: vec![0; BATCH_SIZE * MAX_DATAGRAM], meta: [RecvMeta::default(); BATCH_SIZE] }
+        Self {
+            storage: vec![0; BATCH_SIZE * MAX_DATAGRAM],
+            meta: [RecvMeta::default(); BATCH_SIZE],
+        }
     }
 
-    /// A buffer for one datagram, or for one message of another process.
+    /// Returns a buffer for one datagram, or for one message from another process.
     pub(crate) fn one(&mut self) -> &mut [u8] {
         &mut self.storage[..MAX_DATAGRAM]
     }
@@ -46,12 +50,13 @@ impl ReceiveBuffers {
 impl UdpSocket {
     pub(crate) fn new(socket: std::net::UdpSocket, reactor: &ReactorHandle) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        let registration = reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE)?;
+        let registration =
+            reactor.register(&mut SourceFd(&socket.as_raw_fd()), Interest::READABLE)?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, state, address, registration, awaits_room: Cell::new(false) })
+        Ok(Self { socket, state, address, registration, awaits_writable: Cell::new(false) })
     }
 
-    /// What it is bound to.
+    /// Returns the local address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -60,9 +65,9 @@ impl UdpSocket {
         self.state.may_fragment()
     }
 
-    /// Datagrams of `size` bytes that one system call can send.
+    /// Returns the largest number of datagrams in one train.
     pub(crate) fn max_segments(&self) -> usize {
-        // A train has to fit into one datagram's length field.
+        // A train must fit into the length field of one datagram.
         const LARGEST_MTU_COMMONLY_SEEN: usize = 1500;
         self.state.max_gso_segments().clamp(1, MAX_DATAGRAM / LARGEST_MTU_COMMONLY_SEEN)
     }
@@ -72,32 +77,40 @@ impl UdpSocket {
     }
 
     pub(crate) fn is_writable(&self) -> bool {
-        !self.awaits_room.get() || self.registration.readiness().is_writable()
+        !self.awaits_writable.get() || self.registration.readiness().is_writable()
     }
 
-    /// Receives one batch and hands its datagrams to `take`. Returns whether there may be more.
-    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers, mut take: impl FnMut(Datagram)) -> bool {
+    /// Receives one batch and passes its datagrams to `take`. Returns whether there may be more.
+    pub(crate) fn receive(
+        &self,
+        buffers: &mut ReceiveBuffers,
+        mut take: impl FnMut(Datagram),
+    ) -> bool {
         let mut slices = [const { None }; BATCH_SIZE];
-        for (slice, chunk) in slices.iter_mut().zip(buffers.storage.chunks_exact_mut(MAX_DATAGRAM)) {
+        for (slice, chunk) in slices.iter_mut().zip(buffers.storage.chunks_exact_mut(MAX_DATAGRAM))
+        {
             *slice = Some(IoSliceMut::new(chunk));
         }
-        let mut slices = slices.map(|slice| slice.expect("invariant: there is storage for each slice"));
-        let count = match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.meta) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.registration.readiness().clear_readable();
-                return false;
-            }
-            // It says nothing of this socket; the next call receives again.
-            Err(error) if is_of_another_datagram(&error) => return true,
-            // Such as no memory: another call at once would fail alike, and go on failing for all that the worker has of a processor.
-            Err(_) => {
-                self.registration.readiness().clear_readable();
-                return false;
-            }
-        };
-        // The kernel stops before the end of a batch only where there is nothing more: what comes later raises an event. (It would also stop
-        // at an error, but keeps none for a socket that is not connected.)
+        let mut slices =
+            slices.map(|slice| slice.expect("invariant: there is storage for each slice"));
+        let count =
+            match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.meta) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.registration.readiness().clear_readable();
+                    return false;
+                }
+                // The error belongs to an earlier datagram; the next call receives again.
+                Err(error) if is_of_another_datagram(&error) => return true,
+                // For example out of memory: an immediate retry would fail too, and could take all
+                // of the worker's processor time.
+                Err(_) => {
+                    self.registration.readiness().clear_readable();
+                    return false;
+                }
+            };
+        // The kernel returns an incomplete batch only when its queue is empty; later datagrams
+        // raise an event. (It also stops at an error, but an unconnected socket keeps none.)
         let more = count == BATCH_SIZE;
         if !more {
             self.registration.readiness().clear_readable();
@@ -106,25 +119,33 @@ impl UdpSocket {
             let mut data = BytesMut::from(&slice[..meta.len]);
             while !data.is_empty() {
                 let datagram = data.split_to(meta.stride.clamp(1, data.len()));
-                take(Datagram { remote: canonical(meta.addr), local_ip: meta.dst_ip, ecn: meta.ecn.map(from_codepoint), data: datagram });
+                take(Datagram {
+                    remote: canonical(meta.addr),
+                    local_ip: meta.dst_ip,
+                    ecn: meta.ecn.map(from_codepoint),
+                    data: datagram,
+                });
             }
         }
         more
     }
 
-    /// Sends a train. `WouldBlock` means that it has to be sent again once the socket is writable.
+    /// Sends a train. On `WouldBlock` the caller sends it again once the socket is writable.
     ///
-    /// Where the kernel refuses to cut a train, as for some devices, tunnels and sockets, its datagrams are sent one by one, and the
-    /// library makes no more trains on this socket.
+    /// If the kernel cannot segment a train, as on some devices, tunnels and sockets, its datagrams
+    /// are sent one by one, and the library makes no more trains on this socket.
     pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
         match (self.try_send(transmit, contents), transmit.segment_size) {
             (Err(error), Some(segment)) if segment < contents.len() && is_refusal(&error) => {
                 let single = Transmit { segment_size: None, ..transmit.clone() };
-                // What a full socket does not take of this one train is lost, as on any link.
-                contents.chunks(segment).try_for_each(|datagram| self.try_send(&single, datagram)).or_else(|error| match error.kind() {
-                    io::ErrorKind::WouldBlock => Ok(()),
-                    _ => Err(error),
-                })
+                // Datagrams that a full socket rejects here are lost, as on any link.
+                contents
+                    .chunks(segment)
+                    .try_for_each(|datagram| self.try_send(&single, datagram))
+                    .or_else(|error| match error.kind() {
+                        io::ErrorKind::WouldBlock => Ok(()),
+                        _ => Err(error),
+                    })
             }
             (result, _) => result,
         }
@@ -134,7 +155,11 @@ impl UdpSocket {
         let result = self.state.try_send(
             UdpSockRef::from(&self.socket),
             &quinn_udp::Transmit {
-                destination: if self.address.is_ipv6() { mapped(transmit.remote) } else { transmit.remote },
+                destination: if self.address.is_ipv6() {
+                    mapped(transmit.remote)
+                } else {
+                    transmit.remote
+                },
                 ecn: transmit.ecn.map(to_codepoint),
                 contents,
                 segment_size: transmit.segment_size,
@@ -152,39 +177,55 @@ impl UdpSocket {
     }
 
     fn await_room(&self, awaits: bool) -> io::Result<()> {
-        if self.awaits_room.get() != awaits {
-            let interest = if awaits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        if self.awaits_writable.get() != awaits {
+            let interest =
+                if awaits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
             self.registration.change(&mut SourceFd(&self.socket.as_raw_fd()), interest)?;
-            self.awaits_room.set(awaits);
+            self.awaits_writable.set(awaits);
         }
         Ok(())
     }
 }
 
-/// ICMP errors that earlier datagrams have caused (ip(7)), and calls that a signal cut short.
+/// Whether an error is an ICMP error caused by an earlier datagram (ip(7)), or a call interrupted
+/// by a signal.
 fn is_of_another_datagram(error: &io::Error) -> bool {
-    use libc::{EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EINTR, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT, EPROTO};
+    use libc::{
+        EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EINTR, EMSGSIZE, ENETUNREACH, ENONET,
+        ENOPROTOOPT, EPROTO,
+    };
     matches!(
         error.raw_os_error(),
-        Some(EACCES | ECONNREFUSED | EHOSTDOWN | EHOSTUNREACH | EINTR | EMSGSIZE | ENETUNREACH | ENONET | ENOPROTOOPT | EPROTO)
+        Some(
+            EACCES
+                | ECONNREFUSED
+                | EHOSTDOWN
+                | EHOSTUNREACH
+                | EINTR
+                | EMSGSIZE
+                | ENETUNREACH
+                | ENONET
+                | ENOPROTOOPT
+                | EPROTO
+        )
     )
 }
 
-/// How Linux says that it cannot cut a train: there is no way to know before.
+/// Whether Linux cannot segment a train. This cannot be known beforehand.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }
 
-/// IPv4 addresses as such, also where an IPv6 socket received from them.
+/// Returns IPv4 addresses as such, even if an IPv6 socket received from them.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        // As it is: a link-local address needs its scope.
+        // Unchanged: a link-local address needs its scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// IPv4 addresses in the form that an IPv6 socket sends to.
+/// Returns IPv4 addresses in the form that an IPv6 socket sends to.
 fn mapped(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
@@ -216,17 +257,26 @@ mod tests {
     use super::*;
     use crate::runtime::Reactor;
 
-    /// Has the kernel refuse trains: it cuts none without checksums.
+    /// Makes the kernel reject trains: it segments none without checksums.
     #[expect(unsafe_code, reason = "no library offers SO_NO_CHECK")]
     fn refuse_trains(socket: &std::net::UdpSocket) {
         let on: libc::c_int = 1;
         let size = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the kernel reads an integer of the size said.
-        let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), size) };
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size,
+            )
+        };
         assert_eq!(result, 0);
     }
 
-    /// Sends trains of three datagrams over a socket, and returns what arrived of them and how many datagrams it would put in one after.
+    /// Sends trains of three datagrams over a socket. Returns the lengths received, and the number
+    /// of datagrams that a later train may have.
     fn trains(count: usize, prepare: impl FnOnce(&std::net::UdpSocket)) -> (Vec<usize>, usize) {
         let (reactor, _waker) = Reactor::new().unwrap();
         let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -236,7 +286,13 @@ mod tests {
         let sender = UdpSocket::new(sender, reactor.handle()).unwrap();
         let contents = [7; 2500];
         let remote = receiver.local_addr().unwrap();
-        let transmit = Transmit { remote, local_ip: None, ecn: Some(Ecn::Ect0), size: contents.len(), segment_size: Some(1000) };
+        let transmit = Transmit {
+            remote,
+            local_ip: None,
+            ecn: Some(Ecn::Ect0),
+            size: contents.len(),
+            segment_size: Some(1000),
+        };
         let mut sizes = Vec::new();
         for _ in 0..count {
             sender.send(&transmit, &contents).unwrap();
@@ -246,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn train_that_the_kernel_refuses_to_cut_arrives_all_the_same() {
+    fn unsegmentable_train_arrives_as_datagrams() {
         let (sizes, segments) = trains(2, refuse_trains);
         assert_eq!(sizes, [1000, 1000, 500, 1000, 1000, 500]);
         assert_eq!(segments, 1, "more trains would be made only to be refused");

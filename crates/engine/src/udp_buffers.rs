@@ -1,50 +1,65 @@
-//! How much the kernel holds of datagrams for a socket.
+//! Kernel buffers of UDP sockets.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt::{
-    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size, set_socket_send_buffer_size_force,
-    socket_recv_buffer_size, socket_send_buffer_size,
+    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
 };
 
-/// What is asked for where nobody says otherwise. The kernel's own default, 208 KiB, overflows with a burst of handshakes, or with what
-/// 1 Gbit/s brings in two milliseconds; this holds 30 ms of it.
-pub(crate) const WANTED_BYTES: usize = 4 << 20;
+/// Default buffer size. The kernel's own default of 208 KiB overflows with a burst of handshakes,
+/// or with two milliseconds of data at 1 Gbit/s; this size holds 30 ms of it.
+pub(crate) const DEFAULT_BYTES: usize = 4 << 20;
 
-/// What was asked for, and what the kernel grants of it.
+/// Requested and granted sizes of a UDP socket's kernel buffers.
 ///
-/// Without `CAP_NET_ADMIN` it is not more than the sysctls `net.core.rmem_max` and `net.core.wmem_max`. What a buffer does not hold while a
-/// worker is busy is lost, and QUIC takes that for congestion.
+/// Without `CAP_NET_ADMIN`, the kernel grants at most the sysctls `net.core.rmem_max` and
+/// `net.core.wmem_max`. Datagrams that do not fit while a worker is busy are lost, and QUIC takes
+/// that for congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpBuffers {
-    /// Bytes asked for, for either direction.
-    pub wanted: usize,
-    /// Bytes for datagrams that no worker has received yet.
+    /// Requested bytes, for either direction.
+    pub requested: usize,
+    /// Granted bytes for datagrams that no worker has received yet.
     pub receive: usize,
-    /// Bytes for datagrams that the network has not taken yet.
+    /// Granted bytes for datagrams that the network has not sent yet.
     pub send: usize,
 }
 
 impl UdpBuffers {
-    /// Asks for buffers of `wanted` bytes, and looks what came of it.
-    pub(crate) fn set(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
+    /// Requests buffers of `requested` bytes, and reads back the granted sizes.
+    pub(crate) fn set(socket: impl AsFd, requested: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
-        set_socket_recv_buffer_size_force(socket, wanted).or_else(|_| set_socket_recv_buffer_size(socket, wanted))?;
-        set_socket_send_buffer_size_force(socket, wanted).or_else(|_| set_socket_send_buffer_size(socket, wanted))?;
-        // Linux counts its own bookkeeping in, for which it doubles what is asked for, and says the double (socket(7)).
-        Ok(Self { wanted, receive: socket_recv_buffer_size(socket)? / 2, send: socket_send_buffer_size(socket)? / 2 })
+        set_socket_recv_buffer_size_force(socket, requested)
+            .or_else(|_| set_socket_recv_buffer_size(socket, requested))?;
+        set_socket_send_buffer_size_force(socket, requested)
+            .or_else(|_| set_socket_send_buffer_size(socket, requested))?;
+        // Linux includes its bookkeeping: it doubles the requested size and reports the double
+        // (socket(7)).
+        Ok(Self {
+            requested,
+            receive: socket_recv_buffer_size(socket)? / 2,
+            send: socket_send_buffer_size(socket)? / 2,
+        })
     }
 
-    /// The sysctl to raise for what was asked for, if the kernel gives less.
-    pub fn lacking(&self) -> impl Iterator<Item = &'static str> {
+    /// Returns the sysctls to raise if the kernel granted less than requested.
+    pub fn sysctls_to_raise(&self) -> impl Iterator<Item = &'static str> {
         let directions = [("net.core.rmem_max", self.receive), ("net.core.wmem_max", self.send)];
-        let wanted = self.wanted;
-        directions.into_iter().filter(move |(_, granted)| *granted < wanted).map(|(name, _)| name)
+        let requested = self.requested;
+        directions
+            .into_iter()
+            .filter(move |(_, granted)| *granted < requested)
+            .map(|(name, _)| name)
     }
 
-    /// The smaller ones of both.
+    /// Returns the smaller granted sizes of both.
     pub(crate) fn least(self, other: Self) -> Self {
-        Self { wanted: self.wanted.max(other.wanted), receive: self.receive.min(other.receive), send: self.send.min(other.send) }
+        Self {
+            requested: self.requested.max(other.requested),
+            receive: self.receive.min(other.receive),
+            send: self.send.min(other.send),
+        }
     }
 }

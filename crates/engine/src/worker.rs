@@ -1,4 +1,4 @@
-//! The worker: one descriptor, one function.
+//! The worker: one descriptor and one function.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,28 +12,31 @@ use http::HeaderValue;
 use crate::client::Connector;
 use crate::config::{Budget, Config};
 use crate::context::Context;
-use crate::group::{Group, Post, Route};
+use crate::dispatch::Dispatcher;
+use crate::group::{Group, ProcessLink, Route};
 use crate::handler::Handler;
-use crate::http3::Http3;
+use crate::http3::{self, Http3};
 use crate::listen::{Sockets, client_socket};
+use crate::memory_release::MemoryRelease;
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
-use crate::spare_memory::SpareMemory;
 use crate::stats::Stats;
 use crate::tcp::TcpListener;
 use crate::tls::Identity;
-use crate::transport::{Quinn, QuinnConfig, Sending, Transmit, Transport};
+use crate::transport::{Quinn, QuinnConfig, SendConfig, Transmit, Transport};
 use crate::udp::{ReceiveBuffers, UdpSocket};
 
-/// Connections taken from each listener's queue when it closes: as many as the kernel queues by default (net.core.somaxconn).
+/// Connections accepted from each listener's queue when it closes: the kernel's default queue
+/// length (net.core.somaxconn).
 const LAST_ACCEPTS: usize = 4096;
-/// Messages of other processes that a turn takes, some hundred datagrams.
-const PARCELS: usize = 4;
+/// Messages from other processes per turn, some hundred datagrams in all.
+const FORWARDED_MESSAGES: usize = 4;
 
-/// Owns sockets, connections and the futures of one thread.
+/// Owns the sockets, connections and futures of one thread.
 ///
-/// To its host it is a descriptor, readable when there is something to do, and [`Worker::turn`]. A host with an event loop waits
-/// for the descriptor there and calls `turn` with the time; a host without one calls [`Worker::wait`] in between. A turn does
-/// what is ready within its [`Budget`] and makes the descriptor readable again if something is left.
+/// To its host, a worker is a descriptor, which is readable when there is work, and
+/// [`Worker::turn`]. A host with an event loop waits for the descriptor and calls `turn` with the
+/// current time. A host without one calls [`Worker::wait`] before each turn. A turn does what is
+/// ready within its [`Budget`], and makes the descriptor readable again if work is left.
 pub struct Worker {
     number: u8,
     reactor: Reactor,
@@ -42,28 +45,33 @@ pub struct Worker {
     wakeup: Arc<Wakeup>,
     group: Group,
     context: Rc<Context>,
+    handler: Rc<dyn Handler>,
+    dispatcher: Rc<Dispatcher>,
+    /// State that the HTTP/3 endpoints share.
+    http3: Rc<http3::WorkerState>,
     tcp: Vec<TcpListener>,
     quic: Vec<QuicSocket>,
-    /// After the UDP sockets: until those are closed, others pass on what is for them.
-    post: Post,
+    /// Dropped after the UDP sockets: other workers forward datagrams here until those are closed.
+    forwarding: ProcessLink,
     buffers: ReceiveBuffers,
     drain: Option<Drain>,
-    spare_memory: SpareMemory,
-    /// Counts turns. Each begins with another listener, so that a flood on one does not use up what is for all.
+    memory_release: MemoryRelease,
+    /// Turn counter. Each turn starts with another listener, so that a flood on one listener does
+    /// not use up the budget of all.
     first: usize,
 }
 
-/// The numbers below `length`, beginning with another one each time that `turn` grows.
+/// Returns the numbers below `length`, starting with another one in each turn.
 fn rotated(turn: usize, length: usize) -> impl Iterator<Item = usize> {
     (0..length).map(move |index| (turn % length + index) % length)
 }
 
-/// A UDP socket and the connections on it.
+/// A UDP socket and its connections.
 struct QuicSocket {
     udp: UdpSocket,
     http3: Http3<Quinn>,
     outgoing: Vec<u8>,
-    /// A train that the socket did not take yet; it waits in `outgoing`.
+    /// A train that the socket has not accepted yet; its bytes are in `outgoing`.
     blocked: Option<Transmit>,
 }
 
@@ -73,22 +81,39 @@ struct Drain {
 }
 
 impl Worker {
-    /// Worker `number` of `group`. It has no socket yet.
+    /// Creates worker `number` of `group`, without sockets.
     ///
     /// # Errors
     ///
-    /// When the system has no descriptor left, or `number` is not one of the group's.
-    pub fn new(number: usize, group: &Group, config: Config, handler: impl Handler) -> io::Result<Self> {
+    /// When the system is out of descriptors, or `number` is outside of the group.
+    pub fn new(
+        number: usize,
+        group: &Group,
+        config: Config,
+        handler: impl Handler,
+    ) -> io::Result<Self> {
         if number >= group.size() {
-            return Err(io::Error::other("no such worker in the group"));
+            return Err(io::Error::other("invalid worker number: outside of the group"));
         }
         let (reactor, waker) = Reactor::new()?;
         let wakeup = Arc::new(Wakeup::new(waker));
-        let post = group.enter(number, &wakeup, reactor.handle())?;
+        let forwarding = group.enter(number, &wakeup, reactor.handle())?;
         let executor = Executor::new(wakeup.clone());
         let timers = Timers::default();
-        let handle = Handle::new(executor.clone(), timers.clone(), reactor.handle().clone(), wakeup.clone(), Instant::now());
-        let context = Context::new(handle, config, Rc::new(handler), group.stats_of(number).clone(), group.seats().clone());
+        let handle = Handle::new(
+            executor.clone(),
+            timers.clone(),
+            reactor.handle().clone(),
+            wakeup.clone(),
+            Instant::now(),
+        );
+        let handler = Rc::new(handler);
+        let context = Context::new(
+            handle,
+            config,
+            group.stats_of(number).clone(),
+            group.connection_counts().clone(),
+        );
         Ok(Self {
             number: number as u8,
             reactor,
@@ -96,32 +121,42 @@ impl Worker {
             timers,
             wakeup,
             group: group.clone(),
-            post,
+            forwarding,
+            dispatcher: Dispatcher::new(context.clone(), handler.clone()),
+            http3: http3::WorkerState::new(),
             context,
+            handler,
             tcp: Vec::new(),
             quic: Vec::new(),
             buffers: ReceiveBuffers::new(),
             drain: None,
-            spare_memory: SpareMemory::default(),
+            memory_release: MemoryRelease::default(),
             first: 0,
         })
     }
 
-    /// Serves `sockets`, with `identity` where they are secure.
+    /// Serves `sockets`, with `identity` if they are secure.
     ///
-    /// All workers of a group have to be given the shares of the same listeners in the same order.
+    /// All workers of a group must call this for their shares of the same listeners, in the same
+    /// order.
     ///
     /// # Errors
     ///
-    /// When the sockets are secure and there is no identity, or the system refuses to watch them.
+    /// When the sockets are secure and `identity` is `None`, or the system cannot watch them.
     pub fn listen(&mut self, sockets: Sockets, identity: Option<&Identity>) -> io::Result<()> {
         let identity = match identity {
             Some(identity) if sockets.secure => Some(identity),
-            None if sockets.secure => return Err(io::Error::other("a secure listener needs an identity")),
+            None if sockets.secure => {
+                return Err(io::Error::other("missing identity: the listener is secure"));
+            }
             _ => None,
         };
-        let alt_svc = sockets.udp.as_ref().and_then(|_| self.context.config.alt_svc.value(sockets.address.port()));
-        let tls = identity.map(|identity| identity.tcp(&self.context.config, &self.context.stats));
+        let alt_svc = sockets
+            .udp
+            .as_ref()
+            .and_then(|_| self.context.config.alt_svc.value(sockets.address.port()));
+        let tls = identity
+            .map(|identity| identity.tcp(&self.context.config.tls_options(), &self.context.stats));
         if let Some(tcp) = sockets.tcp {
             self.tcp.push(TcpListener::new(tcp, tls, alt_svc.clone(), self.reactor.handle())?);
         }
@@ -131,70 +166,97 @@ impl Worker {
         Ok(())
     }
 
-    /// Serves connections that begin from here on with `identity`, on every secure listener; those there are go on with what they have.
+    /// Uses `identity` for new connections on every secure listener; existing connections keep
+    /// theirs.
     ///
     /// # Errors
     ///
-    /// When the identity cannot be used for QUIC. Nothing has changed then.
+    /// When the identity cannot be used for QUIC. Nothing changes then.
     pub fn set_identity(&mut self, identity: &Identity) -> io::Result<()> {
         let Context { config, stats, .. } = &*self.context;
         for quic in &mut self.quic {
-            quic.http3.transport.set_tls(identity.quic(config, stats)).map_err(io::Error::other)?;
+            quic.http3
+                .transport
+                .set_tls(identity.quic(&config.tls_options(), stats))
+                .map_err(io::Error::other)?;
         }
         for listener in self.tcp.iter_mut().filter(|listener| listener.is_secure()) {
-            listener.set_tls(identity.tcp(config, stats));
+            listener.set_tls(identity.tcp(&config.tls_options(), stats));
         }
         Ok(())
     }
 
-    /// Opens connections to servers, with TLS as `tls` says; its ALPN protocols are set as needed.
+    /// Returns a connector that opens connections to servers with `tls`. Its ALPN protocols are set
+    /// as needed.
     ///
     /// # Errors
     ///
-    /// When no UDP socket can be had, or `tls` does not allow TLS 1.3.
+    /// When no UDP socket can be opened, or `tls` does not allow TLS 1.3.
     pub fn connector(&mut self, tls: &rustls::ClientConfig) -> io::Result<Connector> {
         let udp = client_socket()?;
         let http3 = self.add_quic(udp, None, None)?.http3.client();
         let Config { congestion, limits, .. } = &self.context.config;
-        Connector::new(self.handle().clone(), tls, http3, *congestion, limits.clone()).map_err(io::Error::other)
+        Connector::new(self.handle().clone(), tls, http3, *congestion, limits.clone())
+            .map_err(io::Error::other)
     }
 
-    fn add_quic(&mut self, udp: std::net::UdpSocket, identity: Option<&Identity>, alt_svc: Option<HeaderValue>) -> io::Result<&QuicSocket> {
+    fn add_quic(
+        &mut self,
+        udp: std::net::UdpSocket,
+        identity: Option<&Identity>,
+        alt_svc: Option<HeaderValue>,
+    ) -> io::Result<&QuicSocket> {
         let udp = UdpSocket::new(udp, self.reactor.handle())?;
         let config = &self.context.config;
-        let tls = identity.map(|identity| identity.quic(config, &self.context.stats));
-        let quinn = QuinnConfig::new(&config.limits, Sending::of(config), tls, self.group.keys().clone(), config.qlog.clone());
+        let tls =
+            identity.map(|identity| identity.quic(&config.tls_options(), &self.context.stats));
+        let quinn = QuinnConfig::new(
+            &config.limits,
+            SendConfig::of(config),
+            tls,
+            self.group.keys().clone(),
+            config.qlog.clone(),
+        );
         let quinn = quinn.map_err(io::Error::other)?.offering(config);
-        let Context { stats, seats, windows, .. } = &*self.context;
-        let transport = Quinn::new(quinn, self.number, udp.address(), udp.may_fragment(), stats.clone(), seats.clone(), windows.clone());
-        let http3 = Http3::new(transport, self.context.clone(), alt_svc);
+        let Context { stats, connection_counts, windows, .. } = &*self.context;
+        let transport = Quinn::new(
+            quinn,
+            self.number,
+            udp.address(),
+            udp.may_fragment(),
+            stats.clone(),
+            connection_counts.clone(),
+            windows.clone(),
+        );
+        let http3 = Http3::new(transport, self.dispatcher.clone(), self.http3.clone(), alt_svc);
         self.quic.push(QuicSocket { udp, http3, outgoing: Vec::new(), blocked: None });
         Ok(&self.quic[self.quic.len() - 1])
     }
 
     pub(crate) fn handler(&self) -> Rc<dyn Handler> {
-        self.context.handler.clone()
+        self.handler.clone()
     }
 
-    /// For futures and handlers on this worker.
+    /// Returns the handle for futures and handlers on this worker.
     pub fn handle(&self) -> &Handle {
         &self.context.handle
     }
 
-    /// Blocks until there is something to do, at most `timeout`. For hosts without an event loop.
+    /// Blocks until there is work, for at most `timeout`. For hosts without an event loop.
     ///
     /// # Errors
     ///
-    /// Those of the poller, which leave nothing that the worker could go on with.
+    /// Errors of the poller, after which the worker cannot continue.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.reactor.poll(timeout).map(drop)
     }
 
-    /// Does what is ready, within the budget. `now` must not go back from one turn to the next.
+    /// Runs one turn: does what is ready, within the budget. `now` must not decrease from one turn
+    /// to the next.
     ///
     /// # Errors
     ///
-    /// Those of the poller, which leave nothing that the worker could go on with.
+    /// Errors of the poller, after which the worker cannot continue.
     pub fn turn(&mut self, now: Instant) -> io::Result<()> {
         let wakeup = self.wakeup.clone();
         let _in_turn = TurnGuard::enter(&wakeup);
@@ -207,30 +269,30 @@ impl Worker {
         self.wakeup.rearm();
         self.timers.advance(now);
         self.quic.iter_mut().for_each(|quic| quic.http3.transport.handle_timeout(now));
-        self.take_mail(now);
-        let mut parcels = PARCELS;
+        self.take_forwarded(now);
+        let mut parcels = FORWARDED_MESSAGES;
         loop {
             self.accept(&mut left);
-            self.receive_parcels(now, &mut parcels);
+            self.receive_forwarded(now, &mut parcels);
             self.receive(now, &mut left);
             self.executor.allow_eager(left.polls);
             let mut polled = self.executor.run(left.polls);
             self.context.stats.handler_panics.add(self.executor.take_panics());
-            // Whoever is first may take all that is left of the turn's polls.
+            // The first socket may use all remaining polls of the turn.
             for index in rotated(self.first, self.quic.len()) {
                 self.quic[index].http3.process(now);
             }
-            self.context.handler.settle();
+            self.dispatcher.flush();
             polled += left.polls - self.executor.eager();
             left.polls = left.polls.saturating_sub(polled);
             let spent = left.polls == 0;
-            if spent || !(self.has_work(&left) || (parcels > 0 && self.post.is_readable())) {
+            if spent || !(self.has_work(&left) || (parcels > 0 && self.forwarding.is_readable())) {
                 break;
             }
         }
         let holding = self.context.handle.end_turn();
         if left.polls > 0 {
-            // Where none is left it is for the next turn, which begins at once.
+            // Without polls left, the rest is done in the next turn, which starts at once.
             self.executor.run(holding);
             self.context.stats.handler_panics.add(self.executor.take_panics());
         }
@@ -238,10 +300,14 @@ impl Worker {
             self.quic[index].send(now, &mut left.sends, &self.context.stats);
         }
         self.drain(now);
-        self.spare_memory.turn(now, self.context.stats.tcp_open.value() + self.context.stats.requests_open.value());
-        // Sending may have raised events, and what was not done for want of budget waits.
-        more_events |= self.has_work(&self.context.config.budget) || self.quic.iter().any(QuicSocket::can_send);
-        more_events |= self.post.is_readable();
+        self.memory_release.turn(
+            now,
+            self.context.stats.tcp_open.value() + self.context.stats.requests_open.value(),
+        );
+        // Sending may have raised events, and some work may have been out of budget.
+        more_events |= self.has_work(&self.context.config.budget)
+            || self.quic.iter().any(QuicSocket::can_send);
+        more_events |= self.forwarding.is_readable();
         more_events |= self.context.handle.has_deferred();
         if more_events {
             self.wakeup.notify_descriptor()?;
@@ -250,12 +316,14 @@ impl Worker {
         self.reactor.arm(now, deadline)
     }
 
-    /// Begins to end: no new connection, GOAWAY to those there are, and what runs is finished until `grace` is over.
+    /// Begins a graceful shutdown: closes the listeners, sends GOAWAY on existing connections, and
+    /// gives open requests `grace` to finish.
     ///
-    /// The worker is done when [`Worker::is_finished`] says so. Told again, it has until the earlier of the two times.
+    /// [`Worker::is_finished`] tells when it is complete. Of several calls, the earliest deadline
+    /// counts.
     pub fn shut_down(&mut self, now: Instant, grace: Duration) {
         if let Some(drain) = &mut self.drain {
-            // A host that says so after each turn must not cause the next one by it.
+            // A host may call this after each turn; that alone must not cause another turn.
             if now + grace < drain.until {
                 drain.until = now + grace;
                 self.wakeup.notify();
@@ -276,32 +344,42 @@ impl Worker {
         self.is_idle() || drain.forced
     }
 
-    /// Whether there is no connection.
+    /// Whether there are no connections.
     pub fn is_idle(&self) -> bool {
-        self.context.stats.tcp_open.value() == 0 && self.quic.iter().all(|quic| quic.http3.is_idle() && !quic.has_pending())
+        self.context.stats.tcp_open.value() == 0
+            && self.quic.iter().all(|quic| quic.http3.is_idle() && !quic.has_pending())
     }
 
-    /// Takes no new connection; those there are go on as if nothing had happened. The TCP ports are free again.
+    /// Stops accepting connections; existing ones go on unchanged. The TCP ports are free again.
     pub fn stop_listening(&mut self) {
         self.group.leave(self.number);
         self.close_listeners();
         self.quic.iter_mut().for_each(|quic| quic.http3.refuse_new());
     }
 
-    /// Closes the connections on which no request is open, of those that have had one; new ones are taken as before. Clients over HTTP/2 and
-    /// HTTP/3 are told which requests were not served (GOAWAY).
+    /// Closes connections that have served a request and have none open; new connections are still
+    /// accepted. Over HTTP/2 and HTTP/3, GOAWAY tells the client which requests were not served.
     pub fn close_idle_connections(&mut self, now: Instant) {
-        self.context.tcp_connections.borrow().iter().for_each(|(_, (activity, _))| activity.close_if_idle());
-        self.context.shutdown.rouse();
+        self.context
+            .tcp_connections
+            .borrow()
+            .iter()
+            .for_each(|(_, (activity, _))| activity.close_if_idle());
+        self.context.shutdown.wake_all();
         self.quic.iter_mut().for_each(|quic| quic.http3.close_idle(now));
         self.wakeup.notify();
     }
 
-    /// Closes all connections of clients at once, whatever goes on over them; new ones are taken as before.
+    /// Closes all client connections at once, whatever their state; new connections are still
+    /// accepted.
     ///
-    /// Responses that are not complete are cut off, and their handlers learn of it as of clients that leave.
+    /// Incomplete responses are cut off; their handlers see it as if the client had disconnected.
     pub fn close_connections(&mut self, now: Instant) {
-        self.context.tcp_connections.borrow().iter().for_each(|(_, (_, task))| self.context.handle.cancel(*task));
+        self.context
+            .tcp_connections
+            .borrow()
+            .iter()
+            .for_each(|(_, (_, task))| self.context.handle.cancel(*task));
         for quic in &mut self.quic {
             if quic.http3.close_serving(now) {
                 quic.http3.process(now);
@@ -313,8 +391,8 @@ impl Worker {
 
     fn close_listeners(&mut self) {
         for listener in &mut self.tcp {
-            // Those that wait in the kernel's queue would be reset.
-            listener.accept(LAST_ACCEPTS, &self.context);
+            // Connections left in the kernel's queue would be reset.
+            listener.accept(LAST_ACCEPTS, &self.dispatcher);
         }
         self.tcp.clear();
     }
@@ -326,10 +404,15 @@ impl Worker {
             let stats = &self.context.stats;
             stats.requests_cut_off.add(stats.requests_open.value() + stats.tunnels_open.value());
         }
-        // Until then handlers may need the connections that they have opened.
-        let is_serving = self.context.stats.tcp_open.value() > 0 || self.quic.iter().any(|quic| quic.http3.is_serving());
+        // Handlers may need their outgoing connections as long as clients are served.
+        let is_serving = self.context.stats.tcp_open.value() > 0
+            || self.quic.iter().any(|quic| quic.http3.is_serving());
         for quic in &mut self.quic {
-            let closed = if drain.forced { quic.http3.close_all(now) } else { !is_serving && quic.http3.close_unused(now) };
+            let closed = if drain.forced {
+                quic.http3.close_all(now)
+            } else {
+                !is_serving && quic.http3.close_unused(now)
+            };
             if closed {
                 quic.http3.process(now);
                 quic.send(now, &mut { usize::MAX }, &self.context.stats);
@@ -338,19 +421,19 @@ impl Worker {
     }
 
     fn accept(&mut self, left: &mut Budget) {
-        // The sleep of a pause wakes the worker by its timer; there is no future to wake.
+        // The pause's timer wakes the worker by itself; there is no future to wake.
         let mut cx = TaskContext::from_waker(Waker::noop());
         for index in rotated(self.first, self.tcp.len()) {
             let listener = &mut self.tcp[index];
             listener.poll_pause(&mut cx);
             if listener.is_ready() {
-                left.accepts -= listener.accept(left.accepts, &self.context);
+                left.accepts -= listener.accept(left.accepts, &self.dispatcher);
             }
         }
     }
 
     fn receive(&mut self, now: Instant, left: &mut Budget) {
-        let Self { quic, buffers, group, post, context, number, first, .. } = self;
+        let Self { quic, buffers, group, forwarding, context, number, first, .. } = self;
         let limits = &context.config.limits;
         for index in rotated(*first, quic.len()) {
             let QuicSocket { udp, http3, .. } = &mut quic[index];
@@ -361,17 +444,45 @@ impl Worker {
                     context.stats.datagrams_received.add(1);
                     match group.route(*number, &datagram.data) {
                         Route::Own => transport.handle_datagram(now, datagram),
-                        // If there is no such worker: a connection of a worker that has ended.
+                        // The datagram comes back if there is no such worker: its connection
+                        // belonged to a worker that has ended.
                         Route::Worker(worker) => {
-                            if let Some(datagram) = group.pass_on(now, worker, index, datagram, post, limits, &context.stats) {
+                            if let Some(datagram) = group.pass_on(
+                                now,
+                                worker,
+                                index,
+                                datagram,
+                                forwarding,
+                                limits,
+                                &context.stats,
+                            ) {
                                 transport.handle_datagram(now, datagram);
                             }
                         }
                         Route::First(named) => {
-                            let other = group.taker(now, *number, named, datagram.remote, transport.is_refusing(), post);
-                            let Some(other) = other else { return transport.handle_datagram(now, datagram) };
+                            let other = group.worker_for_first_packet(
+                                now,
+                                *number,
+                                named,
+                                datagram.remote,
+                                transport.is_refusing(),
+                                forwarding,
+                            );
+                            let Some(other) = other else {
+                                return transport.handle_datagram(now, datagram);
+                            };
                             let back = transport.handle_first(now, datagram);
-                            let pass = |back| group.pass_on(now, other, index, back, post, limits, &context.stats);
+                            let pass = |back| {
+                                group.pass_on(
+                                    now,
+                                    other,
+                                    index,
+                                    back,
+                                    forwarding,
+                                    limits,
+                                    &context.stats,
+                                )
+                            };
                             if let Some(datagram) = back.and_then(pass) {
                                 transport.handle_datagram(now, datagram);
                             }
@@ -383,14 +494,14 @@ impl Worker {
                 }
             }
         }
-        post.flush(now, &context.stats, |socket, datagram| {
+        forwarding.flush(now, &context.stats, |socket, datagram| {
             if let Some(quic) = quic.get_mut(socket) {
                 quic.http3.transport.handle_datagram(now, datagram);
             }
         });
     }
 
-    fn take_mail(&mut self, now: Instant) {
+    fn take_forwarded(&mut self, now: Instant) {
         if self.group.size() == 1 {
             return;
         }
@@ -401,12 +512,12 @@ impl Worker {
         }
     }
 
-    /// Takes what workers of other processes have passed on, at most `left` messages.
-    fn receive_parcels(&mut self, now: Instant, left: &mut usize) {
-        while *left > 0 && self.post.is_readable() {
+    /// Receives datagrams forwarded by workers of other processes, at most `left` messages.
+    fn receive_forwarded(&mut self, now: Instant, left: &mut usize) {
+        while *left > 0 && self.forwarding.is_readable() {
             *left -= 1;
-            let Self { post, buffers, quic, .. } = self;
-            post.receive(buffers.one(), |socket, datagram| {
+            let Self { forwarding, buffers, quic, .. } = self;
+            forwarding.receive(buffers.one(), |socket, datagram| {
                 if let Some(quic) = quic.get_mut(socket) {
                     quic.http3.transport.handle_datagram(now, datagram);
                 }
@@ -417,18 +528,23 @@ impl Worker {
     fn has_work(&self, left: &Budget) -> bool {
         (left.polls > 0 && !self.executor.is_idle())
             || (left.accepts > 0 && self.tcp.iter().any(TcpListener::is_ready))
-            || self.quic.iter().any(|quic| (left.receive_batches > 0 && quic.udp.is_readable()) || quic.http3.has_work())
+            || self.quic.iter().any(|quic| {
+                (left.receive_batches > 0 && quic.udp.is_readable()) || quic.http3.has_work()
+            })
     }
 
     fn next_deadline(&mut self) -> Option<Instant> {
         let quic = self.quic.iter_mut().filter_map(|quic| quic.http3.poll_timeout()).min();
         let drain = self.drain.as_ref().filter(|drain| !drain.forced).map(|drain| drain.until);
-        [self.timers.next_deadline(), quic, drain, self.spare_memory.deadline()].into_iter().flatten().min()
+        [self.timers.next_deadline(), quic, drain, self.memory_release.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
 impl AsFd for Worker {
-    /// The one descriptor: readable when a turn has something to do.
+    /// Returns the worker's one descriptor, which is readable when a turn has work.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reactor.as_fd()
     }
@@ -442,7 +558,7 @@ impl Drop for Worker {
 }
 
 impl QuicSocket {
-    /// Sends what the connections have, at most `budget` trains.
+    /// Sends the connections' datagrams, in at most `budget` trains.
     fn send(&mut self, now: Instant, budget: &mut usize, stats: &Stats) {
         if !self.udp.is_writable() {
             return;
@@ -450,7 +566,11 @@ impl QuicSocket {
         while *budget > 0 {
             let transmit = match self.blocked.take() {
                 Some(transmit) => transmit,
-                None => match self.http3.transport.poll_transmit(now, self.udp.max_segments(), &mut self.outgoing) {
+                None => match self.http3.transport.poll_transmit(
+                    now,
+                    self.udp.max_segments(),
+                    &mut self.outgoing,
+                ) {
                     Some(transmit) => transmit,
                     None => return,
                 },
@@ -465,7 +585,7 @@ impl QuicSocket {
                     self.blocked = Some(transmit);
                     return;
                 }
-                // Lost, as on any link: too large for the path, no route, or refused by a firewall.
+                // Lost, as on any link: too large for the path, no route, or blocked by a firewall.
                 Err(_) => stats.datagrams_unsent.add(1),
             }
         }

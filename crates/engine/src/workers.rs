@@ -1,4 +1,4 @@
-//! Hosts for workers: one thread each, inside tokio.
+//! Worker threads: each hosts one worker inside a tokio runtime.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,8 @@ use crate::stats::Stats;
 use crate::tls::Identity;
 use crate::worker::Worker;
 
-/// Worker threads that serve the same listeners. Each runs a tokio runtime of its own, so that handlers find the one they expect.
+/// Worker threads that serve the same listeners. Each thread runs its own tokio runtime, so
+/// handlers can use tokio.
 ///
 /// ```no_run
 /// use std::net::Ipv6Addr;
@@ -43,38 +44,38 @@ pub struct Workers {
     control: Control,
 }
 
-/// What can be asked of [`Workers`] while they run, from any thread. Cheap to clone.
+/// Controls running [`Workers`] from any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Control {
     group: Group,
-    stop: Arc<Stop>,
+    stop: Arc<ControlState>,
 }
 
 #[derive(Default)]
-struct Stop {
+struct ControlState {
     grace: Mutex<Option<Duration>>,
     begun: AtomicBool,
-    /// The identity that is to be used, and how often it was changed.
+    /// The current identity, and the number of changes so far.
     identity: Mutex<Option<Identity>>,
     changes: AtomicU64,
     running: AtomicUsize,
     ended: Notify,
 }
 
-/// Counts a running worker; its end, a panic included, is noticed.
+/// Counts a running worker. Dropping it, a panic included, reports the worker's end.
 struct Running {
-    stop: Arc<Stop>,
+    stop: Arc<ControlState>,
     group: Group,
 }
 
 impl Running {
-    fn new(stop: Arc<Stop>, group: Group) -> Self {
+    fn new(stop: Arc<ControlState>, group: Group) -> Self {
         stop.running.fetch_add(1, Ordering::AcqRel);
         Self { stop, group }
     }
 
-    /// This worker has failed. The others would go on with a part of the connections missing: whoever supervises the process
-    /// starts it anew.
+    /// A worker has failed. All others stop too: the rest would go on without a part of the
+    /// connections, so the process supervisor should restart the whole process.
     fn fail(&self) {
         self.stop.begin(Duration::ZERO);
         self.group.wake_all();
@@ -91,15 +92,15 @@ impl Drop for Running {
     }
 }
 
-impl Stop {
+impl ControlState {
     fn begin(&self, grace: Duration) {
         *self.grace.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
         self.begun.store(true, Ordering::Release);
     }
 
-    /// The identity, if it was changed after `seen`.
+    /// Returns the identity if it was changed after `seen`.
     fn changed_identity(&self, seen: &mut u64) -> Option<Identity> {
-        // As with the grace period, turns without news take no lock.
+        // As with the grace period, a turn without a change takes no lock.
         let changes = self.changes.load(Ordering::Acquire);
         if changes == *seen {
             return None;
@@ -109,17 +110,22 @@ impl Stop {
     }
 
     fn grace(&self) -> Option<Duration> {
-        // The flag keeps the lock out of every turn.
-        if self.begun.load(Ordering::Acquire) { *self.grace.lock().unwrap_or_else(PoisonError::into_inner) } else { None }
+        // The flag keeps the lock out of the usual turn.
+        if self.begun.load(Ordering::Acquire) {
+            *self.grace.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            None
+        }
     }
 }
 
 impl Workers {
-    /// Starts the workers of `group`, each with its share of `listeners` and the handler that `handler` makes for its number.
+    /// Starts the workers of `group`. Each worker gets its share of `listeners`, and the handler
+    /// that `handler` returns for its number.
     ///
     /// # Errors
     ///
-    /// When a thread cannot be started. What goes wrong inside of one is the result of [`Workers::join`].
+    /// When a thread cannot be started. Errors inside a thread are returned by [`Workers::join`].
     pub fn start<H: Handler>(
         group: Group,
         listeners: Vec<Listener>,
@@ -134,13 +140,24 @@ impl Workers {
             }
         }
         let handler = Arc::new(handler);
-        let stop = Stop { identity: Mutex::new(identity.cloned()), ..Stop::default() };
-        let mut workers = Self { threads: Vec::new(), control: Control { group, stop: Arc::new(stop) } };
+        let stop =
+            ControlState { identity: Mutex::new(identity.cloned()), ..ControlState::default() };
+        let mut workers =
+            Self { threads: Vec::new(), control: Control { group, stop: Arc::new(stop) } };
         for (number, share) in shares.into_iter().enumerate() {
-            let (group, identity, config, handler) = (workers.control.group.clone(), identity.cloned(), config.clone(), handler.clone());
+            let (group, identity, config, handler) =
+                (workers.control.group.clone(), identity.cloned(), config.clone(), handler.clone());
             let running = Running::new(workers.control.stop.clone(), group.clone());
             let run = move || {
-                let result = run_worker(number, &group, config, handler(number), share, identity.as_ref(), &running.stop);
+                let result = run_worker(
+                    number,
+                    &group,
+                    config,
+                    handler(number),
+                    share,
+                    identity.as_ref(),
+                    &running.stop,
+                );
                 result.inspect_err(|_| running.fail())
             };
             let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(run);
@@ -149,26 +166,26 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The counters of each worker.
+    /// Returns the counters of each worker.
     pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
         self.control.stats()
     }
 
-    /// Begins a graceful shutdown: GOAWAY, then what runs is finished within `grace`.
+    /// Begins a graceful shutdown: clients get GOAWAY, and open requests have `grace` to finish.
     pub fn shut_down(&self, grace: Duration) {
         self.control.shut_down(grace);
     }
 
-    /// For other threads.
+    /// Returns a handle for other threads.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Ready when every worker has ended; [`Workers::join`] then returns at once.
+    /// Waits until every worker has ended. [`Workers::join`] then returns at once.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn finished(&self) {
         loop {
             let ended = self.control.stop.ended.notified();
@@ -179,41 +196,47 @@ impl Workers {
         }
     }
 
-    /// Waits for all workers.
+    /// Waits for all workers to end.
     ///
     /// # Errors
     ///
-    /// The first that a worker ended with.
+    /// The first error that a worker ended with.
     pub fn join(self) -> io::Result<()> {
         let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        results.into_iter().try_for_each(|result| result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))))
+        results.into_iter().try_for_each(|result| {
+            result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
+        })
     }
 }
 
 impl Control {
-    /// The counters of each worker.
+    /// Returns the counters of each worker.
     pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
         self.group.stats()
     }
 
-    /// Begins a graceful shutdown: GOAWAY, then what runs is finished within `grace`.
+    /// Begins a graceful shutdown: clients get GOAWAY, and open requests have `grace` to finish.
     pub fn shut_down(&self, grace: Duration) {
         self.stop.begin(grace);
         self.group.wake_all();
     }
 
-    /// Serves connections that begin from now on with `identity`; those there are go on with what they have. Sessions made with another
+    /// Uses `identity` for new connections; existing ones keep theirs. Sessions made with another
     /// certificate are not resumed.
     ///
-    /// Without a store of its own, the identity keeps its sessions where the one before it does.
+    /// An identity without its own session store uses that of the identity before it.
     ///
     /// # Errors
     ///
-    /// When the identity cannot be used for QUIC. Nothing has changed then.
+    /// When the identity cannot be used for QUIC. Nothing changes then.
     pub fn set_identity(&self, identity: Identity) -> Result<(), rustls::Error> {
         identity.check()?;
         let mut current = self.stop.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        let sessions = current.as_ref().and_then(Identity::sessions).filter(|_| identity.sessions().is_none()).cloned();
+        let sessions = current
+            .as_ref()
+            .and_then(Identity::sessions)
+            .filter(|_| identity.sessions().is_none())
+            .cloned();
         *current = Some(match sessions {
             Some(sessions) => identity.with_sessions(sessions),
             None => identity,
@@ -232,11 +255,12 @@ fn run_worker(
     handler: impl Handler,
     share: Vec<Sockets>,
     identity: Option<&Identity>,
-    stop: &Stop,
+    stop: &ControlState,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = {
-        // Until the worker is gone: futures of handlers that are dropped with it may have destructors that spawn.
+        // Entered until the worker is dropped: the futures of handlers are dropped with it, and
+        // their destructors may spawn.
         let _inside = runtime.enter();
         let mut worker = Worker::new(number, group, config, handler)?;
         worker.handler().start(&mut worker)?;
@@ -246,7 +270,9 @@ fn run_worker(
         let mut changes = 0;
         runtime.block_on(embed_in_tokio(&mut worker, |worker, now| {
             if let Some(identity) = stop.changed_identity(&mut changes) {
-                worker.set_identity(&identity).expect("invariant: it was checked before it was handed over");
+                worker
+                    .set_identity(&identity)
+                    .expect("invariant: it was checked before it was handed over");
             }
             if let Some(grace) = stop.grace() {
                 worker.shut_down(now, grace);
@@ -254,12 +280,12 @@ fn run_worker(
             worker.is_finished()
         }))
     };
-    // What blocks a thread of its own ends when it ends; the server does not wait for it.
+    // Does not wait for blocking tasks; each ends on its own thread.
     runtime.shutdown_background();
     ended
 }
 
-/// Runs `worker` inside a tokio runtime, next to whatever else runs there, until `finished` says so after a turn.
+/// Runs `worker` inside an existing tokio runtime, until `finished` returns true after a turn.
 ///
 /// # Errors
 ///
@@ -267,24 +293,30 @@ fn run_worker(
 ///
 /// # Cancel safety
 ///
-/// Dropped between turns, it leaves the worker as it is; another call goes on.
-pub async fn embed_in_tokio(worker: &mut Worker, mut finished: impl FnMut(&mut Worker, Instant) -> bool) -> io::Result<()> {
+/// The future can be dropped between turns; another call continues with the same worker.
+pub async fn embed_in_tokio(
+    worker: &mut Worker,
+    mut finished: impl FnMut(&mut Worker, Instant) -> bool,
+) -> io::Result<()> {
     let descriptor = watch(worker.as_fd().try_clone_to_owned()?)?;
     loop {
         let now = Instant::now();
-        // A turn has its own budget. tokio's is for one task, which all futures of the worker would share: spent, it would have what is
-        // ready in its channels and timers seem not to be, for the rest of the turn.
+        // A turn has its own budget. tokio's budget is per task, and all futures of the worker
+        // would share it: once spent, tokio's channels and timers would appear not ready for the
+        // rest of the turn.
         tokio::task::unconstrained(async { worker.turn(now) }).await?;
         if finished(worker, now) {
             return Ok(());
         }
-        // Cleared before the turn: what becomes ready during the turn makes it readable again.
+        // Cleared before the turn: an event during the turn makes the descriptor readable again.
         descriptor.readable().await?.clear_ready();
     }
 }
 
 #[expect(unsafe_code, reason = "tokio has no other way to watch a descriptor")]
 fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is owned by the `AsyncFd` from here on, so it stays open and the same as long as tokio watches it.
-    unsafe { AsyncFd::register_with_interest(descriptor, tokio::io::Interest::READABLE) }.map_err(Into::into)
+    // SAFETY: the descriptor is owned by the `AsyncFd` from here on, so it stays open and the same
+    // as long as tokio watches it.
+    unsafe { AsyncFd::register_with_interest(descriptor, tokio::io::Interest::READABLE) }
+        .map_err(Into::into)
 }

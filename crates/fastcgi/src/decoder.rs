@@ -1,21 +1,21 @@
-//! What an application sends, as records (section 3.3).
+//! Decoding of the records that an application sends (section 3.3).
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::kind::{END_REQUEST, STDERR, STDOUT};
-use crate::{REQUEST, VERSION};
+use crate::record::kind::{END_REQUEST, STDERR, STDOUT};
+use crate::record::{REQUEST, VERSION};
 
 const HEADER_BYTES: usize = 8;
-/// What is not of any request.
+/// The request ID of management records, which belong to no request.
 const MANAGEMENT: u16 = 0;
 const END_REQUEST_BYTES: usize = 8;
 
-/// What an application sends.
+/// An event decoded from an application's records.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A piece of the response, head and content.
+    /// A piece of the response: head and body.
     Output(Bytes),
-    /// A piece of what it has to complain of.
+    /// A piece of the application's error output.
     Complaint(Bytes),
     /// The end of the request.
     End(Ended),
@@ -24,40 +24,40 @@ pub enum Event {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All of the response is there.
+    /// The response is complete.
     Complete,
-    /// The application has no resources for it.
+    /// The application is overloaded and did not process the request.
     Overloaded,
-    /// It does not do what it was asked for.
+    /// The application refused the request, for example because it does not support the role.
     Refused,
 }
 
-/// What is no FastCGI.
+/// A violation of FastCGI by the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The first byte of a record is another.
-    #[error("it does not speak FastCGI: its first byte is {0}")]
+    /// A record has another version than 1.
+    #[error("not FastCGI: invalid record version {0}")]
     Version(u8),
-    /// There is one request, with the number 1.
-    #[error("it answers a request {0} that was not asked")]
+    /// A record names another request than 1, the only one on the connection.
+    #[error("record for unknown request {0}")]
     Request(u16),
-    /// Only whoever asks sends such.
-    #[error("it sends a record of type {0}, which no application sends")]
+    /// A record type that only web servers send.
+    #[error("unexpected record type {0}")]
     Kind(u8),
-    /// The record at the end of a request has another length.
-    #[error("it ends the request with {0} bytes in place of 8")]
+    /// The end-request record has another length than 8.
+    #[error("invalid end-request record: {0} bytes, expected 8")]
     End(usize),
 }
 
-/// Reads records. What has come of one is handed on before the rest is there.
+/// Decodes records. Content is returned as it arrives, before its record is complete.
 #[derive(Default)]
 pub struct Decoder {
     buffer: BytesMut,
     record: Option<Record>,
 }
 
-/// What is still to come of a record.
+/// The rest of a partly received record.
 struct Record {
     kind: u8,
     is_of_request: bool,
@@ -66,16 +66,17 @@ struct Record {
 }
 
 impl Decoder {
-    /// Where bytes that come are put, at the end.
+    /// Returns the buffer that received bytes are appended to.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// The next event, if enough has come for one.
+    /// Returns the next event, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
-    /// When that is no FastCGI, or not for this request. What comes after it cannot be read.
+    /// If the bytes are not FastCGI, or not for this request. Decoding cannot continue after an
+    /// error.
     pub fn read(&mut self) -> Result<Option<Event>, RecordError> {
         loop {
             if self.record.is_none() {
@@ -98,7 +99,7 @@ impl Decoder {
                 }
                 record.content = 0;
                 let content = self.buffer.split_to(END_REQUEST_BYTES);
-                // Four bytes of the application's own, then the protocol's.
+                // Four bytes of application status, then the protocol status.
                 return Ok(Some(Event::End(match content[4] {
                     0 => Ended::Complete,
                     2 => Ended::Overloaded,
@@ -129,9 +130,10 @@ impl Decoder {
         }
         let mut header = self.buffer.split_to(HEADER_BYTES);
         header.advance(1);
-        let (kind, request, content, padding) = (header.get_u8(), header.get_u16(), header.get_u16().into(), header.get_u8().into());
+        let (kind, request, content, padding) =
+            (header.get_u8(), header.get_u16(), header.get_u16().into(), header.get_u8().into());
         let is_of_request = match (request, kind) {
-            // Nothing was asked about the application itself; what it says of that is passed over.
+            // No management record was sent, so management replies are ignored.
             (MANAGEMENT, _) => false,
             (REQUEST, STDOUT | STDERR) => true,
             (REQUEST, END_REQUEST) if content == END_REQUEST_BYTES => true,
@@ -165,9 +167,10 @@ mod tests {
 
     type Read = (Vec<u8>, Vec<u8>, Option<Ended>);
 
-    /// What is read of bytes that come in pieces of this size: output and complaints as wholes.
+    /// Decodes bytes in pieces of this size: output and error output as wholes.
     fn read(bytes: &[u8], size: usize) -> Result<Read, RecordError> {
-        let (mut decoder, mut output, mut complaints, mut ended) = (Decoder::default(), Vec::new(), Vec::new(), None);
+        let (mut decoder, mut output, mut complaints, mut ended) =
+            (Decoder::default(), Vec::new(), Vec::new(), None);
         for piece in bytes.chunks(size) {
             decoder.buffer().extend_from_slice(piece);
             while let Some(event) = decoder.read()? {
@@ -182,14 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn end_says_how() {
-        for (status, how) in [(0, Ended::Complete), (1, Ended::Refused), (2, Ended::Overloaded), (3, Ended::Refused)] {
+    fn end_request_record_gives_the_outcome() {
+        for (status, how) in
+            [(0, Ended::Complete), (1, Ended::Refused), (2, Ended::Overloaded), (3, Ended::Refused)]
+        {
             assert_eq!(read(&end(status), 100), Ok((vec![], vec![], Some(how))));
         }
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn invalid_record_is_an_error() {
         assert_eq!(read(b"HTTP/1.1 400 Bad Request", 1), Err(RecordError::Version(b'H')));
         assert_eq!(read(&record(STDOUT, 2, b"x", 0), 100), Err(RecordError::Request(2)));
         assert_eq!(read(&record(4, 1, b"x", 0), 100), Err(RecordError::Kind(4)));
@@ -197,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_application_itself_is_passed_over() {
+    fn management_records_are_skipped() {
         let bytes = [record(11, 0, &[9; 8], 3), record(STDOUT, 1, b"a", 0), end(0)].concat();
         assert_eq!(read(&bytes, 3), Ok((b"a".to_vec(), vec![], Some(Ended::Complete))));
     }
 
     proptest! {
         #[test]
-        fn pieces_of_any_size_say_the_same(
+        fn pieces_of_any_size_give_the_same_result(
             records in prop::collection::vec((prop::bool::ANY, prop::collection::vec(any::<u8>(), 0..40), 0u8..9), 0..8),
             size in 1usize..30,
         ) {
@@ -218,9 +223,9 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), size in 1usize..30) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), size in 1usize..30) {
             let _ = read(&bytes, size);
-            // Most else ends at the first byte.
+            // Nearly all other input ends at the first byte.
             let _ = read(&[&[VERSION, STDOUT, 0, 1][..], &bytes].concat(), size);
         }
     }

@@ -1,4 +1,4 @@
-//! The head of a response as CGI has it (RFC 3875, section 6).
+//! Parsing of a CGI response head (RFC 3875, section 6).
 
 use std::borrow::Cow;
 
@@ -6,48 +6,55 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-/// Bytes of a head.
+/// Maximum size of a response head, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Lines of a head.
+/// Maximum number of field lines in a response head.
 pub const MAX_HEAD_LINES: usize = 256;
 
-/// What says something of a connection that there is not.
-const OF_NO_CONNECTION: [HeaderName; 6] =
-    [CONNECTION, HeaderName::from_static("keep-alive"), HeaderName::from_static("proxy-connection"), TRAILER, TRANSFER_ENCODING, UPGRADE];
+/// Connection-specific fields, which have no meaning over FastCGI.
+const OF_NO_CONNECTION: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
-/// What is wrong with a head.
+/// An error in a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// It does not end.
-    #[error("the head of its response has more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} lines")]
+    /// The head exceeds [`MAX_HEAD_BYTES`] or [`MAX_HEAD_LINES`].
+    #[error("response head exceeds {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} field lines")]
     Long,
-    /// It has no field, or what is none.
-    #[error("the head of its response is not one of CGI")]
+    /// The head has no fields, or a malformed field.
+    #[error("invalid CGI response head")]
     Malformed,
-    /// `status` is no number of 200 to 599.
-    #[error("its status is not one of a final response")]
+    /// `status` is not a number from 200 to 599.
+    #[error("invalid status: expected 200 to 599")]
     Status,
-    /// `content-length` is no number, or several.
-    #[error("it is not clear how long its response is")]
+    /// `content-length` is not a number, or has several values.
+    #[error("invalid content-length")]
     Length,
 }
 
-/// Collects the head of a response.
+/// Collects and parses a response head.
 #[derive(Default)]
 pub struct Head {
     bytes: BytesMut,
-    /// Up to where no end was found.
+    /// Number of bytes already searched for the end of the head.
     searched: usize,
 }
 
 impl Head {
-    /// Takes the next piece in. The response, with what came of its content, as soon as its head is there. What speaks of the
-    /// connection (`transfer-encoding`, `connection` and the like) is taken away.
+    /// Adds the next piece. Returns the response, with the beginning of its body, once the head is
+    /// complete. Connection-specific fields (`transfer-encoding`, `connection` and the like) are
+    /// removed.
     ///
     /// # Errors
     ///
-    /// When that is no head, or one without an end.
+    /// If the head is malformed or too large.
     pub fn push(&mut self, piece: &[u8]) -> Result<Option<Response<Bytes>>, HeadError> {
         self.bytes.extend_from_slice(piece);
         let Some(end) = self.end() else {
@@ -61,17 +68,18 @@ impl Head {
         Ok(Some(response.map(|()| std::mem::take(&mut self.bytes).freeze())))
     }
 
-    /// Where the content begins: after an empty line.
+    /// Returns the offset of the body, after the empty line.
     fn end(&mut self) -> Option<usize> {
         let start = self.searched;
-        for (at, _) in self.bytes.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'\n') {
+        for (at, _) in self.bytes.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'\n')
+        {
             self.searched = at;
             let is_first = at == 0 || (at == 1 && self.bytes[0] == b'\r');
             match &self.bytes[at + 1..] {
                 _ if is_first => return Some(at + 1),
                 [b'\n', ..] => return Some(at + 2),
                 [b'\r', b'\n', ..] => return Some(at + 3),
-                // The rest of the empty line may be on its way.
+                // The rest of the empty line may not have arrived yet.
                 [] | [b'\r'] => return None,
                 _ => {}
             }
@@ -89,7 +97,7 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::Long),
         Ok(httparse::Status::Partial) | Err(_) => return Err(HeadError::Malformed),
     };
-    // RFC 3875, section 6.3: there is at least one field.
+    // RFC 3875, section 6.3: at least one field is required.
     if lines.is_empty() {
         return Err(HeadError::Malformed);
     }
@@ -100,7 +108,8 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
             status.get_or_insert(read_status(line.value)?);
             continue;
         }
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| HeadError::Malformed)?;
+        let name =
+            HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| HeadError::Malformed)?;
         let value = HeaderValue::from_bytes(line.value).map_err(|_| HeadError::Malformed)?;
         headers.append(name, value);
     }
@@ -109,15 +118,17 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     if let Some(first) = lengths.next() {
-        // A sign would be parsed, too.
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok();
+        // `parse` would accept a sign.
+        let is_number = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
+        };
         if !first.to_str().is_ok_and(is_number) || lengths.any(|other| other != first) {
             return Err(HeadError::Length);
         }
         let first = first.clone();
         headers.insert(CONTENT_LENGTH, first);
     }
-    // RFC 3875, section 6.2.3: what is elsewhere is so without a status, too.
+    // RFC 3875, section 6.2.3: `location` without a status is a redirect.
     let otherwise = if headers.contains_key(LOCATION) { StatusCode::FOUND } else { StatusCode::OK };
     let mut response = Response::new(());
     *response.status_mut() = status.unwrap_or(otherwise);
@@ -125,8 +136,8 @@ fn parse(head: &[u8]) -> Result<Response<()>, HeadError> {
     Ok(response)
 }
 
-/// Removes blanks between a field's name and the colon, as a proxy has to do for responses over HTTP (RFC 9112, section 5.1). PHP sends
-/// the name as the script spells it.
+/// Removes whitespace between a field name and the colon, as a proxy must do for responses over
+/// HTTP (RFC 9112, section 5.1). PHP sends the name as the script spells it.
 fn without_blanks(head: &[u8]) -> Cow<'_, [u8]> {
     if !head.windows(2).any(|pair| matches!(pair, b" :" | b"\t:")) {
         return Cow::Borrowed(head);
@@ -135,7 +146,7 @@ fn without_blanks(head: &[u8]) -> Cow<'_, [u8]> {
     for line in head.split_inclusive(|byte| *byte == b'\n') {
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (name, rest) = line.split_at(colon);
-        // A line that begins with a blank continues the one before and has no name.
+        // A line that starts with whitespace continues the previous one and has no name.
         let has_name = !rest.is_empty() && !name.starts_with(b" ") && !name.starts_with(b"\t");
         out.extend_from_slice(if has_name { name.trim_ascii_end() } else { name });
         out.extend_from_slice(rest);
@@ -143,7 +154,7 @@ fn without_blanks(head: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Of `404 Not Found` the number.
+/// Parses the number of a status such as `404 Not Found`.
 fn read_status(value: &[u8]) -> Result<StatusCode, HeadError> {
     let digits = value.split(|byte| *byte == b' ').next().unwrap_or_default();
     let status = StatusCode::from_bytes(digits).map_err(|_| HeadError::Status)?;
@@ -158,14 +169,18 @@ mod tests {
 
     type Read = (u16, Vec<(String, String)>, Vec<u8>);
 
-    /// Status, fields and content of a response that comes in pieces of this size.
+    /// Parses a response in pieces of this size: status, fields and body.
     fn read(bytes: &[u8], size: usize) -> Result<Option<Read>, HeadError> {
         let mut head = Head::default();
         let mut pieces = bytes.chunks(size);
         for piece in pieces.by_ref() {
             if let Some(response) = head.push(piece)? {
                 let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
-                let fields = response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+                let fields = response
+                    .headers()
+                    .iter()
+                    .map(|(name, value)| (name.to_string(), text(value)))
+                    .collect();
                 let rest = pieces.flatten();
                 let content = response.body().iter().chain(rest).copied().collect();
                 return Ok(Some((response.status().as_u16(), fields, content)));
@@ -175,43 +190,59 @@ mod tests {
     }
 
     #[test]
-    fn head_ends_at_the_empty_line_whatever_ends_lines() {
+    fn head_ends_at_the_empty_line_with_any_line_ending() {
         for (end, size) in [("\n", 1), ("\r\n", 1), ("\n", 100), ("\r\n", 3)] {
-            let bytes = format!("Status: 404 Not Found{end}Content-Type: text/html{end}X-A: b: c{end}{end}\n\nno");
-            let (status, fields, content) = read(bytes.as_bytes(), size).expect("a head").expect("whole");
+            let bytes = format!(
+                "Status: 404 Not Found{end}Content-Type: text/html{end}X-A: b: c{end}{end}\n\nno"
+            );
+            let (status, fields, content) =
+                read(bytes.as_bytes(), size).expect("a head").expect("whole");
             assert_eq!((status, content.as_slice()), (404, &b"\n\nno"[..]));
-            assert_eq!(fields, [("content-type".into(), "text/html".into()), ("x-a".into(), "b: c".into())]);
+            assert_eq!(
+                fields,
+                [("content-type".into(), "text/html".into()), ("x-a".into(), "b: c".into())]
+            );
         }
     }
 
     #[test]
-    fn status_is_what_fits_where_none_is_given() {
-        let status = |head: &str| read(head.as_bytes(), 100).map(|read| read.map(|(status, ..)| status));
+    fn missing_status_has_a_default_and_invalid_status_is_an_error() {
+        let status =
+            |head: &str| read(head.as_bytes(), 100).map(|read| read.map(|(status, ..)| status));
         assert_eq!(status("content-type: a/b\n\n"), Ok(Some(200)));
         assert_eq!(status("location: /x\n\n"), Ok(Some(302)));
         assert_eq!(status("location: /x\nstatus: 201\n\n"), Ok(Some(201)));
-        for wrong in ["status: 100 Continue\n\n", "status: 999\n\n", "status: ok\n\n", "status:\n\n"] {
+        for wrong in
+            ["status: 100 Continue\n\n", "status: 999\n\n", "status: ok\n\n", "status:\n\n"]
+        {
             assert_eq!(status(wrong), Err(HeadError::Status), "{wrong}");
         }
     }
 
     #[test]
-    fn blank_before_a_colon_is_removed() {
-        let (status, fields, _) = read(b"Status : 404\nX-A \t: b : c\r\nx-b: d :\n\n", 100).unwrap().unwrap();
-        assert_eq!((status, fields), (404, vec![("x-a".into(), "b : c".into()), ("x-b".into(), "d :".into())]));
+    fn whitespace_before_a_colon_is_removed() {
+        let (status, fields, _) =
+            read(b"Status : 404\nX-A \t: b : c\r\nx-b: d :\n\n", 100).unwrap().unwrap();
+        assert_eq!(
+            (status, fields),
+            (404, vec![("x-a".into(), "b : c".into()), ("x-b".into(), "d :".into())])
+        );
         for wrong in [" : x\n\n", "a: b\n x : c\n\n", "a b : c\n\n"] {
             assert_eq!(read(wrong.as_bytes(), 100), Err(HeadError::Malformed), "{wrong:?}");
         }
     }
 
     #[test]
-    fn what_is_of_a_connection_stays_behind() {
-        let (_, fields, _) = read(b"connection: close\ntransfer-encoding: chunked\nkeep-alive: 5\nx-a: b\n\n", 100).unwrap().unwrap();
+    fn connection_specific_fields_are_removed() {
+        let (_, fields, _) =
+            read(b"connection: close\ntransfer-encoding: chunked\nkeep-alive: 5\nx-a: b\n\n", 100)
+                .unwrap()
+                .unwrap();
         assert_eq!(fields, [("x-a".into(), "b".into())]);
     }
 
     #[test]
-    fn length_is_one_or_none() {
+    fn conflicting_or_invalid_content_length_is_an_error() {
         let fields = |head: &str| read(head.as_bytes(), 100).map(|read| read.unwrap().1.len());
         assert_eq!(fields("content-length: 5\ncontent-length: 5\n\n"), Ok(1));
         for wrong in [
@@ -226,24 +257,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_told() {
-        for wrong in ["\n", "\r\n\r\n", "<html>\n\n", "a b: c\n\n", "a: b\n folded\n\n", ": x\n\n", "a: \u{1}\n\n"] {
+    fn malformed_head_is_an_error() {
+        for wrong in [
+            "\n",
+            "\r\n\r\n",
+            "<html>\n\n",
+            "a b: c\n\n",
+            "a: b\n folded\n\n",
+            ": x\n\n",
+            "a: \u{1}\n\n",
+        ] {
             assert_eq!(read(wrong.as_bytes(), 100), Err(HeadError::Malformed), "{wrong:?}");
         }
     }
 
     #[test]
-    fn head_has_an_end() {
+    fn oversized_head_is_an_error() {
         let long = "a: b\n".repeat(MAX_HEAD_BYTES / 5 + 1);
         assert_eq!(read(long.as_bytes(), 1000), Err(HeadError::Long));
-        assert_eq!(read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES + 1)).as_bytes(), 1000), Err(HeadError::Long));
-        assert_eq!(read(format!("a: {}\n\n", "b".repeat(MAX_HEAD_BYTES)).as_bytes(), 100_000), Err(HeadError::Long));
-        assert!(matches!(read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES)).as_bytes(), 1000), Ok(Some(_))));
+        assert_eq!(
+            read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES + 1)).as_bytes(), 1000),
+            Err(HeadError::Long)
+        );
+        assert_eq!(
+            read(format!("a: {}\n\n", "b".repeat(MAX_HEAD_BYTES)).as_bytes(), 100_000),
+            Err(HeadError::Long)
+        );
+        assert!(matches!(
+            read(format!("{}\n", "a: b\n".repeat(MAX_HEAD_LINES)).as_bytes(), 1000),
+            Ok(Some(_))
+        ));
     }
 
     proptest! {
         #[test]
-        fn pieces_of_any_size_say_the_same(bytes in "([a-c:\r\n ]|status: 2|\n\n){0,60}", size in 1usize..20) {
+        fn pieces_of_any_size_give_the_same_result(bytes in "([a-c:\r\n ]|status: 2|\n\n){0,60}", size in 1usize..20) {
             prop_assert_eq!(read(bytes.as_bytes(), size), read(bytes.as_bytes(), bytes.len().max(1)));
         }
     }

@@ -1,7 +1,9 @@
-//! FastCGI (FastCGI Specification 1.0) for who asks applications, sans-IO: a request in, bytes out; bytes in, a response out.
+//! The web server's side of FastCGI (FastCGI Specification 1.0), sans-IO: encodes a request to
+//! bytes, and decodes the application's bytes to a response.
 //!
-//! It opens no sockets and reads no clock. A connection has one request, which is what applications serve: [`request`] writes it,
-//! [`Decoder`] reads what comes back, and [`Head`] the beginning of that, which is a response of CGI (RFC 3875).
+//! It opens no sockets and reads no clock. A connection carries one request, which is all that
+//! applications support: [`request`] encodes it, [`Decoder`] decodes the application's records, and
+//! [`Head`] parses the response head in CGI form (RFC 3875).
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -25,23 +27,9 @@
 mod decoder;
 mod head;
 mod parameters;
+mod record;
 pub mod request;
 
 pub use decoder::{Decoder, Ended, Event, RecordError};
 pub use head::{Head, HeadError, MAX_HEAD_BYTES, MAX_HEAD_LINES};
 pub use parameters::Parameters;
-
-/// The only version there is.
-const VERSION: u8 = 1;
-/// There is one request on a connection, and this is its number.
-const REQUEST: u16 = 1;
-
-/// Types of records.
-mod kind {
-    pub(crate) const BEGIN_REQUEST: u8 = 1;
-    pub(crate) const END_REQUEST: u8 = 3;
-    pub(crate) const PARAMS: u8 = 4;
-    pub(crate) const STDIN: u8 = 5;
-    pub(crate) const STDOUT: u8 = 6;
-    pub(crate) const STDERR: u8 = 7;
-}

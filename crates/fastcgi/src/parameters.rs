@@ -1,25 +1,25 @@
-//! Parameters: names with values, which are the variables of CGI (section 3.4).
+//! Parameters: the CGI variables as name-value pairs (section 3.4).
 
 use bytes::{BufMut, BytesMut};
 
-/// The parameters of a request. Names are in it as often as they are put.
+/// The encoded parameters of a request. Names that are added twice occur twice.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters(BytesMut);
 
 impl Parameters {
-    /// Adds one.
+    /// Adds a parameter.
     ///
     /// # Panics
     ///
-    /// When name or value has 2 GiB, which no length says.
+    /// If the name or the value is 2 GiB or longer, which a length field cannot express.
     pub fn put(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (name, value) = (name.as_ref(), value.as_ref());
         for length in [name.len(), value.len()] {
             if length < 0x80 {
                 self.0.put_u8(length as u8);
             } else {
-                assert!(length < 1 << 31, "a length has 31 bits");
-                // Four bytes are marked by their first bit.
+                assert!(length < 1 << 31, "a length field has 31 bits");
+                // A four-byte length is marked by its first bit.
                 self.0.put_u32(length as u32 | 1 << 31);
             }
         }
@@ -27,7 +27,7 @@ impl Parameters {
         self.0.extend_from_slice(value);
     }
 
-    /// As they stand in records.
+    /// Returns the parameters as encoded in records.
     pub fn encoded(&self) -> &[u8] {
         &self.0
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_have_a_byte_or_four() {
+    fn lengths_take_one_or_four_bytes() {
         let mut parameters = Parameters::default();
         parameters.put("a", "");
         parameters.put("b".repeat(127), "c".repeat(128));

@@ -1,24 +1,25 @@
-//! A request as bytes.
+//! Encoding of a request.
 
 use bytes::{BufMut, BytesMut};
 
-use crate::kind::{BEGIN_REQUEST, PARAMS, STDIN};
-use crate::{Parameters, REQUEST, VERSION};
+use crate::Parameters;
+use crate::record::kind::{BEGIN_REQUEST, PARAMS, STDIN};
+use crate::record::{REQUEST, VERSION};
 
-/// What the application is asked to be.
+/// The role of the application: it answers requests.
 const RESPONDER: u16 = 1;
 
-/// Content of one record; a multiple of eight, as the specification recommends.
+/// Maximum content of one record, in bytes; a multiple of eight, as the specification recommends.
 pub const MAX_CONTENT_BYTES: usize = 0xFFF8;
 
-/// Writes the beginning of a request, after which the application closes the connection.
+/// Writes the begin-request record. The application closes the connection after the request.
 pub fn begin(out: &mut BytesMut) {
     header(out, BEGIN_REQUEST, 8);
     out.put_u16(RESPONDER);
     out.put_bytes(0, 6);
 }
 
-/// Writes all parameters, and their end.
+/// Writes all parameters and the record that ends them.
 pub fn parameters(out: &mut BytesMut, parameters: &Parameters) {
     for part in parameters.encoded().chunks(MAX_CONTENT_BYTES) {
         header(out, PARAMS, part.len());
@@ -27,18 +28,18 @@ pub fn parameters(out: &mut BytesMut, parameters: &Parameters) {
     header(out, PARAMS, 0);
 }
 
-/// Writes a piece of the request's content; an empty one is the end.
+/// Writes a piece of the request body; an empty piece ends the body.
 ///
 /// # Panics
 ///
-/// When it has more than [`MAX_CONTENT_BYTES`].
+/// If the piece is longer than [`MAX_CONTENT_BYTES`].
 pub fn content(out: &mut BytesMut, piece: &[u8]) {
     header(out, STDIN, piece.len());
     out.extend_from_slice(piece);
 }
 
 fn header(out: &mut BytesMut, kind: u8, length: usize) {
-    assert!(length <= MAX_CONTENT_BYTES, "a record's length has 16 bits");
+    assert!(length <= MAX_CONTENT_BYTES, "a record's length field has 16 bits");
     out.put_u8(VERSION);
     out.put_u8(kind);
     out.put_u16(REQUEST);
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn request_is_written_as_the_specification_has_it() {
+    fn request_is_encoded_as_specified() {
         let mut out = BytesMut::new();
         begin(&mut out);
         parameters(&mut out, &of("a", "b"));
@@ -74,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_no_record_holds_stand_in_several() {
+    fn large_parameters_are_split_into_several_records() {
         let mut out = BytesMut::new();
-        // Five bytes of lengths, and the name.
+        // Five bytes of length fields, and the name.
         parameters(&mut out, &of("a", &"v".repeat(MAX_CONTENT_BYTES - 5)));
         assert_eq!(out.len(), MAX_CONTENT_BYTES + 1 + 3 * 8);
         assert_eq!(out[4..6], (MAX_CONTENT_BYTES as u16).to_be_bytes());

@@ -1,10 +1,13 @@
-//! Responses of upstreams that come faster than their clients take them: held so that the server that answers is free again.
+//! Buffers responses of upstreams that arrive faster than their clients read, so that the upstream
+//! server is free again.
 //!
-//! What has come is handed on as soon as the client can take it; only what it cannot take is held, first in memory, then on the disk, each
-//! up to a bound of the response and one of all responses. Beyond those the server is held back, as it is where nothing is held.
+//! Data is forwarded as soon as the client can take it. Only the excess is buffered, first in
+//! memory, then on disk, each up to a limit per response and a limit for all responses. Beyond
+//! those limits the upstream is slowed down, as without buffering.
 
 mod disk;
 mod memory;
+pub(crate) mod spool;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -22,25 +25,26 @@ use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError, Handle};
 
 pub(crate) use self::disk::write_at;
-use self::disk::{Disk, Written};
+use self::disk::{Disk, WriteResult};
 use self::memory::Memory;
+use crate::clock::now;
 use crate::config::{BufferingTable, ServerBuffering};
-use crate::proxy::now;
-use crate::room::{Bound, Room};
+use crate::memory_limit::{Reservation, SharedLimit};
 
-/// Pieces that one response takes in before others have their turn.
+/// Number of pieces that one response reads before other tasks have a turn.
 const PIECES_AT_ONCE: usize = 16;
-/// Between two lines that say that the folder refuses something, in milliseconds: on a disk that is nearly full it does now and then.
+/// Minimum time between two log lines about write errors in the folder, in milliseconds: a nearly
+/// full disk refuses writes now and then.
 const QUIET: u64 = 10_000;
 
-/// What responses of all upstreams hold, over all workers and reloads.
+/// Buffers of the responses of all upstreams, over all workers and reloads.
 pub(crate) struct Buffers {
-    memory: Arc<Bound>,
-    disk: Arc<Bound>,
+    memory: Arc<SharedLimit>,
+    disk: Arc<SharedLimit>,
     folder: Mutex<Arc<Path>>,
-    /// The folder refused something, and that was told.
+    /// Whether a write error in the folder was logged and no write has succeeded since.
     is_refused: AtomicBool,
-    /// When it was told for the last time; 0: never.
+    /// Time of the last log line about a write error; 0 if there was none.
     told: AtomicU64,
 }
 
@@ -48,8 +52,8 @@ impl Default for Buffers {
     fn default() -> Self {
         let settings = ServerBuffering::default();
         Self {
-            memory: Arc::new(Bound::new(settings.memory.0)),
-            disk: Arc::new(Bound::new(settings.disk.0)),
+            memory: Arc::new(SharedLimit::new(settings.memory.0)),
+            disk: Arc::new(SharedLimit::new(settings.disk.0)),
             folder: Mutex::new(settings.folder().into()),
             is_refused: AtomicBool::new(false),
             told: AtomicU64::new(0),
@@ -58,15 +62,15 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// From now on. `folder` is where files are made.
+    /// Applies new limits; `folder` is the folder for new files.
     pub(crate) fn set(&self, settings: &ServerBuffering, folder: Arc<Path>) {
         self.memory.set(settings.memory.0);
         self.disk.set(settings.disk.0);
         *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
-    /// Room for what requests hold on the same disk.
-    pub(crate) fn room_on_disk(&self) -> Room {
+    /// Returns a reservation for request bodies, which share the limit on disk.
+    pub(crate) fn room_on_disk(&self) -> Reservation {
         self.disk.begin()
     }
 
@@ -74,42 +78,47 @@ impl Buffers {
         self.folder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes held now, in memory and on the disk.
+    /// Returns the number of bytes buffered now, in memory and on disk.
     pub(crate) fn held(&self) -> [u64; 2] {
         [self.memory.held(), self.disk.held()]
     }
 }
 
-/// How responses of an upstream are held, on one worker.
-pub(crate) struct Buffering {
+/// Buffering of an upstream's responses on one worker.
+pub(crate) struct ResponseBuffering {
     handle: Handle,
-    means: Rc<Means>,
+    context: Rc<BufferContext>,
 }
 
-/// What an upstream's responses have to be held by.
-struct Means {
-    /// Of one response.
+/// State shared by the buffered responses of an upstream on one worker.
+struct BufferContext {
+    /// Limits of one response.
     most: BufferingTable,
     buffers: Arc<Buffers>,
     tell: Tell,
 }
 
-/// Takes a line for the operator, if it can.
+/// Logs a line for the operator; returns whether it was accepted.
 type Tell = Box<dyn Fn(String) -> bool>;
 
-impl Buffering {
-    /// `most`: of one response.
-    pub(crate) fn new(handle: Handle, most: BufferingTable, buffers: Arc<Buffers>, tell: Tell) -> Self {
-        Self { handle, means: Rc::new(Means { most, buffers, tell }) }
+impl ResponseBuffering {
+    /// `most` is the limits of one response.
+    pub(crate) fn new(
+        handle: Handle,
+        most: BufferingTable,
+        buffers: Arc<Buffers>,
+        tell: Tell,
+    ) -> Self {
+        Self { handle, context: Rc::new(BufferContext { most, buffers, tell }) }
     }
 
-    /// The content for the client.
+    /// Returns the response body for the client.
     pub(crate) fn body<B>(&self, content: B) -> Body
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin + 'static,
     {
-        let mut buffer = Buffer::new(self.means.clone(), content);
-        // What is wholly there needs no task.
+        let mut buffer = Buffer::new(self.context.clone(), content);
+        // A body that has arrived completely needs no task.
         let is_whole = buffer.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready();
         let buffer = Rc::new(RefCell::new(buffer));
         if !is_whole {
@@ -120,21 +129,25 @@ impl Buffering {
     }
 }
 
-impl Means {
-    /// Of which there is one line until something can be written again.
+impl BufferContext {
+    /// Logs a write error, once until a write succeeds again.
     fn refused(&self, folder: &Path, error: &io::Error) {
         let line = || {
             format!(
-                "responses of upstreams cannot be held in {}: {error}; clients that read slowly hold up upstreams until they can: make room there, \
-                 or name another folder as `buffering.folder` in [server]",
+                "cannot buffer upstream responses in {}: {error}; until this works again, slow \
+                clients slow down upstreams: free disk space, or set `buffering.folder` in \
+                [server]",
                 folder.display()
             )
         };
         let Buffers { is_refused, told, .. } = &*self.buffers;
         let (now, before) = (now(), told.load(Ordering::Relaxed));
-        let may_tell = !is_refused.load(Ordering::Relaxed) && (before == 0 || now >= before + QUIET);
-        // Another worker may tell it.
-        if !may_tell || told.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        let may_tell =
+            !is_refused.load(Ordering::Relaxed) && (before == 0 || now >= before + QUIET);
+        // Another worker may log it first.
+        if !may_tell
+            || told.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
         if (self.tell)(line()) {
@@ -147,29 +160,34 @@ impl Means {
     fn written(&self, folder: &Path) {
         let refused = &self.buffers.is_refused;
         if refused.load(Ordering::Relaxed) && refused.swap(false, Ordering::Relaxed) {
-            (self.tell)(format!("responses of upstreams can be held in {} again", folder.display()));
+            (self.tell)(format!(
+                "upstream responses can be buffered in {} again",
+                folder.display()
+            ));
         }
     }
 }
 
-/// A response's content between the server and the client. What came first is in memory, then on the disk, then what arrived last.
+/// A response body between the upstream and the client. The oldest data is in memory, then on disk,
+/// then in `arrived`.
 struct Buffer<B> {
-    means: Rc<Means>,
-    /// What is still to come; let go at its end.
+    context: Rc<BufferContext>,
+    /// The rest of the upstream's body; dropped at its end.
     content: Option<B>,
     memory: Memory,
     disk: Disk,
     folder: Arc<Path>,
-    /// The latest piece as it came: there as long as it is written to the disk, or where there is room nowhere.
+    /// The latest piece as received: kept while it is written to disk, or while all buffers are
+    /// full.
     arrived: Option<Bytes>,
     trailers: Option<HeaderMap>,
-    /// Why it ended before its end.
+    /// The error that cut the body off.
     broken: Option<BodyError>,
-    /// Of a content that knows its size, what the client has not got.
+    /// Number of bytes that the client has not read yet, if the body's size is known.
     left: Option<u64>,
-    /// Whom the content wakes, whoever asked it.
+    /// The waker of the task that fills the buffer, whichever side polls the upstream's body.
     filler: Option<Waker>,
-    /// The client, while it could take more than there is.
+    /// The client's waker, while the client waits for data.
     reader: Option<Waker>,
 }
 
@@ -177,12 +195,12 @@ impl<B> Buffer<B>
 where
     B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
 {
-    fn new(means: Rc<Means>, content: B) -> Self {
-        let Buffers { memory, disk, .. } = &*means.buffers;
+    fn new(context: Rc<BufferContext>, content: B) -> Self {
+        let Buffers { memory, disk, .. } = &*context.buffers;
         Self {
-            memory: Memory::new(means.most.memory.0, memory.begin()),
-            disk: Disk::new(means.most.disk.0, disk.begin()),
-            folder: means.buffers.folder(),
+            memory: Memory::new(context.most.memory.0, memory.begin()),
+            disk: Disk::new(context.most.disk.0, disk.begin()),
+            folder: context.buffers.folder(),
             left: content.size_hint().exact(),
             content: Some(content),
             arrived: None,
@@ -190,7 +208,7 @@ where
             broken: None,
             filler: None,
             reader: None,
-            means,
+            context,
         }
     }
 
@@ -201,10 +219,10 @@ where
         self.poll_fill(cx)
     }
 
-    /// Takes in what comes. Ready when nothing more does.
+    /// Reads from the upstream into the buffers. Ready at the end of the body.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..PIECES_AT_ONCE {
-            // What arrived last may stay where it is.
+            // The last piece may stay in `arrived`.
             if self.content.is_none() {
                 return Poll::Ready(());
             }
@@ -212,7 +230,8 @@ where
             if self.arrived.is_none() {
                 ready!(self.poll_content(cx));
             } else if let Some(reader) = self.reader.take() {
-                // Who takes it as it is saves a copy. Whether it does is seen when it had its turn.
+                // If the client takes the piece directly, a copy is saved. The next turn shows
+                // whether it did.
                 reader.wake();
                 break;
             } else if !self.put_away() {
@@ -252,7 +271,8 @@ where
         }
     }
 
-    /// Makes room for the next piece. `false` if there is none now: a piece that was written, or the client, makes some.
+    /// Moves the latest piece to a buffer. Returns `false` if all buffers are full: a finished
+    /// write, or the client's reading, frees space.
     fn put_away(&mut self) -> bool {
         let Some(mut piece) = self.arrived.take() else { return true };
         let is_written = self.disk.is_writing() && !self.disk.is_unwanted();
@@ -269,16 +289,18 @@ where
 
     fn poll_written(&mut self, cx: &mut Context<'_>) {
         match self.disk.poll_written(cx) {
-            Poll::Ready(Some(Written::Kept)) => {
+            Poll::Ready(Some(WriteResult::Kept)) => {
                 self.arrived = None;
-                self.means.written(&self.folder);
+                self.context.written(&self.folder);
             }
-            Poll::Ready(Some(Written::Failed(error))) => self.means.refused(&self.folder, &error),
-            Poll::Ready(Some(Written::Unwanted) | None) | Poll::Pending => {}
+            Poll::Ready(Some(WriteResult::Failed(error))) => {
+                self.context.refused(&self.folder, &error);
+            }
+            Poll::Ready(Some(WriteResult::Unwanted) | None) | Poll::Pending => {}
         }
     }
 
-    /// What came first of what is held.
+    /// Returns the oldest buffered data.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if let Some(first) = self.memory.take() {
             return Poll::Ready(Some(Ok(first)));
@@ -294,13 +316,16 @@ where
         Poll::Ready(arrived.map(Ok))
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.reader = None;
         loop {
             match ready!(self.poll_held(cx)) {
                 Some(Ok(data)) => {
                     self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
-                    // There is room now.
+                    // There is free space now.
                     if let (Some(filler), true) = (&self.filler, self.content.is_some()) {
                         filler.wake_by_ref();
                     }
@@ -319,7 +344,7 @@ where
                 return Poll::Ready(self.broken.take().map(Err));
             }
             let is_there = match self.filler.clone() {
-                // As if nothing were between them.
+                // Polls the upstream's body directly, as without a buffer.
                 Some(filler) => self.poll_content(&mut Context::from_waker(&filler)).is_ready(),
                 None => false,
             };
@@ -331,11 +356,15 @@ where
     }
 
     fn holds_nothing(&self) -> bool {
-        self.memory.is_empty() && self.disk.is_empty() && self.arrived.is_none() && self.trailers.is_none() && self.broken.is_none()
+        self.memory.is_empty()
+            && self.disk.is_empty()
+            && self.arrived.is_none()
+            && self.trailers.is_none()
+            && self.broken.is_none()
     }
 }
 
-/// The client's end.
+/// The client's end of a buffer.
 struct Buffered<B>(Rc<RefCell<Buffer<B>>>);
 
 impl<B> http_body::Body for Buffered<B>
@@ -345,7 +374,10 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.0.borrow_mut().poll_frame(cx)
     }
 
@@ -365,7 +397,7 @@ impl<B> Drop for Buffered<B> {
         let (content, filler) = (buffer.content.take(), buffer.filler.take());
         buffer.arrived = None;
         drop(buffer);
-        // Nobody wants it any more: the exchange with the server ends at once.
+        // The client is gone: the exchange with the upstream ends at once.
         drop(content);
         if let Some(filler) = filler {
             filler.wake();

@@ -1,75 +1,49 @@
-//! A configuration turned into a running server: static files or a recorded page for now, with certificates and an access log.
+//! The Pronghorn gateway: turns a configuration into sites and routes, and answers their requests
+//! with static files, fixed responses, redirects, a reverse proxy, or PHP over FastCGI.
 //!
-//! It never parses protocol bytes; the engine below does. Start with [`StaticFiles`] or [`Recording`], which answer requests, and
-//! [`AccessLog`], which tells about them.
+//! It never parses protocol bytes; the engine below it does. Start with [`Gateway`], which is built
+//! from a [`config::Config`] and answers requests, and with [`layers::Registry`], the middleware
+//! that a configuration can name. [`StaticFiles`] and [`Recording`] serve a folder or a recorded
+//! page without a configuration; [`AccessLog`] writes the access log.
 
 #![forbid(unsafe_code)]
 
 mod access_log;
-mod acme;
 mod application;
 mod buffering;
-mod canonical;
-mod certificate_faults;
-mod certificate_state;
-mod chunk;
-mod client_address;
-mod client_auth;
-mod coding;
-mod collecting;
-mod conditional;
+mod certificates;
+mod clock;
 pub mod config;
-mod content_types;
-mod distinguished_name;
-mod extras;
+mod drop_on_thread;
 mod fastcgi;
-mod file_body;
-mod file_cache;
-mod file_state;
-mod forwarding;
-mod freed_aside;
+mod fields;
 mod gateway;
-mod hop;
-mod hosts;
-mod identity_fields;
-mod in_time;
-mod informing;
-mod layered;
+mod interim_responses;
 pub mod layers;
-mod listing;
-mod listings;
-mod multipart;
-mod path;
+mod memory_limit;
 mod plan;
 mod proxy;
 mod ramp;
-mod range;
 mod recording;
-mod room;
-mod root;
-mod route_index;
-mod rules;
-mod scripts;
+mod responses;
+mod routing;
 mod secret;
-mod site_certificates;
-mod spool;
+mod server_requests;
 mod static_files;
 mod switches;
+mod timeout;
 mod tunnels;
-mod versions;
-mod wanted;
-mod whole_server;
 
 pub use access_log::{AccessLog, LogCounts, Logged};
-pub use acme::{NoRetry, OrderState};
-pub use certificate_faults::{CertificateFault, certificate_faults};
-pub use certificate_state::CertificateState;
+pub use certificates::certificate_faults::{CertificateFault, certificate_faults};
+pub use certificates::certificate_state::CertificateState;
 pub use gateway::{Gateway, GatewayHandler};
+pub use pronghorn_acme::{OrderState, RetryError};
 pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use pronghorn_client::wait_for_threads;
 pub use proxy::{ServerCondition, ServerState, UpstreamCounts};
 pub use recording::{Recording, RecordingError, RecordingHandler};
-pub use secret::{SecretError, kept_secret};
+pub use secret::{SecretError, stored_secret};
 pub use static_files::{FileHandler, StaticFiles};
 pub use switches::{SiteState, Switch, SwitchError};
 pub use tunnels::TunnelCounts;

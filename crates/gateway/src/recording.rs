@@ -1,4 +1,4 @@
-//! A page that was recorded, served again with all its hosts.
+//! Replay of a recorded page with all its hosts.
 
 mod index;
 mod manifest;
@@ -11,9 +11,10 @@ use aws_lc_rs::digest::{Context, SHA256};
 use blocking::unblock;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALT_SVC, CONNECTION, CONTENT_ENCODING,
-    CONTENT_LENGTH, CONTENT_TYPE, DATE, ORIGIN, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS,
+    ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE, DATE, ORIGIN, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use pronghorn_engine::{Body, Request, Responder, Response, SharedFields};
@@ -23,15 +24,15 @@ use self::index::Index;
 pub use self::manifest::RecordingError;
 use self::manifest::{MANIFEST, Recorded, StoredBody};
 use crate::access_log::AccessLog;
-use crate::file_body::{self, FileBody};
-use crate::file_state::Variant;
-use crate::root::{Content, Effort, Opened, Root};
+use crate::static_files::file_body::{self, FileBody};
+use crate::static_files::file_state::Variant;
+use crate::static_files::root::{Content, Opened, Root, Wait};
 
-/// Bytes of a large body that are hashed at once.
+/// Number of bytes of a large body that are hashed at once.
 const HASHED_BYTES: u64 = 1 << 20;
 
-/// Fields that are the server's own to say, that belong to the connection that the recording was made over, or that would have the
-/// browser send reports and so make requests that the page does not make.
+/// Fields that the server sets itself, that belong to the recorded connection, or that make
+/// browsers send reports, and so requests that the page does not make.
 const LEFT_OUT: [HeaderName; 15] = [
     ACCEPT_RANGES,
     ALT_SVC,
@@ -51,13 +52,16 @@ const LEFT_OUT: [HeaderName; 15] = [
 ];
 const TIMING_ALLOW_ORIGIN: HeaderName = HeaderName::from_static("timing-allow-origin");
 
-/// Serves a recording: each request gets the response that was recorded for its method, host, path and query.
+/// Serves a recording: each request gets the response recorded for its method, host, path and
+/// query.
 ///
-/// A query that was not recorded gets the response of the nearest one of the same path: the one that has the most parameters in
-/// common with it, then the most names of parameters, then the fewest that it lacks, then the first. Small bodies are held in memory, larger ones are read from their files while they are sent. All are
-/// checked against their hashes when the recording is opened.
+/// An unrecorded query gets the response of the nearest recorded one of the same path: the one with
+/// the most parameters in common, then the most parameter names in common, then the fewest other
+/// parameters, then the first. Small bodies are kept in memory, larger ones are streamed from their
+/// files. All bodies are checked against their hashes when the recording is opened.
 ///
-/// Each response allows every origin to read its timing, so that a page can tell how its resources of other hosts came.
+/// Each response allows every origin to read its timing, so that a page can measure the loading of
+/// resources from other hosts.
 #[derive(Clone)]
 pub struct Recording {
     opened: Arc<OpenedRecording>,
@@ -81,7 +85,7 @@ struct Entry {
     status: StatusCode,
     think_time: Duration,
     plain: Representation,
-    /// With the name of its coding.
+    /// The encoded representation, with the name of its coding.
     encoded: Option<(HeaderValue, Representation)>,
 }
 
@@ -96,54 +100,60 @@ enum Stored {
 }
 
 impl Recording {
-    /// Opens the recording in `folder` and checks all of it.
+    /// Opens the recording in `folder` and checks all its bodies.
     ///
     /// # Errors
     ///
-    /// When the manifest or a body is missing, malformed, or not what was recorded.
+    /// If the manifest or a body is missing, malformed, or differs from what was recorded.
     pub fn open(folder: &Path) -> Result<Self, RecordingError> {
         let (url, recorded) = manifest::read(folder)?;
-        // Nobody can ask for more of the folder than what the manifest names.
-        let root = Root::new(folder).map_err(|source| RecordingError::File { path: folder.to_owned(), source })?.with_hidden();
+        // Hidden names are safe here: only files that the manifest names are served.
+        let root = Root::new(folder)
+            .map_err(|source| RecordingError::File { path: folder.to_owned(), source })?
+            .with_hidden();
         let mut index = Index::default();
         let mut entries = Vec::with_capacity(recorded.len());
         for (number, each) in recorded.into_iter().enumerate() {
             index.insert(number, &each.method, &each.url);
             entries.push(Entry::load(each, &root, folder)?);
         }
-        Ok(Self { opened: Arc::new(OpenedRecording { root, url, index, entries }), log: None, think_times: false })
+        Ok(Self {
+            opened: Arc::new(OpenedRecording { root, url, index, entries }),
+            log: None,
+            think_times: false,
+        })
     }
 
-    /// The same with a line in `log` for each request.
+    /// Writes a line to `log` for each request.
     #[must_use]
     pub fn with_log(mut self, log: Arc<AccessLog>) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// The same with each response as late as the recorded server was, where the recording says how long that took.
+    /// Delays each response by the recorded server's think time, where the recording has one.
     #[must_use]
     pub fn with_think_times(mut self) -> Self {
         self.think_times = true;
         self
     }
 
-    /// What was recorded: the URL of the document.
+    /// Returns the URL of the recorded document.
     pub fn url(&self) -> &str {
         &self.opened.url
     }
 
-    /// The hosts that it has responses of, in alphabetical order.
+    /// Returns the recorded hosts, in alphabetical order.
     pub fn hosts(&self) -> Vec<&str> {
         self.opened.index.hosts()
     }
 
-    /// How many responses it has.
+    /// Returns the number of recorded responses.
     pub fn responses(&self) -> usize {
         self.opened.entries.len()
     }
 
-    /// A handler for one worker.
+    /// Returns a handler for one worker.
     pub fn handler(&self) -> RecordingHandler {
         RecordingHandler { recording: self.clone() }
     }
@@ -160,7 +170,9 @@ impl RecordingHandler {
         };
         let Request { method, uri, headers, .. } = request;
         let Some(number) = opened.index.find(&method, &uri) else {
-            let answer = opened.leave(&method, &uri, &headers).unwrap_or_else(|| opened.unknown(&method, &uri));
+            let answer = opened
+                .leave(&method, &uri, &headers)
+                .unwrap_or_else(|| opened.unknown(&method, &uri));
             return responder.send(finish(answer));
         };
         let entry = &opened.entries[number];
@@ -182,7 +194,7 @@ impl RecordingHandler {
             Stored::File { path, size } => (path, *size),
         };
         if thinking.is_none()
-            && let Ok(file) = opened.root.look_up(path, Variant::Only, Effort::Memory)
+            && let Ok(file) = opened.root.look_up(path, Variant::Only, Wait::CachedOnly)
         {
             return responder.send(finish(with_content(response, file, size)));
         }
@@ -191,11 +203,15 @@ impl RecordingHandler {
             if let Some(sleep) = thinking {
                 sleep.await;
             }
-            finish(match unblock(move || opened.root.look_up(&path, Variant::Only, Effort::Disk)).await {
-                Ok(file) => with_content(response, file, size),
-                Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => text(StatusCode::SERVICE_UNAVAILABLE, "try again\n".to_owned()),
-                Err(_) => changed(),
-            })
+            finish(
+                match unblock(move || opened.root.look_up(&path, Variant::Only, Wait::Disk)).await {
+                    Ok(file) => with_content(response, file, size),
+                    Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
+                        text(StatusCode::SERVICE_UNAVAILABLE, "try again\n".to_owned())
+                    }
+                    Err(_) => changed(),
+                },
+            )
         });
     }
 }
@@ -207,8 +223,8 @@ impl pronghorn_engine::Handler for RecordingHandler {
 }
 
 impl OpenedRecording {
-    /// Gives a browser leave to make a request of another origin that was recorded. The question itself, a preflight, is not in every
-    /// HAR file that a recording may come from.
+    /// Answers a CORS preflight for a recorded request. The preflight itself is not in every HAR
+    /// file from which a recording may be made.
     fn leave(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
         let (origin, asked) = (headers.get(ORIGIN)?, headers.get(ACCESS_CONTROL_REQUEST_METHOD)?);
         let asked_method = Method::from_bytes(asked.as_bytes()).ok()?;
@@ -223,14 +239,14 @@ impl OpenedRecording {
         Some(answer)
     }
 
-    /// Says why there is no response, to whoever looks at it in a browser or in a log.
+    /// Returns a 404 that explains why there is no response.
     fn unknown(&self, method: &Method, uri: &Uri) -> Response {
         let target = uri.path_and_query().map_or("", |target| target.as_str());
         let host = uri.host().unwrap_or_default();
         let reason = if self.index.has_host(uri) {
-            format!("the recording has no {method} {target} of {host}\n")
+            format!("the recording has no {method} {target} for {host}\n")
         } else {
-            format!("the recording has nothing of the host {host}; it has {}\n", self.index.hosts().join(", "))
+            format!("the recording has no host {host}; it has {}\n", self.index.hosts().join(", "))
         };
         text(StatusCode::NOT_FOUND, reason)
     }
@@ -245,7 +261,10 @@ impl Entry {
         headers.insert(TIMING_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         let plain = match body {
             Some(body) => Representation::load(headers.clone(), &body, root, folder)?,
-            None => Representation { fields: Arc::new(SharedFields::new(headers.clone())), content: Stored::Memory(Bytes::new()) },
+            None => Representation {
+                fields: Arc::new(SharedFields::new(headers.clone())),
+                content: Stored::Memory(Bytes::new()),
+            },
         };
         let encoded = encoded.map(|(coding, body)| {
             headers.insert(CONTENT_ENCODING, coding.clone());
@@ -254,7 +273,8 @@ impl Entry {
         Ok(Self { status, think_time, plain, encoded: encoded.transpose()? })
     }
 
-    /// The encoded content for whoever takes its coding.
+    /// Returns the encoded representation if the client accepts its coding, otherwise the plain
+    /// one.
     fn choose(&self, request: &HeaderMap) -> &Representation {
         match &self.encoded {
             Some((coding, encoded)) if accepts(request, coding) => encoded,
@@ -264,27 +284,34 @@ impl Entry {
 }
 
 impl Representation {
-    fn load(mut headers: HeaderMap, body: &StoredBody, root: &Root, folder: &Path) -> Result<Self, RecordingError> {
+    fn load(
+        mut headers: HeaderMap,
+        body: &StoredBody,
+        root: &Root,
+        folder: &Path,
+    ) -> Result<Self, RecordingError> {
         headers.insert(CONTENT_LENGTH, body.size.into());
         let content = load_body(body, root, folder)?;
         Ok(Self { fields: Arc::new(SharedFields::new(headers)), content })
     }
 }
 
-/// Reads a body, and checks that it is what was recorded.
+/// Reads a body and checks it against its size and hash.
 fn load_body(body: &StoredBody, root: &Root, folder: &Path) -> Result<Stored, RecordingError> {
     let path = || folder.join(&body.file);
     let differs = |reason| RecordingError::Body { path: path(), reason };
-    let opened = root.look_up(body.file.as_bytes(), Variant::Only, Effort::Disk).map_err(|error| match error {
-        Errno::XDEV | Errno::LOOP => RecordingError::Malformed {
-            path: folder.join(MANIFEST),
-            reason: format!("the body {:?} lies outside of the recording's folder", body.file),
+    let opened = root.look_up(body.file.as_bytes(), Variant::Only, Wait::Disk).map_err(
+        |error| match error {
+            Errno::XDEV | Errno::LOOP => RecordingError::Malformed {
+                path: folder.join(MANIFEST),
+                reason: format!("the body {:?} is outside of the recording's folder", body.file),
+            },
+            error => RecordingError::File { path: path(), source: error.into() },
         },
-        error => RecordingError::File { path: path(), source: error.into() },
-    })?;
+    )?;
     let size = opened.state.length();
     if size != body.size {
-        return Err(differs("has another size than was recorded"));
+        return Err(differs("size differs from the recording"));
     }
     let mut hash = Context::new(&SHA256);
     let stored = match opened.content {
@@ -297,7 +324,8 @@ fn load_body(body: &StoredBody, root: &Root, folder: &Path) -> Result<Stored, Re
             while position < size {
                 let part = position..size.min(position + HASHED_BYTES);
                 position = part.end;
-                let bytes = file_body::read(&file, part).map_err(|source| RecordingError::File { path: path(), source })?;
+                let bytes = file_body::read(&file, part)
+                    .map_err(|source| RecordingError::File { path: path(), source })?;
                 hash.update(&bytes);
             }
             Stored::File { path: body.file.as_bytes().into(), size }
@@ -306,22 +334,31 @@ fn load_body(body: &StoredBody, root: &Root, folder: &Path) -> Result<Stored, Re
     if bytes_of(&body.sha256).as_deref() == Some(hash.finish().as_ref()) {
         Ok(stored)
     } else {
-        Err(differs("has other content than was recorded"))
+        Err(differs("content differs from the recording"))
     }
 }
 
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let pairs = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok());
+    let pairs =
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok());
     pairs.collect()
 }
 
-/// RFC 9110, section 12.5.3. A request without the field takes anything, but what says nothing of codings seldom knows any.
+/// Returns whether the client accepts a coding (RFC 9110, section 12.5.3). A request without the
+/// field accepts anything, but such clients seldom support any coding; they get none.
 fn accepts(request: &HeaderMap, coding: &HeaderValue) -> bool {
-    let listed = request.get_all(ACCEPT_ENCODING).iter().filter_map(|field| field.to_str().ok()).flat_map(|field| field.split(','));
+    let listed = request
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|field| field.to_str().ok())
+        .flat_map(|field| field.split(','));
     let mut accepted = false;
     for item in listed {
-        let (name, weight) = item.split_once(';').map_or((item, ""), |(name, weight)| (name, weight));
-        let refused = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok()) == Some(0.0);
+        let (name, weight) =
+            item.split_once(';').map_or((item, ""), |(name, weight)| (name, weight));
+        let refused =
+            weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok())
+                == Some(0.0);
         if name.trim().as_bytes().eq_ignore_ascii_case(coding.as_bytes()) {
             return !refused;
         }
@@ -332,14 +369,19 @@ fn accepts(request: &HeaderMap, coding: &HeaderValue) -> bool {
 
 fn with_content(response: Response, file: Opened, size: u64) -> Response {
     match file.content {
-        Content::Large(content) if file.state.length() == size => response.with_body(Body::stream(FileBody::new(content.into(), 0..size))),
+        Content::Large(content) if file.state.length() == size => {
+            response.with_body(Body::stream(FileBody::new(content.into(), 0..size)))
+        }
         _ => changed(),
     }
 }
 
-/// A body has gone, or has another size, since the recording was opened.
+/// Returns a 500: a body was removed or changed in size since the recording was opened.
 fn changed() -> Response {
-    text(StatusCode::INTERNAL_SERVER_ERROR, "the recording has changed since it was opened\n".to_owned())
+    text(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the recording has changed since it was opened\n".to_owned(),
+    )
 }
 
 fn text(status: StatusCode, text: String) -> Response {

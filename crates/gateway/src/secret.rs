@@ -1,4 +1,4 @@
-//! The server's secret, kept in a file so that it survives a restart.
+//! The server's secret, stored in a file so that it survives a restart.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
@@ -8,52 +8,53 @@ use std::path::{Path, PathBuf};
 use pronghorn_engine::Secret;
 
 const NAME: &str = "secret";
-/// Bits of a file's mode that let anybody but its owner at it.
+/// Bits of a file's mode that give access to other users than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Why there is no secret.
+/// Why the secret is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// The file or its folder cannot be read or made.
-    #[error("cannot keep a secret in {}: {source}", path.display())]
+    /// The file or its folder cannot be read or created.
+    #[error("cannot store the secret in {}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The file is not one that was made here, or not whole.
-    #[error("{} holds {bytes} bytes and not the {} of a secret", path.display(), Secret::BYTES)]
+    /// The file was not created by this server or is incomplete.
+    #[error("invalid secret file {}: {bytes} bytes, expected {}", path.display(), Secret::BYTES)]
     WrongSize {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Others may read the file, or write it.
-    #[error("{} is open to others (mode {mode:o})", path.display())]
+    /// Other users may read or write the file.
+    #[error("secret file {} is accessible to other users (mode {mode:o})", path.display())]
     OpenToOthers {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Mode of the file.
         mode: u32,
     },
-    /// The file belongs to somebody else, who knows what is in it.
-    #[error("{} belongs to another user", path.display())]
+    /// The file belongs to another user, who knows the secret.
+    #[error("secret file {} belongs to another user", path.display())]
     ForeignOwner {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// The secret that `folder` keeps, in a file that only its owner can read; made at the first call.
+/// Returns the secret stored in `folder`, in a file that only its owner can read. Creates it at the
+/// first call.
 ///
 /// # Errors
 ///
-/// When the folder cannot be written, or the file there cannot be a secret.
-pub fn kept_secret(folder: &Path) -> Result<Secret, SecretError> {
+/// If the folder cannot be written, or the file there is not a safe secret.
+pub fn stored_secret(folder: &Path) -> Result<Secret, SecretError> {
     let path = folder.join(NAME);
     let fail = |source| SecretError::File { path: path.clone(), source };
     match File::open(&path) {
@@ -64,15 +65,17 @@ pub fn kept_secret(folder: &Path) -> Result<Secret, SecretError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
     match create(folder, &path) {
         Ok(secret) => Ok(secret),
-        // Another server has made it in between; both have to use the same.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(&path, File::open(&path).map_err(fail)?),
+        // Another server has created it meanwhile; both must use the same secret.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read(&path, File::open(&path).map_err(fail)?)
+        }
         Err(error) => Err(fail(error)),
     }
 }
 
 fn read(path: &Path, file: File) -> Result<Secret, SecretError> {
     let fail = |source| SecretError::File { path: path.to_owned(), source };
-    // Of the open file, which nobody can exchange any more.
+    // Checked on the open file, which cannot be replaced any more.
     let metadata = file.metadata().map_err(fail)?;
     let mode = metadata.mode() & 0o7777;
     if mode & OTHERS != 0 {
@@ -87,14 +90,16 @@ fn read(path: &Path, file: File) -> Result<Secret, SecretError> {
     }
     let mut bytes = Vec::with_capacity(Secret::BYTES + 1);
     file.take(Secret::BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
-    let bytes: [u8; Secret::BYTES] = bytes.try_into().map_err(|bytes: Vec<u8>| wrong_size(bytes.len() as u64))?;
+    let bytes: [u8; Secret::BYTES] =
+        bytes.try_into().map_err(|bytes: Vec<u8>| wrong_size(bytes.len() as u64))?;
     Ok(Secret::new(bytes))
 }
 
-/// Writes the file beside its place and gives it its name when it is whole, unless the name is taken.
+/// Writes a temporary file and renames it when it is complete, unless the name exists.
 fn create(folder: &Path, path: &Path) -> io::Result<Secret> {
     let secret = Secret::random();
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(folder)?;
+    let mut file =
+        tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile_in(folder)?;
     file.write_all(secret.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist_noclobber(path).map_err(|error| error.error)?;
@@ -106,7 +111,7 @@ mod tests {
     use super::*;
 
     fn kept(folder: &Path) -> [u8; Secret::BYTES] {
-        *kept_secret(folder).unwrap().as_bytes()
+        *stored_secret(folder).unwrap().as_bytes()
     }
 
     #[test]
@@ -118,7 +123,7 @@ mod tests {
         let mode = std::fs::metadata(folder.join(NAME)).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o600);
         assert_ne!(kept(&base.path().join("other")), first);
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left there");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
@@ -140,7 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         kept(folder.path());
         std::fs::set_permissions(folder.path().join(NAME), Permissions::from_mode(0o640)).unwrap();
-        let error = kept_secret(folder.path()).unwrap_err();
+        let error = stored_secret(folder.path()).unwrap_err();
         assert!(matches!(error, SecretError::OpenToOthers { mode: 0o640, .. }), "{error}");
     }
 
@@ -151,7 +156,7 @@ mod tests {
             let path = folder.path().join(NAME);
             std::fs::write(&path, content).unwrap();
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-            let error = kept_secret(folder.path()).unwrap_err();
+            let error = stored_secret(folder.path()).unwrap_err();
             assert!(matches!(error, SecretError::WrongSize { .. }), "{error}");
             assert_eq!(std::fs::read(&path).unwrap(), content);
         }
@@ -161,6 +166,6 @@ mod tests {
     fn folder_in_its_place_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(folder.path().join(NAME)).unwrap();
-        assert!(matches!(kept_secret(folder.path()), Err(SecretError::WrongSize { .. })));
+        assert!(matches!(stored_secret(folder.path()), Err(SecretError::WrongSize { .. })));
     }
 }

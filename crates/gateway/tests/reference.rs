@@ -1,4 +1,4 @@
-//! docs/gateway/reference.md has each key of the configuration, from its schema.
+//! Generates docs/gateway/reference.md, with each key of the configuration, from the JSON Schema.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,14 +10,18 @@ use serde_json::Value;
 
 const HEAD: &str = "# All keys of a configuration
 
-Generated from the types: `UPDATE_DOCS=1 cargo test -p pronghorn-gateway --test reference` writes it. What keys are for, with examples, is in
+Generated from the types: `UPDATE_DOCS=1 cargo test -p pronghorn-gateway --test reference` \
+writes \
+it. What keys are for, with examples, is in
 [README.md](README.md). `pronghorn schema` prints the JSON Schema.
 ";
 
 const LAYERS: &str = "
 ## Layers
 
-What may stand beside `name` in a layer of `layers`, of those that come with Pronghorn. What they are for is in [layers.md](layers.md).
+What may stand beside `name` in a layer of `layers`, of those that come with Pronghorn. What \
+they \
+are for is in [layers.md](layers.md).
 ";
 
 #[test]
@@ -35,7 +39,13 @@ fn reference_has_each_key() {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == wanted, "docs/gateway/reference.md is not up to date: run with UPDATE_DOCS=1");
-    for table in ["`[server]`", "`[upstreams.NAME]`", "`[[sites]]`", "`[[sites.routes]]`", "`[sites.routes.match]`"] {
+    for table in [
+        "`[server]`",
+        "`[upstreams.NAME]`",
+        "`[[sites]]`",
+        "`[[sites.routes]]`",
+        "`[sites.routes.match]`",
+    ] {
         assert!(wanted.contains(&format!("\n## {table}")), "{table} is missing");
     }
     for (name, _) in Registry::standard().schemas() {
@@ -45,7 +55,7 @@ fn reference_has_each_key() {
 
 fn reference(schema: &Value) -> String {
     let mut writer = Writer { schema, text: HEAD.to_owned(), seen: BTreeSet::new() };
-    writer.table("", "At the top", schema);
+    writer.table("", "Top level", schema);
     writer.text
 }
 
@@ -60,10 +70,17 @@ impl<'a> Writer<'a> {
         writeln!(self.text, "{line}").expect("a string takes all");
     }
 
-    /// The keys of a table, and after them the tables in it. `path`: where it stands, such as `sites.routes`.
+    /// Writes the keys of a table, and then its subtables. `path` is its path, such as
+    /// `sites.routes`.
     fn table(&mut self, path: &str, title: &str, table: &'a Value) {
         let Some(keys) = table.get("properties").and_then(Value::as_object) else { return };
-        let required: Vec<_> = table.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<_> = table
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         self.line(format_args!("\n## {title}"));
         if let Some(description) = describe(table) {
             self.line(format_args!("\n{description}"));
@@ -80,9 +97,21 @@ impl<'a> Writer<'a> {
             };
             let own = value.get("examples").and_then(Value::as_array).map(Vec::as_slice);
             let words: Vec<_> = forms.iter().map(|form| self.words(form, own)).collect();
-            let meaning = describe(value).or_else(|| forms.first().and_then(|form| describe(form))).unwrap_or_default();
-            let words = words.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", or ");
-            self.line(format_args!("| `{key}` | {} | {} | {} |", cell(&words), cell(&default), cell(&meaning)));
+            let meaning = describe(value)
+                .or_else(|| forms.first().and_then(|form| describe(form)))
+                .unwrap_or_default();
+            let words = words
+                .into_iter()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join(", or ");
+            self.line(format_args!(
+                "| `{key}` | {} | {} | {} |",
+                cell(&words),
+                cell(&default),
+                cell(&meaning)
+            ));
             inner.extend(forms.into_iter().map(|form| (key.clone(), form)));
         }
         for (key, form) in inner {
@@ -102,8 +131,11 @@ impl<'a> Writer<'a> {
                     self.table(&path, &format!("`[[{path}]]`"), one);
                 }
             }
-        } else if let Some(values) = form.get("additionalProperties").filter(|values| values.is_object()) {
-            for one in self.forms(values).into_iter().filter(|one| one.get("properties").is_some()) {
+        } else if let Some(values) =
+            form.get("additionalProperties").filter(|values| values.is_object())
+        {
+            for one in self.forms(values).into_iter().filter(|one| one.get("properties").is_some())
+            {
                 let path = format!("{path}.NAME");
                 if self.seen.insert(path.clone()) {
                     self.table(&path, &format!("`[{path}]`"), one);
@@ -112,54 +144,74 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What a value may be: references followed, alternatives side by side, nothing left out.
+    /// Returns the possible forms of a value: references resolved, alternatives flattened.
     fn forms(&self, value: &'a Value) -> Vec<&'a Value> {
         if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
-            let target = reference.strip_prefix('#').and_then(|pointer| self.schema.pointer(pointer));
+            let target =
+                reference.strip_prefix('#').and_then(|pointer| self.schema.pointer(pointer));
             return target.map(|target| self.forms(target)).unwrap_or_default();
         }
         for alternatives in ["anyOf", "oneOf"] {
             if let Some(list) = value.get(alternatives).and_then(Value::as_array) {
-                // Names that one can choose from are one form.
+                // An enumeration of names is one form.
                 if list.iter().all(|one| one.get("const").is_some()) {
                     return vec![value];
                 }
-                return list.iter().flat_map(|one| self.forms(one)).filter(|one| one.get("type") != Some(&"null".into())).collect();
+                return list
+                    .iter()
+                    .flat_map(|one| self.forms(one))
+                    .filter(|one| one.get("type") != Some(&"null".into()))
+                    .collect();
             }
         }
         vec![value]
     }
 
-    /// What a value looks like. `own`: examples of the key, in place of those of all values of its type.
+    /// Describes a form of a value. `own` is examples of the key, which replace those of the type.
     fn words(&self, form: &'a Value, own: Option<&[Value]>) -> String {
         if let Some(choices) = form.get("oneOf").and_then(Value::as_array) {
-            let names: Vec<_> = choices.iter().filter_map(|one| one.get("const")).map(|name| format!("`{name}`")).collect();
+            let names: Vec<_> = choices
+                .iter()
+                .filter_map(|one| one.get("const"))
+                .map(|name| format!("`{name}`"))
+                .collect();
             return names.join(", ");
         }
         let kind = match form.get("type") {
-            Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or_default(),
+            Some(Value::Array(kinds)) => kinds
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|kind| *kind != "null")
+                .unwrap_or_default(),
             Some(kind) => kind.as_str().unwrap_or_default(),
             None => "",
         };
-        let examples = own.or_else(|| form.get("examples")?.as_array().map(Vec::as_slice)).unwrap_or_default();
+        let examples =
+            own.or_else(|| form.get("examples")?.as_array().map(Vec::as_slice)).unwrap_or_default();
         let example = examples.split_last().map(|(last, others)| match others {
-            [] => format!(", as `{last}`"),
-            _ => format!(", as {} or `{last}`", others.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")),
+            [] => format!(", such as `{last}`"),
+            _ => format!(
+                ", such as {} or `{last}`",
+                others.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ")
+            ),
         });
         match kind {
-            "string" => format!("text{}", example.unwrap_or_default()),
+            "string" => format!("a string{}", example.unwrap_or_default()),
             "boolean" => "`true` or `false`".to_owned(),
             "integer" => {
-                let bound = |name: &str| form.get(name).and_then(Value::as_f64).map(|bound| bound.to_string());
+                let bound = |name: &str| {
+                    form.get(name).and_then(Value::as_f64).map(|bound| bound.to_string())
+                };
                 match (bound("minimum"), bound("maximum")) {
                     (Some(low), Some(high)) => format!("a number, {low} to {high}"),
-                    (Some(low), None) if low != "0" => format!("a number, {low} at least"),
+                    (Some(low), None) if low != "0" => format!("a number, at least {low}"),
                     _ => "a number".to_owned(),
                 }
             }
             "number" => "a number".to_owned(),
             "array" => {
-                let items: Vec<_> = form.get("items").map(|items| self.forms(items)).unwrap_or_default();
+                let items: Vec<_> =
+                    form.get("items").map(|items| self.forms(items)).unwrap_or_default();
                 let own = own.and_then(|lists| lists.first()?.as_array().map(Vec::as_slice));
                 let words: BTreeSet<_> = items.iter().map(|item| self.words(item, own)).collect();
                 format!("a list: {}", words.into_iter().collect::<Vec<_>>().join(", or "))

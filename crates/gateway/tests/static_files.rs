@@ -1,4 +1,4 @@
-//! Files that change while they are served, as a client sees them.
+//! Files that change while they are served, from a client's view.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use pronghorn_gateway::{AccessLog, StaticFiles};
 use rustix::thread::CapabilitySet;
 use tempfile::TempDir;
 
-/// One worker that serves a folder over HTTP/1.1.
+/// A worker that serves a folder over HTTP/1.1.
 struct Server {
     workers: Option<Workers>,
     address: SocketAddr,
@@ -21,14 +21,18 @@ struct Server {
 
 impl Server {
     fn start(files: StaticFiles) -> Self {
-        // The administrator may read everything. The worker, and those who read for it, inherit what this thread may.
+        // Root may read everything, so those capabilities are removed. The worker and its helper
+        // threads inherit this from the current thread.
         let mut may = rustix::thread::capabilities(None).expect("capabilities");
         may.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
         rustix::thread::set_capabilities(None, may).expect("less is always allowed");
         let config = Config::default();
-        let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 1, config.congestion).expect("bind");
+        let listener =
+            Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 1, config.congestion).expect("bind");
         let address = listener.address();
-        let workers = Workers::start(Group::new(1), vec![listener], None, &config, move |_| files.handler()).expect("start");
+        let workers =
+            Workers::start(Group::new(1), vec![listener], None, &config, move |_| files.handler())
+                .expect("start");
         Self { workers: Some(workers), address }
     }
 
@@ -49,7 +53,7 @@ impl Drop for Server {
     }
 }
 
-/// A connection that is kept.
+/// A persistent connection.
 struct Client(BufReader<TcpStream>);
 
 #[derive(Debug)]
@@ -74,7 +78,7 @@ impl Client {
         self.ask("GET", path, "")
     }
 
-    /// `fields` are whole lines.
+    /// `fields` has complete lines.
     fn ask(&mut self, method: &str, path: &str, fields: &str) -> Answer {
         let mut answer = self.ask_for_head(method, path, fields);
         if method != "HEAD" && answer.status != 304 {
@@ -87,9 +91,18 @@ impl Client {
     fn ask_for_head(&mut self, method: &str, path: &str, fields: &str) -> Answer {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
         self.0.get_mut().write_all(head.as_bytes()).expect("send");
-        let mut lines = self.0.by_ref().lines().map(|line| line.expect("a line")).take_while(|line| !line.is_empty());
+        let mut lines = self
+            .0
+            .by_ref()
+            .lines()
+            .map(|line| line.expect("a line"))
+            .take_while(|line| !line.is_empty());
         let status = lines.next().expect("a status line")[9..12].parse().expect("a status");
-        let fields = lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()))).collect();
+        let fields = lines
+            .filter_map(|line| {
+                line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()))
+            })
+            .collect();
         Answer { status, fields, body: Vec::new() }
     }
 }
@@ -103,13 +116,18 @@ fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) {
 }
 
 fn set_modified(path: &Path, time: SystemTime) {
-    File::options().write(true).open(path).and_then(|file| file.set_modified(time)).expect("set the time");
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_modified(time))
+        .expect("set the time");
 }
 
-/// Waits until the clock has moved on so far that a server may keep what was last done to the file.
+/// Waits until a server may cache the file after its last change.
 fn settle(path: &Path) {
     let stat = fs::metadata(path).expect("stat");
-    let changed = SystemTime::UNIX_EPOCH + Duration::new(stat.ctime() as u64, stat.ctime_nsec() as u32);
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::new(stat.ctime() as u64, stat.ctime_nsec() as u32);
     while changed.elapsed().is_ok_and(|age| age < Duration::from_millis(30)) {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -140,7 +158,7 @@ fn changes_within_one_tick_of_the_clock_are_all_served() {
     let mut client = server.connect();
     for number in 0..500 {
         let content = format!("{number:04}");
-        // In place and without cutting it first, so that nothing but the content tells one state from the next.
+        // In place and without truncation, so that versions differ only in content.
         File::options()
             .write(true)
             .open(folder.path().join("counter"))
@@ -196,7 +214,9 @@ fn link_that_is_turned_to_lead_outside_leads_nowhere() {
     settle(&folder.path().join("inside/page.txt"));
     let turn = |link: &str, target: &Path| {
         let fresh = folder.path().join("fresh");
-        symlink(target, &fresh).and_then(|()| fs::rename(&fresh, folder.path().join(link))).expect("a link");
+        symlink(target, &fresh)
+            .and_then(|()| fs::rename(&fresh, folder.path().join(link)))
+            .expect("a link");
     };
     turn("link.txt", Path::new("inside/page.txt"));
     turn("linked", Path::new("inside"));
@@ -211,7 +231,7 @@ fn link_that_is_turned_to_lead_outside_leads_nowhere() {
     for path in ["/link.txt", "/linked/page.txt"] {
         assert_eq!(client.get(path).status, 404, "{path}");
     }
-    // Not even to the very file that was served before, by a way outside.
+    // Not even to the file that was served before, through a path outside.
     turn("link.txt", &folder.path().join("inside/page.txt"));
     assert_eq!(client.get("/link.txt").status, 404);
     turn("link.txt", Path::new("inside/page.txt"));
@@ -251,12 +271,18 @@ fn kept_file_answers_ranges_conditions_and_head() {
     let whole = client.get("/page.html");
     for _ in 0..2 {
         let part = client.ask("GET", "/page.html", "range: bytes=2-4\r\n");
-        assert_eq!((part.status, &part.body[..], part.field("content-range")), (206, &b"234"[..], Some("bytes 2-4/10")));
+        assert_eq!(
+            (part.status, &part.body[..], part.field("content-range")),
+            (206, &b"234"[..], Some("bytes 2-4/10"))
+        );
         let none = client.ask("GET", "/page.html", "range: bytes=10-\r\n");
         assert_eq!((none.status, none.field("content-range")), (416, Some("bytes */10")));
         let etag = whole.field("etag").expect("a tag");
         let same = client.ask("GET", "/page.html", &format!("if-none-match: {etag}\r\n"));
-        assert_eq!((same.status, same.field("etag"), same.field("last-modified")), (304, Some(etag), whole.field("last-modified")));
+        assert_eq!(
+            (same.status, same.field("etag"), same.field("last-modified")),
+            (304, Some(etag), whole.field("last-modified"))
+        );
         assert_eq!(client.ask("GET", "/page.html", "if-match: \"other\"\r\n").status, 412);
         let head = client.ask("HEAD", "/page.html", "");
         for name in ["content-length", "content-type", "etag", "last-modified", "accept-ranges"] {
@@ -275,10 +301,10 @@ fn file_that_is_cut_while_it_is_served_ends_short() {
     let mut client = server.connect();
     let answer = client.ask_for_head("GET", "/big.bin", "");
     assert_eq!((answer.status, answer.length()), (200, 32 << 20));
-    // What the sockets hold is far less than what is left.
+    // The socket buffers hold far less than the rest.
     File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 20)).expect("cut");
     let mut rest = Vec::new();
-    // Ended or reset: either way there is less than announced.
+    // Ended or reset: either way less than announced arrives.
     let _ = client.0.read_to_end(&mut rest);
     assert!(rest.len() < 32 << 20, "{} bytes came", rest.len());
     assert!(rest.iter().all(|byte| *byte == 7));
@@ -288,7 +314,8 @@ fn file_that_is_cut_while_it_is_served_ends_short() {
 fn large_file_that_leaves_memory_while_it_is_served_comes_whole() {
     let folder = folder();
     let path = folder.path().join("big.bin");
-    let content: Vec<u8> = (0..4_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let content: Vec<u8> =
+        (0..4_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(&path, &content).expect("write");
     let file = File::open(&path).expect("open");
     file.sync_all().expect("written to the disk");
@@ -320,7 +347,8 @@ fn log_counts_what_is_answered_from_memory() {
     settle(&folder.path().join("page.txt"));
     let lines = Lines::default();
     let log = Arc::new(AccessLog::new(lines.clone()));
-    let server = Server::start(StaticFiles::new(folder.path()).expect("a folder").with_log(log.clone()));
+    let server =
+        Server::start(StaticFiles::new(folder.path()).expect("a folder").with_log(log.clone()));
     let mut client = server.connect();
     for path in ["/page.txt", "/page.txt?again", "/nothing"] {
         client.get(path);
@@ -328,8 +356,18 @@ fn log_counts_what_is_answered_from_memory() {
     drop(server);
     drop(log);
     let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
-    let ends: Vec<_> = text.lines().map(|line| line.split(' ').skip(2).take(5).collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(ends, ["HTTP/1.1 GET /page.txt 200 5", "HTTP/1.1 GET /page.txt?again 200 5", "HTTP/1.1 GET /nothing 404 10"]);
+    let ends: Vec<_> = text
+        .lines()
+        .map(|line| line.split(' ').skip(2).take(5).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            "HTTP/1.1 GET /page.txt 200 5",
+            "HTTP/1.1 GET /page.txt?again 200 5",
+            "HTTP/1.1 GET /nothing 404 10"
+        ]
+    );
 }
 
 #[test]
@@ -341,7 +379,7 @@ fn link_to_the_folder_that_is_switched_is_followed_by_the_next_request() {
         write(&folder, &format!("{release}/page.txt"), content);
     }
     write(&folder, "two/new.txt", "new");
-    // Twice, so that it is a link on the way to a link.
+    // Twice, so that a link leads to a link.
     symlink("one", folder.path().join("release")).expect("a link");
     symlink("release", &link).expect("a link");
     settle(&folder.path().join("two/new.txt"));
@@ -352,15 +390,21 @@ fn link_to_the_folder_that_is_switched_is_followed_by_the_next_request() {
         fs::rename(folder.path().join("next"), folder.path().join("release")).expect("rename");
     };
     for _ in 0..2 {
-        assert_eq!((client.get("/page.txt").body, client.get("/new.txt").status), (b"first".to_vec(), 404));
+        assert_eq!(
+            (client.get("/page.txt").body, client.get("/new.txt").status),
+            (b"first".to_vec(), 404)
+        );
     }
     switch("two");
     assert_eq!(client.get("/page.txt").body, b"other");
     assert_eq!(client.get("/new.txt").body, b"new");
     assert!(String::from_utf8(client.get("/").body).expect("text").contains("new.txt"));
     switch("three");
-    assert_eq!((client.get("/new.txt").status, client.get("/page.txt").body), (404, b"third".to_vec()));
-    // Which folder it led to last may not be the same for all workers.
+    assert_eq!(
+        (client.get("/new.txt").status, client.get("/page.txt").body),
+        (404, b"third".to_vec())
+    );
+    // Workers may have seen different folders last.
     fs::remove_file(&link).expect("delete");
     for path in ["/page.txt", "/nothing", "/"] {
         assert_eq!(client.get(path).status, 404, "{path}");

@@ -1,7 +1,8 @@
 //! The capsule protocol (RFC 9297 section 3), and the capsules of WebTransport sessions.
 //!
-//! Capsules are what the content of an extended CONNECT request and its response is made of: [`Reader`] takes them off pieces of content,
-//! however these are cut, and the `encode_*` functions append them to a buffer.
+//! Capsules are the content of an extended CONNECT request and its response. [`Reader`] parses them
+//! from pieces of content, however these are split, and the `encode_*` functions append them to a
+//! buffer.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -23,63 +24,64 @@ impl CapsuleType {
     pub const DRAIN_WEBTRANSPORT_SESSION: Self = Self(0x78ae);
 }
 
-/// The longest reason that a session is closed with, in bytes of UTF-8.
+/// Maximum length of a session's close reason, in bytes of UTF-8.
 pub const MAX_REASON: usize = 1024;
 
-/// A DATAGRAM capsule may carry this much. What is larger is thrown away, as a datagram may be: no QUIC datagram is larger.
+/// Maximum payload of a DATAGRAM capsule. Larger ones are dropped, as a datagram may be: no QUIC
+/// datagram is larger.
 const MAX_DATAGRAM: u64 = 65_535;
 
-/// The length of an application's error code.
+/// Length of an application error code.
 const CODE_LEN: usize = 4;
 
-/// A capsule that means something here; others are skipped.
+/// A supported capsule; others are skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capsule {
-    /// A datagram that comes by the stream.
+    /// A datagram received on the stream.
     Datagram(Bytes),
-    /// The peer ends the session.
+    /// The peer closes the session.
     Close {
         /// The application's error code.
         code: u32,
-        /// Its reason, of at most [`MAX_REASON`] bytes.
+        /// The close reason, at most [`MAX_REASON`] bytes.
         reason: String,
     },
-    /// The peer wants the session to come to an end.
+    /// The peer asks to wind the session down.
     Drain,
 }
 
-/// The content is no sequence of capsules, or one of them breaks its rules: the stream is reset with [`Error::code`].
+/// The content is not a valid sequence of capsules. The stream is reset with [`Error::code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The content ends inside a capsule.
     #[error("the content ends inside a capsule")]
     Truncated,
-    /// The capsule that ends a session has no complete code.
-    #[error("the capsule that closes a session has no code")]
+    /// A CLOSE_WEBTRANSPORT_SESSION capsule without a complete error code.
+    #[error("the session close capsule has no error code")]
     MissingCode,
-    /// The capsule that ends a session has a reason of more than [`MAX_REASON`] bytes.
-    #[error("the reason that a session is closed with is too long")]
+    /// A close reason of more than [`MAX_REASON`] bytes.
+    #[error("the session close reason is too long")]
     ReasonTooLong,
-    /// The reason is not UTF-8.
-    #[error("the reason that a session is closed with is not UTF-8")]
+    /// A close reason that is not UTF-8.
+    #[error("the session close reason is not UTF-8")]
     ReasonNotText,
-    /// Something comes after the capsule that ends the session.
-    #[error("content follows the capsule that closes a session")]
+    /// Content after the capsule that closes the session.
+    #[error("content follows the session close capsule")]
     AfterClose,
-    /// The capsule that asks for an end carries something.
-    #[error("the capsule that drains a session is not empty")]
+    /// A DRAIN_WEBTRANSPORT_SESSION capsule with a payload.
+    #[error("the session drain capsule is not empty")]
     DrainNotEmpty,
 }
 
 impl Error {
-    /// What the reset of the stream carries: the message is malformed (RFC 9297 section 3.3).
+    /// Error code for the stream reset: the message is malformed (RFC 9297 section 3.3).
     pub const fn code(self) -> ErrorCode {
         ErrorCode::H3_MESSAGE_ERROR
     }
 }
 
-/// Reads capsules. It holds one at the most, and of that no more than has come.
+/// Parses capsules. It buffers at most one capsule, and of that only the received bytes.
 #[derive(Debug, Default)]
 pub struct Reader {
     reading: Reading,
@@ -87,7 +89,7 @@ pub struct Reader {
     payload: PayloadReader,
 }
 
-/// What is awaited.
+/// What the reader expects next.
 #[derive(Debug, Default)]
 enum Reading {
     #[default]
@@ -96,21 +98,24 @@ enum Reading {
     Skipped {
         left: u64,
     },
-    /// The session is over.
+    /// The session is closed; no content may follow.
     Nothing,
 }
 
 impl Reader {
-    /// Takes bytes until a capsule that means something is complete; `None` when all are taken.
+    /// Reads bytes until a supported capsule is complete. Returns `None` when all bytes are used
+    /// up.
     ///
     /// # Errors
     ///
-    /// When the peer breaks a rule. Nothing may be read after that.
+    /// Returns an error if the peer violates the protocol. Nothing may be read after that.
     pub fn read(&mut self, data: &mut Bytes) -> Result<Option<Capsule>, Error> {
         loop {
             match &mut self.reading {
-                // The payload of the last one may be empty.
-                Reading::Header | Reading::Skipped { .. } | Reading::Nothing if data.is_empty() => return Ok(None),
+                // The previous capsule's payload may be empty.
+                Reading::Header | Reading::Skipped { .. } | Reading::Nothing if data.is_empty() => {
+                    return Ok(None);
+                }
                 Reading::Header => {
                     if let Some(header) = self.header.read(data) {
                         self.reading = self.on_header(header)?;
@@ -136,11 +141,11 @@ impl Reader {
         }
     }
 
-    /// The content has ended.
+    /// Ends the content.
     ///
     /// # Errors
     ///
-    /// When it ends inside a capsule.
+    /// Returns an error if the content ends inside a capsule.
     pub fn finish(&self) -> Result<(), Error> {
         let is_at_boundary = match self.reading {
             Reading::Header => self.header.is_at_boundary(),
@@ -154,14 +159,24 @@ impl Reader {
     fn on_header(&mut self, header: FrameHeader) -> Result<Reading, Error> {
         let capsule_type = CapsuleType(header.frame_type.0);
         match capsule_type {
-            CapsuleType::CLOSE_WEBTRANSPORT_SESSION if header.len < CODE_LEN as u64 => Err(Error::MissingCode),
+            CapsuleType::CLOSE_WEBTRANSPORT_SESSION if header.len < CODE_LEN as u64 => {
+                Err(Error::MissingCode)
+            }
             //= draft-ietf-webtrans-http3-16 section 6
             //# If the Application Error Message exceeds 1024 bytes or is not valid UTF-8, the receiver MUST reset the stream with code
             //# H3_MESSAGE_ERROR.
-            CapsuleType::CLOSE_WEBTRANSPORT_SESSION if header.len > (CODE_LEN + MAX_REASON) as u64 => Err(Error::ReasonTooLong),
+            CapsuleType::CLOSE_WEBTRANSPORT_SESSION
+                if header.len > (CODE_LEN + MAX_REASON) as u64 =>
+            {
+                Err(Error::ReasonTooLong)
+            }
             CapsuleType::DRAIN_WEBTRANSPORT_SESSION if header.len > 0 => Err(Error::DrainNotEmpty),
-            CapsuleType::DATAGRAM if header.len > MAX_DATAGRAM => Ok(Reading::Skipped { left: header.len }),
-            CapsuleType::DATAGRAM | CapsuleType::CLOSE_WEBTRANSPORT_SESSION | CapsuleType::DRAIN_WEBTRANSPORT_SESSION => {
+            CapsuleType::DATAGRAM if header.len > MAX_DATAGRAM => {
+                Ok(Reading::Skipped { left: header.len })
+            }
+            CapsuleType::DATAGRAM
+            | CapsuleType::CLOSE_WEBTRANSPORT_SESSION
+            | CapsuleType::DRAIN_WEBTRANSPORT_SESSION => {
                 self.payload.start(header.len as usize);
                 Ok(Reading::Payload(capsule_type))
             }
@@ -176,7 +191,8 @@ impl Reader {
         Ok(match capsule_type {
             CapsuleType::CLOSE_WEBTRANSPORT_SESSION => {
                 self.reading = Reading::Nothing;
-                let (code, reason) = payload.split_first_chunk::<CODE_LEN>().ok_or(Error::MissingCode)?;
+                let (code, reason) =
+                    payload.split_first_chunk::<CODE_LEN>().ok_or(Error::MissingCode)?;
                 let reason = std::str::from_utf8(reason).map_err(|_| Error::ReasonNotText)?;
                 Capsule::Close { code: u32::from_be_bytes(*code), reason: reason.to_owned() }
             }
@@ -186,7 +202,7 @@ impl Reader {
     }
 }
 
-/// Appends the capsule that ends a session. Of a reason that is too long as much is sent as there is room for.
+/// Appends the capsule that closes a session. A reason that is too long is truncated.
 //= draft-ietf-webtrans-http3-16 section 6
 //# Senders that truncate an application-supplied message MUST do so at a UTF-8 character boundary.
 pub fn encode_close(code: u32, reason: &str, out: &mut BytesMut) {
@@ -196,12 +212,12 @@ pub fn encode_close(code: u32, reason: &str, out: &mut BytesMut) {
     out.put_slice(reason.as_bytes());
 }
 
-/// Appends the capsule that asks for the end of a session.
+/// Appends the capsule that asks to wind a session down.
 pub fn encode_drain(out: &mut BytesMut) {
     encode_header(CapsuleType::DRAIN_WEBTRANSPORT_SESSION, 0, out);
 }
 
-/// Appends a capsule with a datagram, for a peer or a path that takes no QUIC datagrams.
+/// Appends a DATAGRAM capsule, for a peer or a path without QUIC datagrams.
 pub fn encode_datagram(payload: &[u8], out: &mut BytesMut) {
     encode_header(CapsuleType::DATAGRAM, payload.len(), out);
     out.put_slice(payload);
@@ -216,7 +232,7 @@ mod tests {
     use super::*;
     use crate::varint;
 
-    /// The same bytes, cut into pieces of `cut`.
+    /// Reads `bytes` in pieces of `cut` bytes.
     fn read(bytes: &[u8], cut: usize) -> Result<Vec<Capsule>, Error> {
         let mut reader = Reader::default();
         let mut capsules = Vec::new();
@@ -283,9 +299,15 @@ mod tests {
     fn capsules_that_break_their_rules_are_refused() {
         let close = CapsuleType::CLOSE_WEBTRANSPORT_SESSION.0;
         assert_eq!(read(&capsule(close, &[0; 3]), 1), Err(Error::MissingCode));
-        assert_eq!(read(&capsule(close, &[b'a'; CODE_LEN + MAX_REASON + 1]), 1), Err(Error::ReasonTooLong));
+        assert_eq!(
+            read(&capsule(close, &[b'a'; CODE_LEN + MAX_REASON + 1]), 1),
+            Err(Error::ReasonTooLong)
+        );
         assert_eq!(read(&capsule(close, &[0, 0, 0, 0, 0xff]), 1), Err(Error::ReasonNotText));
-        assert_eq!(read(&capsule(CapsuleType::DRAIN_WEBTRANSPORT_SESSION.0, b"x"), 1), Err(Error::DrainNotEmpty));
+        assert_eq!(
+            read(&capsule(CapsuleType::DRAIN_WEBTRANSPORT_SESSION.0, b"x"), 1),
+            Err(Error::DrainNotEmpty)
+        );
         let mut twice = capsule(close, &[0; 4]);
         twice.extend_from_slice(&[0]);
         assert_eq!(read(&twice, 1), Err(Error::AfterClose));

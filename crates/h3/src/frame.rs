@@ -1,4 +1,5 @@
-//! Frame types, frame headers and payloads (RFC 9114 section 7), from bytes that may be cut anywhere.
+//! Frame types, frame headers and payloads (RFC 9114 section 7), parsed from input that may be
+//! split anywhere.
 
 pub(crate) mod priority_update;
 pub(crate) mod settings;
@@ -33,17 +34,18 @@ impl FrameType {
     pub const PRIORITY_UPDATE_REQUEST: Self = Self(0xf0700);
     /// PRIORITY_UPDATE for a push (RFC 9218 section 7.2).
     pub const PRIORITY_UPDATE_PUSH: Self = Self(0xf0701);
-    /// What a bidirectional stream of a WebTransport session begins with (draft-ietf-webtrans-http3 section 4.3). It looks like a frame's
-    /// type and is none: the session's ID follows instead of a length, and then the stream's content up to its end.
+    /// Start of a bidirectional stream of a WebTransport session (draft-ietf-webtrans-http3 section
+    /// 4.3). It looks like a frame type but is none: the session ID follows instead of a length,
+    /// and then the stream's data up to its end.
     pub const WEBTRANSPORT_STREAM: Self = Self(0x41);
 
-    /// Whether HTTP/2 used this type for a frame that HTTP/3 does not have.
+    /// Returns whether HTTP/2 used this type for a frame that HTTP/3 does not have.
     pub(crate) const fn is_http2_reserved(self) -> bool {
         matches!(self.0, 0x02 | 0x06 | 0x08 | 0x09)
     }
 }
 
-/// Type and payload length.
+/// Frame type and payload length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) frame_type: FrameType,
@@ -65,7 +67,7 @@ impl FrameHeader {
 /// Two varints of eight bytes.
 const MAX_HEADER_LEN: usize = 16;
 
-/// The front of a frame header that was cut.
+/// The beginning of an incomplete frame header.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderReader {
     bytes: [u8; MAX_HEADER_LEN],
@@ -73,7 +75,7 @@ pub(crate) struct HeaderReader {
 }
 
 impl HeaderReader {
-    /// A reader whose header's type has come already.
+    /// Returns a reader for a header whose type was already read.
     pub(crate) fn after(frame_type: FrameType) -> Self {
         let mut reader = Self::default();
         varint::encode(frame_type.0, &mut &mut reader.bytes[..]);
@@ -81,12 +83,13 @@ impl HeaderReader {
         reader
     }
 
-    /// Whether no part of a header has arrived.
+    /// Returns whether no part of a header has arrived.
     pub(crate) const fn is_at_boundary(&self) -> bool {
         self.filled == 0
     }
 
-    /// Takes a header off the front of `data`. When there is none, all of `data` was taken and more is needed.
+    /// Reads a header from the front of `data`. Returns `None` if all of `data` was used up and
+    /// more is needed.
     #[inline]
     pub(crate) fn read(&mut self, data: &mut Bytes) -> Option<FrameHeader> {
         if self.filled == 0 {
@@ -112,14 +115,15 @@ impl HeaderReader {
             self.filled = 0;
             return Some(header);
         }
-        // The longest header fits, so whatever is not complete has taken all there was.
+        // The longest header fits, so an incomplete one has used up all input.
         data.advance(copied);
         self.filled = end as u8;
         None
     }
 }
 
-/// A payload that is wanted in one piece. The memory grows with what arrives, not with what the peer announces.
+/// A payload that is needed in one piece. Memory grows with the received data, not with the
+/// announced length.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReader {
     missing: usize,
@@ -137,8 +141,8 @@ impl PayloadReader {
         self.missing = len;
     }
 
-    /// Takes what belongs to the payload off the front of `data`; returns the payload when it is complete, without
-    /// copying if it came in one piece.
+    /// Reads payload bytes from the front of `data`. Returns the payload when complete, without a
+    /// copy if it arrived in one piece.
     #[inline]
     pub(crate) fn read(&mut self, data: &mut Bytes) -> Option<Bytes> {
         let taken = data.len().min(self.missing);
@@ -152,7 +156,7 @@ impl PayloadReader {
     }
 }
 
-/// Takes up to `left` bytes off the front of `data` and counts them.
+/// Takes up to `left` bytes from the front of `data`, and subtracts them from `left`.
 #[inline]
 pub(crate) fn take_up_to(left: &mut u64, data: &mut Bytes) -> Bytes {
     let taken = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
@@ -160,7 +164,7 @@ pub(crate) fn take_up_to(left: &mut u64, data: &mut Bytes) -> Bytes {
     data.split_to(taken)
 }
 
-/// The payload of GOAWAY, MAX_PUSH_ID and CANCEL_PUSH: one varint.
+/// Parses the payload of GOAWAY, MAX_PUSH_ID and CANCEL_PUSH: one varint.
 //= RFC 9114 section 7.1
 //# A frame payload that contains additional bytes after the identified fields or a frame payload that terminates before
 //# the end of the identified fields MUST be treated as a connection error of type H3_FRAME_ERROR.
@@ -173,7 +177,10 @@ pub(crate) fn take_up_to(left: &mut u64, data: &mut Bytes) -> Bytes {
 pub(crate) fn decode_single_varint(mut payload: &[u8]) -> Result<u64, ConnectionError> {
     match varint::decode(&mut payload) {
         Some(value) if payload.is_empty() => Ok(value),
-        _ => Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a frame's payload is not exactly one integer")),
+        _ => Err(ConnectionError::new(
+            ErrorCode::H3_FRAME_ERROR,
+            "a frame's payload is not exactly one integer",
+        )),
     }
 }
 
@@ -219,7 +226,10 @@ mod tests {
     fn single_varint_has_to_fill_its_payload() {
         assert_eq!(decode_single_varint(&[0x40, 0x25]), Ok(37));
         for payload in [&[][..], &[0x40], &[0x25, 0x00]] {
-            assert_eq!(decode_single_varint(payload).unwrap_err().code(), ErrorCode::H3_FRAME_ERROR);
+            assert_eq!(
+                decode_single_varint(payload).unwrap_err().code(),
+                ErrorCode::H3_FRAME_ERROR
+            );
         }
     }
 }

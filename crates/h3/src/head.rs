@@ -1,4 +1,4 @@
-//! Views of a validated request or response head. Only [`crate::message`] makes them.
+//! Views of a validated request or response head, created only by [`crate::message`].
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use pronghorn_qpack::{FieldSection, Iter, SectionLine};
 /// The head of a message.
 #[derive(Debug)]
 pub enum Head {
-    /// Server role: what the client asks for.
+    /// Server role: a request.
     Request(RequestHead),
     /// Client role: a final or interim response.
     Response(ResponseHead),
 }
 
-/// The place of a pseudo-header field's line in its section.
+/// Index of a pseudo-header field's line in its section.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Place(Option<u8>);
+pub(crate) struct LineIndex(Option<u8>);
 
-impl Place {
-    /// Notes the line's place; false if there was one already.
+impl LineIndex {
+    /// Records the index. Returns false if one was already set.
     pub(crate) fn set(&mut self, place: u8) -> bool {
         self.0.replace(place).is_none()
     }
@@ -36,25 +36,25 @@ impl Place {
 /// The pseudo-header fields of a request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RequestPseudo {
-    pub(crate) method: Place,
-    pub(crate) scheme: Place,
-    pub(crate) authority: Place,
-    pub(crate) path: Place,
-    pub(crate) protocol: Place,
+    pub(crate) method: LineIndex,
+    pub(crate) scheme: LineIndex,
+    pub(crate) authority: LineIndex,
+    pub(crate) path: LineIndex,
+    pub(crate) protocol: LineIndex,
 }
 
-/// A valid request head: control data and fields as RFC 9114 sections 4.2 and 4.3.1 demand.
+/// A valid request head: control data and fields according to RFC 9114 sections 4.2 and 4.3.1.
 ///
-/// Names are lower-case tokens, values have no control characters and no white space around them.
+/// Names are lower-case tokens; values have no control characters and no surrounding white space.
 pub struct RequestHead {
     pub(crate) section: FieldSection,
     pub(crate) pseudo: RequestPseudo,
-    /// How many pseudo-header fields come before the others.
+    /// Number of pseudo-header fields, which precede the others.
     pub(crate) pseudo_len: u8,
-    /// The place of `host`, counted from the section's start.
+    /// Index of `host`, counted from the start of the section.
     pub(crate) host: Option<u32>,
     pub(crate) content_length: Option<u64>,
-    /// The method is CONNECT, extended or not.
+    /// Whether the method is CONNECT, extended or not.
     pub(crate) is_connect: bool,
 }
 
@@ -69,7 +69,8 @@ impl RequestHead {
         self.pseudo.scheme.value(&self.section)
     }
 
-    /// `:authority`, or the `host` field if there is none; always there for http and https, never empty.
+    /// `:authority`, or the `host` field if there is none. Always present for http and https, never
+    /// empty.
     pub fn authority(&self) -> Option<&[u8]> {
         let host = || self.section.get(self.host? as usize).map(|line| line.value);
         self.pseudo.authority.value(&self.section).or_else(host)
@@ -90,12 +91,12 @@ impl RequestHead {
         self.pseudo.protocol.value(&self.section)
     }
 
-    /// The `content-length` field. The connection checks it against the content that arrives.
+    /// The `content-length` field. The connection checks it against the received content.
     pub const fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// The fields without the pseudo-header fields, in order. Cookies may come in several lines
+    /// Fields without the pseudo-header fields, in order. Cookies may be split into several lines
     /// (RFC 9114 section 4.2.1).
     pub fn fields(&self) -> Iter<'_> {
         self.section.iter_from(usize::from(self.pseudo_len))
@@ -111,7 +112,8 @@ impl RequestHead {
         self.section.share(pool)
     }
 
-    /// The section, pseudo-header fields included, for [`crate::Connection::recycle`].
+    /// Converts the head to its section, including pseudo-header fields, for
+    /// [`crate::Connection::recycle`].
     pub fn into_section(self) -> FieldSection {
         self.section
     }
@@ -123,7 +125,7 @@ impl fmt::Debug for RequestHead {
     }
 }
 
-/// A valid response head: status and fields as RFC 9114 sections 4.2 and 4.3.2 demand.
+/// A valid response head: status and fields according to RFC 9114 sections 4.2 and 4.3.2.
 pub struct ResponseHead {
     pub(crate) section: FieldSection,
     pub(crate) status: u16,
@@ -136,17 +138,17 @@ impl ResponseHead {
         self.status
     }
 
-    /// Whether another head follows (1xx).
+    /// Returns whether another head follows (1xx).
     pub const fn is_interim(&self) -> bool {
         self.status < 200
     }
 
-    /// The `content-length` field. The connection checks it against the content that arrives.
+    /// The `content-length` field. The connection checks it against the received content.
     pub const fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// The fields without `:status`, in order.
+    /// Fields without `:status`, in order.
     pub fn fields(&self) -> Iter<'_> {
         self.section.iter_from(1)
     }
@@ -161,7 +163,7 @@ impl ResponseHead {
         self.section.share(pool)
     }
 
-    /// The section, `:status` included, for [`crate::Connection::recycle`].
+    /// Converts the head to its section, including `:status`, for [`crate::Connection::recycle`].
     pub fn into_section(self) -> FieldSection {
         self.section
     }

@@ -1,6 +1,8 @@
-//! HTTP/3 (RFC 9114) for servers and clients, sans-IO: stream bytes in, events out, and back again.
-//! It never opens a socket, reads a clock, draws a random number or spawns: the transport below and the engine above do.
-//! Start with [`Connection`] and [`Event`].
+//! HTTP/3 (RFC 9114) for servers and clients, sans-IO: converts stream bytes to events and messages
+//! to bytes.
+//!
+//! The crate never opens a socket, reads a clock, draws a random number or spawns a task; the
+//! transport and the engine do. Start with [`Connection`] and [`Event`].
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -39,12 +41,13 @@ mod head;
 mod limit;
 mod message;
 mod priority;
+mod role;
 mod stream;
 mod stream_map;
 pub mod varint;
 
 pub use config::{Config, ConfigError};
-pub use connection::{Connection, Role, UniStream};
+pub use connection::{Connection, UniStream};
 pub use error::{ConnectionError, ErrorCode, SendError};
 pub use event::{Event, SessionEvent};
 pub use frame::FrameType;
@@ -52,6 +55,9 @@ pub use frame::settings::{SettingId, Settings};
 pub use head::{Head, RequestHead, ResponseHead};
 pub use limit::Limit;
 pub use priority::Priority;
-pub use pronghorn_qpack::{FieldLine, FieldSection, Iter, OutgoingLine, ReadyLine, SectionLine, static_table};
+pub use pronghorn_qpack::{
+    FieldLine, FieldSection, Iter, OutgoingLine, ReadyLine, SectionLine, static_table,
+};
+pub use role::Role;
 pub use stream::{StreamId, StreamType};
 pub use stream_map::StreamMap;

@@ -1,57 +1,66 @@
-//! What a peer may cost, by name.
+//! Limits on what a peer can make an endpoint spend.
 
 use std::fmt;
 
 use crate::error::ErrorCode;
 
-/// A limit that a peer can reach. [`crate::ConnectionError::limit`] and [`crate::Event::StreamError`] say which one it was, so
-/// that the caller can count; each is `H3_EXCESSIVE_LOAD` on the wire, but for those of QPACK and
-/// WebTransport, which have their own codes.
+/// A limit that a peer can exceed.
 ///
-/// Where a connection may last for days, a limit is not a total but a balance: what is useless counts up, what is useful
-/// counts down again, and only the excess is limited.
+/// [`crate::ConnectionError::limit`] and [`crate::Event::StreamError`] report the limit, so that
+/// the caller can count. The wire code is `H3_EXCESSIVE_LOAD`, except for QPACK and WebTransport
+/// limits, which have their own codes.
+///
+/// Where a connection may last for days, a limit applies to a balance, not to a total: useless
+/// input counts up, useful input counts down, and only the excess is limited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Size of one field section, as RFC 9114 section 4.2.2 counts it: its message is refused.
+    /// Size of a field section, as defined in RFC 9114 section 4.2.2. The message is rejected.
     FieldSectionSize,
-    /// Lines of one field section: its message is refused.
+    /// Lines of a field section. The message is rejected.
     FieldLines,
-    /// Interim responses to one request: the response is refused.
+    /// Interim responses to a request. The response is rejected.
     InterimResponses,
-    /// Frames of unknown type and DATA frames without content, beyond the useful frames: the connection is closed.
-    UselessFrames,
-    /// Bytes of unknown frames and on unidirectional streams of unknown type, beyond the useful bytes: the connection is closed.
-    UselessBytes,
-    /// Unidirectional streams of unknown type, or that ended before it, beyond the requests: the connection is closed.
-    UnknownStreams,
-    /// Frames on the control stream besides SETTINGS, beyond four for each message: the connection is closed.
-    ControlFrames,
-    /// Requests that were cancelled or broke a rule before their response was sent, beyond those that ended well: the
+    /// Excess of frames of unknown type and DATA frames without content over useful frames. The
     /// connection is closed.
+    UselessFrames,
+    /// Excess of bytes in unknown frames and on unidirectional streams of unknown type over useful
+    /// bytes. The connection is closed.
+    UselessBytes,
+    /// Excess of unidirectional streams of unknown type, or that ended before their type, over
+    /// requests. The connection is closed.
+    UnknownStreams,
+    /// Excess of frames on the control stream, not counting SETTINGS, over four per message. The
+    /// connection is closed.
+    ControlFrames,
+    /// Excess of requests that were cancelled or violated the protocol before their response was
+    /// sent over successful ones. The connection is closed.
     AbortedRequests,
-    /// Size of a SETTINGS frame, 4 KiB: the connection is closed.
+    /// Size of a SETTINGS frame, 4 KiB. The connection is closed.
     SettingsSize,
-    /// Size of a PRIORITY_UPDATE frame, 1 KiB: the connection is closed.
+    /// Size of a PRIORITY_UPDATE frame, 1 KiB. The connection is closed.
     PriorityUpdateSize,
-    /// Bytes of our decoder stream that the peer's flow control holds back, 64 KiB: the connection is closed.
+    /// Bytes of the local decoder stream that the peer's flow control holds back, 64 KiB. The
+    /// connection is closed.
     DecoderBacklog,
-    /// Bytes held of a stream whose field section waits for the dynamic table, 64 KiB besides the section: the connection is
-    /// closed. A caller that reads no blocked stream does not reach it.
+    /// Bytes buffered for a stream blocked on the dynamic table, 64 KiB in addition to the section.
+    /// The connection is closed. A caller that does not read blocked streams cannot reach it.
     BlockedStreamBytes,
-    /// Capacity of the dynamic table that the peer's encoder sets: the connection is closed with `QPACK_ENCODER_STREAM_ERROR`.
+    /// Dynamic table capacity set by the peer's encoder. The connection is closed with
+    /// `QPACK_ENCODER_STREAM_ERROR`.
     QpackTableCapacity,
-    /// Streams that wait for the dynamic table: the connection is closed with `QPACK_DECOMPRESSION_FAILED`.
+    /// Streams blocked on the dynamic table. The connection is closed with
+    /// `QPACK_DECOMPRESSION_FAILED`.
     QpackBlockedStreams,
-    /// WebTransport sessions of one connection: the caller refuses the request.
+    /// WebTransport sessions of a connection. The caller refuses the request.
     Sessions,
-    /// Streams that wait for their WebTransport session: the one that has waited longest is refused with
-    /// `WEBTRANSPORT_BUFFERED_STREAM_REJECTED`.
-    EarlyStreams,
+    /// Streams that wait for their WebTransport session. The one that has waited longest is refused
+    /// with `WEBTRANSPORT_BUFFERED_STREAM_REJECTED`.
+    WaitingStreams,
 }
 
 impl Limit {
-    /// Every limit, in the order of [`Limit::index`].
+    /// All limits, in the order of [`Limit::index`].
     pub const ALL: [Self; 16] = [
         Self::FieldSectionSize,
         Self::FieldLines,
@@ -68,15 +77,15 @@ impl Limit {
         Self::QpackTableCapacity,
         Self::QpackBlockedStreams,
         Self::Sessions,
-        Self::EarlyStreams,
+        Self::WaitingStreams,
     ];
 
-    /// Its place in [`Limit::ALL`], for an array of counters.
+    /// Returns the index in [`Limit::ALL`], for an array of counters.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name, for statistics and messages.
+    /// Returns the name for statistics and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FieldSectionSize => "field_section_size",
@@ -94,16 +103,16 @@ impl Limit {
             Self::QpackTableCapacity => "qpack_table_capacity",
             Self::QpackBlockedStreams => "qpack_blocked_streams",
             Self::Sessions => "sessions",
-            Self::EarlyStreams => "early_streams",
+            Self::WaitingStreams => "early_streams",
         }
     }
 
-    /// What the peer did, in a few words.
+    /// Short description of the violation.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::FieldSectionSize => "the field section is too large",
             Self::FieldLines => "the field section has too many lines",
-            Self::InterimResponses => "there are too many interim responses",
+            Self::InterimResponses => "too many interim responses",
             Self::UselessFrames => "too many unknown or empty frames",
             Self::UselessBytes => "too many bytes in unknown frames and streams",
             Self::UnknownStreams => "too many unidirectional streams of unknown type",
@@ -111,22 +120,22 @@ impl Limit {
             Self::AbortedRequests => "too many aborted requests",
             Self::SettingsSize => "a SETTINGS frame is too long",
             Self::PriorityUpdateSize => "a PRIORITY_UPDATE frame is too long",
-            Self::DecoderBacklog => "the peer does not take what our decoder has to say",
+            Self::DecoderBacklog => "the peer does not read the decoder stream",
             Self::BlockedStreamBytes => "too much data on a blocked stream",
             Self::QpackTableCapacity => "the dynamic table capacity exceeds the limit",
             Self::QpackBlockedStreams => "more streams are blocked than the settings allow",
             Self::Sessions => "more WebTransport sessions than the settings allow",
-            Self::EarlyStreams => "too many streams without their WebTransport session",
+            Self::WaitingStreams => "too many streams wait for their WebTransport session",
         }
     }
 
-    /// What the peer is told.
+    /// Wire code for the violation.
     pub(crate) const fn code(self) -> ErrorCode {
         match self {
             Self::QpackTableCapacity => ErrorCode::QPACK_ENCODER_STREAM_ERROR,
             Self::QpackBlockedStreams => ErrorCode::QPACK_DECOMPRESSION_FAILED,
             Self::Sessions => ErrorCode::H3_REQUEST_REJECTED,
-            Self::EarlyStreams => ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED,
+            Self::WaitingStreams => ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED,
             _ => ErrorCode::H3_EXCESSIVE_LOAD,
         }
     }

@@ -1,12 +1,12 @@
-//! What makes a message valid (RFC 9114 sections 4.1.2, 4.2 and 4.3). A message that is not is malformed, which
-//! concerns its stream only.
+//! Validity of messages (RFC 9114 sections 4.1.2, 4.2 and 4.3). A malformed message is an error of
+//! its stream only.
 
 mod authority;
 mod field;
 mod outgoing;
 mod request;
 mod response;
-mod words;
+mod word_scan;
 
 pub(crate) use outgoing::{OutgoingSection, SectionKind};
 pub(crate) use request::request_head;

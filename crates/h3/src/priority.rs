@@ -1,21 +1,24 @@
-//! What a client or a handler says about the order of responses (RFC 9218 section 4).
+//! Priorities of responses (RFC 9218 section 4).
 
 use std::convert::Infallible;
 use std::fmt;
 
-use sfv::visitor::{DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ParameterVisitor};
+use sfv::visitor::{
+    DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ParameterVisitor,
+};
 use sfv::{BareItemFromInput, KeyRef, Parser, key_ref};
 
 const URGENCY: &KeyRef = key_ref("u");
 const INCREMENTAL: &KeyRef = key_ref("i");
 
-/// How important a response is, and whether a part of it is of use.
+/// Priority of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Priority {
-    /// From 0, the most urgent, to 7. Default 3.
+    /// Urgency, from 0 (most urgent) to 7. Default: 3.
     pub urgency: u8,
-    /// The client can use the response as it comes in: it shares the connection with others of its urgency instead of
-    /// being sent before or after them. Default false.
+    /// Whether the client can process the response as it arrives. An incremental response shares
+    /// the connection with others of its urgency instead of being sent before or after them.
+    /// Default: false.
     pub incremental: bool,
 }
 
@@ -29,37 +32,44 @@ impl Priority {
     /// The least urgent level.
     pub const MAX_URGENCY: u8 = 7;
 
-    /// Reads the value of a request's `priority` field or of a PRIORITY_UPDATE frame.
+    /// Parses a request's `priority` field or the value of a PRIORITY_UPDATE frame.
     pub fn from_field(value: &[u8]) -> Self {
         Self::default().overridden_by(value)
     }
 
-    /// What is left of this priority when a response's `priority` field says `value`: parameters that are absent there
-    /// leave the client's alone (RFC 9218 section 8).
+    /// Returns this priority overridden by a response's `priority` field. Parameters that are
+    /// absent there keep the client's value (RFC 9218 section 8).
     ///
-    /// A value that is no dictionary changes nothing (RFC 8941 section 4.2).
+    /// An invalid dictionary changes nothing (RFC 8941 section 4.2).
     #[must_use]
     pub fn overridden_by(self, value: &[u8]) -> Self {
-        let Ok(said) = Parser::new(value).parse_dictionary_with_visitor(Said::default()) else { return self };
-        Self { urgency: said.urgency.unwrap_or(self.urgency), incremental: said.incremental.unwrap_or(self.incremental) }
+        let Ok(parameters) =
+            Parser::new(value).parse_dictionary_with_visitor(Parameters::default())
+        else {
+            return self;
+        };
+        Self {
+            urgency: parameters.urgency.unwrap_or(self.urgency),
+            incremental: parameters.incremental.unwrap_or(self.incremental),
+        }
     }
 }
 
 impl fmt::Display for Priority {
-    /// The field's value, with all of its parameters.
+    /// Formats the value of the field, with all parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "u={}{}", self.urgency, if self.incremental { ", i" } else { "" })
     }
 }
 
-/// The parameters of a value. The last one of a name counts, even if it is of no use.
+/// Parameters of a value. The last one of a name counts, even if it is invalid.
 #[derive(Debug, Default)]
-struct Said {
+struct Parameters {
     urgency: Option<u8>,
     incremental: Option<bool>,
 }
 
-impl<'de> DictionaryVisitor<'de> for Said {
+impl<'de> DictionaryVisitor<'de> for Parameters {
     type Out = Self;
     type Error = Infallible;
 
@@ -104,12 +114,17 @@ impl<'de> ItemVisitor<'de> for Parameter<'_> {
     type Out = ();
     type Error = Infallible;
 
-    fn bare_item(self, item: BareItemFromInput<'de>) -> Result<impl ParameterVisitor<'de, Out = ()>, Infallible> {
+    fn bare_item(
+        self,
+        item: BareItemFromInput<'de>,
+    ) -> Result<impl ParameterVisitor<'de, Out = ()>, Infallible> {
         match (self, item) {
             (Self::Urgency(urgency), BareItemFromInput::Integer(value)) => {
                 *urgency = u8::try_from(value).ok().filter(|value| *value <= Priority::MAX_URGENCY);
             }
-            (Self::Incremental(incremental), BareItemFromInput::Boolean(value)) => *incremental = Some(value),
+            (Self::Incremental(incremental), BareItemFromInput::Boolean(value)) => {
+                *incremental = Some(value);
+            }
             _ => {}
         }
         Ok(Ignored)
@@ -144,7 +159,7 @@ mod tests {
             ("u=256", priority(3, false)),
             ("u=1.5, i=1", priority(3, false)),
             ("u, i=(?1)", priority(3, false)),
-            // No dictionary: nothing of it counts.
+            // An invalid dictionary is ignored entirely.
             ("u=1,", priority(3, false)),
             ("u=1, i, U=2", priority(3, false)),
             ("u=1; i=", priority(3, false)),

@@ -7,20 +7,21 @@ use std::fmt;
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// The largest ID a client-initiated bidirectional stream can have; the first GOAWAY of a graceful shutdown names it.
+    /// The largest ID of a client-initiated bidirectional stream, used in the first GOAWAY of a
+    /// graceful shutdown.
     pub const MAX_REQUEST: Self = Self((1 << 62) - 4);
 
-    /// Whether both endpoints send on it.
+    /// Returns whether both endpoints send on the stream.
     pub const fn is_bidi(self) -> bool {
         self.0 & 0b10 == 0
     }
 
-    /// Whether the client opened it.
+    /// Returns whether the client opened the stream.
     pub const fn is_client_initiated(self) -> bool {
         self.0 & 0b01 == 0
     }
 
-    /// Whether it carries a request: client-initiated and bidirectional.
+    /// Returns whether it carries a request: client-initiated and bidirectional.
     pub const fn is_request(self) -> bool {
         self.is_bidi() && self.is_client_initiated()
     }
@@ -57,10 +58,12 @@ impl StreamType {
     pub const QPACK_ENCODER: Self = Self(0x02);
     /// QPACK decoder stream (RFC 9204 section 4.2).
     pub const QPACK_DECODER: Self = Self(0x03);
-    /// Stream of a WebTransport session (draft-ietf-webtrans-http3 section 4.2, the same in all drafts).
+    /// Stream of a WebTransport session (draft-ietf-webtrans-http3 section 4.2, the same in all
+    /// drafts).
     pub const WEBTRANSPORT: Self = Self(0x54);
 
-    /// Whether it is a type that peers use only to see that we ignore what we do not know (RFC 9114 section 6.2.3).
+    /// Returns whether the type is reserved to exercise the rule that unknown types are ignored
+    /// (RFC 9114 section 6.2.3).
     pub(crate) const fn is_reserved(self) -> bool {
         self.0 >= 0x21 && (self.0 - 0x21).is_multiple_of(0x1f)
     }

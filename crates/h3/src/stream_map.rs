@@ -1,4 +1,4 @@
-//! A map from stream IDs whose entries stay in one place.
+//! A map from stream IDs whose entries do not move.
 
 use std::{
     cell::Cell,
@@ -11,41 +11,43 @@ use slab::Slab;
 
 use crate::stream::StreamId;
 
-/// A map from the IDs of a connection's streams. What one stream leaves takes in the next, while it is still in the caches: in a plain map
-/// the entries of streams that come and go would wander through all of its memory. The transport limits how many a peer can have open, so
-/// it cannot choose their IDs to collide in a way that matters.
+/// A map from a connection's stream IDs. A new stream reuses the slot of a finished one while it is
+/// still in the CPU caches; in a plain hash map, the entries of short-lived streams would wander
+/// through all of its memory. The transport limits how many streams a peer can open, so the peer
+/// cannot cause harmful collisions.
 pub struct StreamMap<T> {
     places: HashMap<StreamId, usize, BuildHasherDefault<StreamIdHasher>>,
     entries: Slab<T>,
-    /// The stream that was asked for last, and the place of its entry: it is asked for several times in a row.
+    /// The latest stream looked up and the index of its entry: streams are looked up several times
+    /// in a row.
     latest: Cell<(StreamId, usize)>,
 }
 
-/// Nothing was asked for: no stream has this ID, as those are below 2^62.
+/// No latest lookup: stream IDs are below 2^62.
 const NOTHING: (StreamId, usize) = (StreamId(u64::MAX), 0);
 
 impl<T> StreamMap<T> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Whether there is an entry of `stream`.
+    /// Returns whether there is an entry for `stream`.
     pub fn contains_key(&self, stream: &StreamId) -> bool {
         self.place(*stream).is_some()
     }
 
-    /// The entry of `stream`.
+    /// Returns the entry for `stream`.
     pub fn get(&self, stream: &StreamId) -> Option<&T> {
         self.place(*stream).map(|place| &self.entries[place])
     }
 
-    /// The entry of `stream`.
+    /// Returns the entry for `stream`.
     pub fn get_mut(&mut self, stream: &StreamId) -> Option<&mut T> {
         self.place(*stream).map(|place| &mut self.entries[place])
     }
@@ -56,7 +58,7 @@ impl<T> StreamMap<T> {
         if latest == stream { Some(place) } else { self.look_up(stream) }
     }
 
-    // Once for all callers, which stay small.
+    // Not inlined, to keep callers small.
     #[inline(never)]
     fn look_up(&self, stream: StreamId) -> Option<usize> {
         let place = *self.places.get(&stream)?;
@@ -64,7 +66,7 @@ impl<T> StreamMap<T> {
         Some(place)
     }
 
-    /// The entry of `stream`, which is made if there is none.
+    /// Returns the entry for `stream`, inserting one if there is none.
     pub fn get_or_insert_with(&mut self, stream: StreamId, make: impl FnOnce() -> T) -> &mut T {
         let Self { places, entries, latest } = self;
         let known = latest.get_mut();
@@ -74,10 +76,12 @@ impl<T> StreamMap<T> {
         &mut entries[known.1]
     }
 
-    /// Sets the entry of `stream`, and returns the one that was there.
+    /// Sets the entry for `stream`, and returns the previous one.
     pub fn insert(&mut self, stream: StreamId, entry: T) -> Option<T> {
         match self.places.entry(stream) {
-            hash_map::Entry::Occupied(place) => Some(std::mem::replace(&mut self.entries[*place.get()], entry)),
+            hash_map::Entry::Occupied(place) => {
+                Some(std::mem::replace(&mut self.entries[*place.get()], entry))
+            }
             hash_map::Entry::Vacant(vacant) => {
                 vacant.insert(self.entries.insert(entry));
                 None
@@ -85,7 +89,7 @@ impl<T> StreamMap<T> {
         }
     }
 
-    /// Takes the entry of `stream` out.
+    /// Removes the entry for `stream`.
     pub fn remove(&mut self, stream: &StreamId) -> Option<T> {
         if self.latest.get().0 == *stream {
             self.latest.set(NOTHING);
@@ -93,35 +97,35 @@ impl<T> StreamMap<T> {
         self.places.remove(stream).map(|place| self.entries.remove(place))
     }
 
-    /// All entries with their streams, in any order.
+    /// Iterates over all entries with their streams, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&StreamId, &T)> {
         self.places.iter().map(|(stream, &place)| (stream, &self.entries[place]))
     }
 
-    /// The streams, in any order.
+    /// Iterates over the streams, in arbitrary order.
     pub fn keys(&self) -> impl Iterator<Item = &StreamId> {
         self.places.keys()
     }
 
-    /// All entries, in any order.
+    /// Iterates over all entries, in arbitrary order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| entry)
     }
 
-    /// All entries, in any order.
+    /// Converts the map to its entries, in arbitrary order.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.entries.into_iter().map(|(_, entry)| entry)
     }
 
-    /// Takes all entries out, in any order.
+    /// Removes all entries, in arbitrary order.
     pub fn drain(&mut self) -> impl Iterator<Item = (StreamId, T)> {
         let Self { places, mut entries, latest: _ } = std::mem::take(self);
         places.into_iter().map(move |(stream, place)| (stream, entries.remove(place)))
     }
 
-    /// Gives back memory that is kept for the next entries.
+    /// Releases memory that is kept for later entries.
     pub fn shrink_to_fit(&mut self) {
-        // Together, for one that stays may be the last of many.
+        // Rebuild the slab: a remaining entry may be the last of many.
         let mut entries = Slab::with_capacity(self.len());
         for place in self.places.values_mut() {
             *place = entries.insert(self.entries.remove(*place));
@@ -144,7 +148,8 @@ impl<T: fmt::Debug> fmt::Debug for StreamMap<T> {
     }
 }
 
-/// The hash of [`StreamMap`]. IDs come in sequence, and what is known of them lies so, too.
+/// The hash function of [`StreamMap`]. IDs are sequential, and their entries should be adjacent
+/// too.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamIdHasher(u64);
 
@@ -162,8 +167,8 @@ impl Hasher for StreamIdHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        // The lowest bits say where the map begins to look: there the streams of one type follow each other. By the seven highest it tells
-        // entries apart that lie together.
+        // The lowest bits determine where the lookup starts, so streams of one type are adjacent.
+        // The highest seven bits distinguish entries in the same group.
         (self.0 >> 2) ^ (self.0 << 57)
     }
 }
@@ -183,7 +188,10 @@ mod tests {
         }
         map.shrink_to_fit();
         assert!(map.entries.capacity() < 10 && map.places.capacity() < 10);
-        assert_eq!([7, 998].map(|number| map.get(&StreamId(4 * number)).copied()), [Some(7), Some(998)]);
+        assert_eq!(
+            [7, 998].map(|number| map.get(&StreamId(4 * number)).copied()),
+            [Some(7), Some(998)]
+        );
         assert_eq!(map.values().sum::<u64>(), 1005);
     }
 
@@ -197,18 +205,22 @@ mod tests {
                 assert_eq!(map.remove(&StreamId(4 * (number - 10))), Some(number - 10));
             }
             assert_eq!(map.get(&StreamId(4 * number)).copied(), Some(number));
-            // The one that was asked for last goes, and another one comes to its place.
+            // The latest stream is removed, and another one reuses its slot.
             assert_eq!(map.get(&StreamId(1)), None);
             assert_eq!(map.insert(StreamId(1), 0), None);
             assert_eq!(map.get_mut(&StreamId(1)).copied(), Some(0));
-            assert_eq!((map.remove(&StreamId(1)), map.contains_key(&StreamId(1))), (Some(0), false));
+            assert_eq!(
+                (map.remove(&StreamId(1)), map.contains_key(&StreamId(1))),
+                (Some(0), false)
+            );
         }
         assert_eq!((map.len(), map.entries.capacity() < 100), (10, true));
         assert_eq!(map.get(&StreamId(4 * 989)), None);
         assert_eq!(map.remove(&StreamId(4 * 989)), None);
         assert_eq!(*map.get_or_insert_with(StreamId(4 * 995), || unreachable!()), 995);
         assert_eq!(*map.get_or_insert_with(StreamId(1), || 5), 5);
-        let mut streams: Vec<_> = map.drain().map(|(stream, number)| (stream.0 / 4, number)).collect();
+        let mut streams: Vec<_> =
+            map.drain().map(|(stream, number)| (stream.0 / 4, number)).collect();
         streams.sort_unstable();
         assert_eq!(streams[0], (0, 5));
         assert!(streams[1..].iter().map(|(_, number)| *number).eq(990..1000));

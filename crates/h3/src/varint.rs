@@ -2,27 +2,27 @@
 
 use bytes::BufMut;
 
-/// The largest value a varint can hold.
+/// The largest value of a varint.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// How many bytes [`encode`] writes for this value.
+/// Returns the number of bytes that [`encode`] writes for this value.
 ///
 /// # Panics
-/// If the value exceeds [`MAX`].
+/// Panics if the value exceeds [`MAX`].
 pub const fn encoded_len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
         0x40..0x4000 => 2,
         0x4000..0x4000_0000 => 4,
         0x4000_0000..=MAX => 8,
-        _ => panic!("a varint holds at most 62 bits"),
+        _ => panic!("a varint has at most 62 bits"),
     }
 }
 
 /// Appends a value in its shortest form.
 ///
 /// # Panics
-/// If the value exceeds [`MAX`].
+/// Panics if the value exceeds [`MAX`].
 #[inline]
 pub fn encode(value: u64, out: &mut impl BufMut) {
     match encoded_len(value) {
@@ -33,7 +33,8 @@ pub fn encode(value: u64, out: &mut impl BufMut) {
     }
 }
 
-/// Reads a value off the front of `input`; `None`, and `input` unchanged, if it is not there completely.
+/// Reads a value from the front of `input`. Returns `None` and leaves `input` unchanged if it is
+/// incomplete.
 #[inline]
 pub fn decode(input: &mut &[u8]) -> Option<u64> {
     let len = len_from_first(*input.first()?);
@@ -43,7 +44,7 @@ pub fn decode(input: &mut &[u8]) -> Option<u64> {
     Some(bytes[1..].iter().fold(first, |value, &byte| value << 8 | u64::from(byte)))
 }
 
-/// The length of a varint, which its first byte tells.
+/// Returns the length of a varint from its first byte.
 #[inline]
 pub const fn len_from_first(first: u8) -> usize {
     1 << (first >> 6)

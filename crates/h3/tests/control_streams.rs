@@ -3,17 +3,20 @@
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Role, SendError, StreamId, UniStream, varint};
+use pronghorn_h3::{
+    Config, Connection, ErrorCode, FieldLine, Role, SendError, StreamId, UniStream, varint,
+};
 use support::{REQUEST, Scripted, frame, get_with, settings, varints};
 
 const ROLES: [Role; 2] = [Role::Server, Role::Client];
 
-/// Each script whole and in bytes has to end alike.
+/// Runs the script in one piece and byte by byte; both give the same result.
 fn control(role: Role, frames: &[Vec<u8>]) -> Result<Vec<String>, ErrorCode> {
     let script = frames.concat();
     let run = |in_bytes: bool| {
         let mut scripted = Scripted::new(role);
-        let result = if in_bytes { scripted.control_in_bytes(&script) } else { scripted.control(&script) };
+        let result =
+            if in_bytes { scripted.control_in_bytes(&script) } else { scripted.control(&script) };
         result.map(|()| scripted.events())
     };
     let whole = run(false);
@@ -21,9 +24,10 @@ fn control(role: Role, frames: &[Vec<u8>]) -> Result<Vec<String>, ErrorCode> {
     whole
 }
 
-/// The frames on our own control stream, after checking its type: pairs of type and payload.
+/// Returns the frames on our control stream as pairs of type and payload, after checking the stream
+/// type.
 fn written_frames(connection: &mut Connection) -> Vec<(u64, Vec<u8>)> {
-    let (stream, bytes) = connection.poll_uni_write().expect("SETTINGS wait");
+    let (stream, bytes) = connection.poll_uni_write().expect("SETTINGS are pending");
     assert_eq!(stream, UniStream::Control);
     let mut input = &bytes[..];
     assert_eq!(varint::decode(&mut input), Some(0x00));
@@ -56,19 +60,23 @@ fn frames(mut input: &[u8]) -> Vec<(u64, Vec<u8>)> {
 //# After the QUIC connection is established, a SETTINGS frame MUST be sent by each endpoint as the initial frame of
 //# their respective HTTP control stream.
 #[test]
-fn settings_come_first_and_once() {
+fn settings_frame_is_sent_first_and_once() {
     for role in ROLES {
         let mut connection = Connection::new(role, Config::default().with_grease(false));
-        assert_eq!(written_frames(&mut connection), [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16]))]);
+        assert_eq!(
+            written_frames(&mut connection),
+            [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16]))]
+        );
         assert!(connection.poll_uni_write().is_none());
     }
 }
 
 #[test]
-fn grease_is_reserved_and_follows_the_seed() {
+fn grease_values_are_reserved_and_depend_on_the_seed() {
     let mut seen = Vec::new();
     for seed in [0, 1, 2, u64::MAX, 0x1234_5678_9abc_def0] {
-        let mut connection = Connection::new(Role::Server, Config::default().with_grease_seed(seed));
+        let mut connection =
+            Connection::new(Role::Server, Config::default().with_grease_seed(seed));
         let frames = written_frames(&mut connection);
         assert_eq!(frames.len(), 2);
         let mut pairs = &frames[0].1[..];
@@ -89,9 +97,15 @@ fn grease_is_reserved_and_follows_the_seed() {
 fn extended_connect_is_offered_by_servers_only() {
     let config = Config::default().with_grease(false).with_extended_connect(true);
     let mut server = Connection::new(Role::Server, config.clone());
-    assert_eq!(written_frames(&mut server), [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16, 0x08, 1]))]);
+    assert_eq!(
+        written_frames(&mut server),
+        [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16, 0x08, 1]))]
+    );
     let mut client = Connection::new(Role::Client, config);
-    assert_eq!(written_frames(&mut client), [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16]))]);
+    assert_eq!(
+        written_frames(&mut client),
+        [(0x04, varints(&[0x06, 65_536, 0x01, 4096, 0x07, 16]))]
+    );
 }
 
 //= RFC 9114 section 7.2.4
@@ -101,7 +115,9 @@ fn peer_settings_are_kept() {
     for role in ROLES {
         let mut scripted = Scripted::new(role);
         assert!(scripted.connection.peer_settings().is_none());
-        scripted.control(&settings(&[0x01, 4096, 0x07, 16, 0x06, 9999, 0x33, 1, 0x4040, 5])).unwrap();
+        scripted
+            .control(&settings(&[0x01, 4096, 0x07, 16, 0x06, 9999, 0x33, 1, 0x4040, 5]))
+            .unwrap();
         assert_eq!(scripted.events(), ["settings"]);
         let kept = scripted.connection.peer_settings().unwrap();
         assert_eq!(kept.max_field_section_size, Some(9999));
@@ -119,7 +135,8 @@ fn oversized_settings_close_connection_before_they_arrive() {
 #[test]
 fn unknown_frames_are_skipped_at_any_length() {
     for role in ROLES {
-        let script = [settings(&[]), frame(0x21, &[]), frame(0x4040, &vec![7; 70_000]), frame(0x07, &[0])];
+        let script =
+            [settings(&[]), frame(0x21, &[]), frame(0x4040, &vec![7; 70_000]), frame(0x07, &[0])];
         assert_eq!(control(role, &script), Ok(vec!["settings".to_string(), "go away 0".into()]));
     }
 }
@@ -135,7 +152,10 @@ fn http2_frames_close_connection_everywhere() {
             assert_eq!(control(role, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
         }
         let mut server = Scripted::server();
-        assert_eq!(server.receive(REQUEST, &frame(frame_type, &[])), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+        assert_eq!(
+            server.receive(REQUEST, &frame(frame_type, &[])),
+            Err(ErrorCode::H3_FRAME_UNEXPECTED)
+        );
     }
 }
 
@@ -152,7 +172,10 @@ fn second_critical_stream_closes_connection() {
             let mut scripted = Scripted::new(role);
             let (first, second) = (scripted.peer().encoder, scripted.peer().other);
             scripted.open_uni(first, stream_type, &[]).unwrap();
-            assert_eq!(scripted.open_uni(second, stream_type, &[]), Err(ErrorCode::H3_STREAM_CREATION_ERROR));
+            assert_eq!(
+                scripted.open_uni(second, stream_type, &[]),
+                Err(ErrorCode::H3_STREAM_CREATION_ERROR)
+            );
         }
     }
 }
@@ -173,7 +196,10 @@ fn ended_or_reset_critical_stream_closes_connection() {
             let (mut scripted, stream) = opened();
             assert_eq!(scripted.fin(stream), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
             let (mut scripted, stream) = opened();
-            assert_eq!(scripted.reset(stream, ErrorCode::H3_NO_ERROR), Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM));
+            assert_eq!(
+                scripted.reset(stream, ErrorCode::H3_NO_ERROR),
+                Err(ErrorCode::H3_CLOSED_CRITICAL_STREAM)
+            );
         }
         // Our own streams are critical too.
         let mut scripted = Scripted::new(role);
@@ -209,7 +235,7 @@ fn stream_that_ends_before_its_type_is_tolerated() {
 //# Recipients of unknown stream types MUST either abort reading of the stream or discard incoming data without further
 //# processing.
 #[test]
-fn unknown_stream_type_is_to_be_stopped_once() {
+fn unknown_stream_type_is_stopped_once() {
     let mut server = Scripted::server();
     let stream = server.peer().other;
     server.receive(stream, &[0x40]).unwrap();
@@ -286,7 +312,7 @@ fn max_push_id_may_grow_but_not_shrink() {
 //# If a CANCEL_PUSH frame is received that references a push ID greater than currently allowed on the connection, this
 //# MUST be treated as a connection error of type H3_ID_ERROR.
 #[test]
-fn cancel_push_of_no_push_closes_connection() {
+fn cancel_push_without_a_push_closes_connection() {
     for role in ROLES {
         let script = [settings(&[]), frame(0x03, &[0])];
         assert_eq!(control(role, &script), Err(ErrorCode::H3_ID_ERROR));
@@ -303,11 +329,15 @@ fn cancel_push_of_no_push_closes_connection() {
 //= RFC 9114 section 10.8
 //# An implementation MUST ensure that the length of a frame exactly matches the length of the fields it contains.
 #[test]
-fn payload_with_missing_or_more_bytes_is_a_frame_error() {
+fn payload_of_wrong_length_is_a_frame_error() {
     for frame_type in [0x03, 0x07, 0x0d] {
         for payload in [&[][..], &[0x40], &[0, 0], &[0; 9]] {
             let script = [settings(&[]), frame(frame_type, payload)];
-            assert_eq!(control(Role::Server, &script), Err(ErrorCode::H3_FRAME_ERROR), "{frame_type:#x} {payload:?}");
+            assert_eq!(
+                control(Role::Server, &script),
+                Err(ErrorCode::H3_FRAME_ERROR),
+                "{frame_type:#x} {payload:?}"
+            );
         }
     }
 }
@@ -317,7 +347,7 @@ fn payload_with_missing_or_more_bytes_is_a_frame_error() {
 //# PRIORITY_UPDATE (type=0xF0700) for a stream ID that is not a request stream, this MUST be treated as a connection
 //# error of type H3_ID_ERROR.
 #[test]
-fn priority_update_is_checked() {
+fn invalid_priority_update_closes_connection() {
     let update = |frame_type, id: u64| {
         let payload = [varints(&[id]), b"u=1, i".to_vec()].concat();
         control(Role::Server, &[settings(&[]), frame(frame_type, &payload)])
@@ -344,16 +374,28 @@ fn priority_update_is_checked() {
 //# Receiving a GOAWAY containing a larger identifier than previously received MUST be treated as a connection error of
 //# type H3_ID_ERROR.
 #[test]
-fn go_away_names_request_streams_and_never_grows() {
+fn goaway_with_invalid_or_larger_id_closes_connection() {
     let go_away = |id| frame(0x07, &varints(&[id]));
     let script = [settings(&[]), go_away((1 << 62) - 4), go_away(8), go_away(8), go_away(4)];
     assert_eq!(control(Role::Client, &script).unwrap().len(), 5);
-    assert_eq!(control(Role::Client, &[settings(&[]), go_away(4), go_away(8)]), Err(ErrorCode::H3_ID_ERROR));
-    assert_eq!(control(Role::Server, &[settings(&[]), go_away(4), go_away(8)]), Err(ErrorCode::H3_ID_ERROR));
+    assert_eq!(
+        control(Role::Client, &[settings(&[]), go_away(4), go_away(8)]),
+        Err(ErrorCode::H3_ID_ERROR)
+    );
+    assert_eq!(
+        control(Role::Server, &[settings(&[]), go_away(4), go_away(8)]),
+        Err(ErrorCode::H3_ID_ERROR)
+    );
     for id in [1, 2, 3] {
-        assert_eq!(control(Role::Client, &[settings(&[]), go_away(id)]), Err(ErrorCode::H3_ID_ERROR));
-        // For a server it is a push ID, which can be any number.
-        assert_eq!(control(Role::Server, &[settings(&[]), go_away(id)]).unwrap()[1], format!("go away {id}"));
+        assert_eq!(
+            control(Role::Client, &[settings(&[]), go_away(id)]),
+            Err(ErrorCode::H3_ID_ERROR)
+        );
+        // For a server, the ID is a push ID, which can be any number.
+        assert_eq!(
+            control(Role::Server, &[settings(&[]), go_away(id)]).unwrap()[1],
+            format!("go away {id}")
+        );
     }
 }
 
@@ -364,7 +406,7 @@ fn go_away_names_request_streams_and_never_grows() {
 //# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the request
 //# stream with this error code.
 #[test]
-fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
+fn goaway_stops_new_requests_and_reports_unprocessed_ones() {
     let mut client = Scripted::new(Role::Client);
     for stream in [0, 4, 8] {
         client.connection.open_request(StreamId(stream)).unwrap();
@@ -388,13 +430,13 @@ fn client_opens_nothing_after_go_away_and_learns_what_was_not_processed() {
 //# An endpoint that is attempting to gracefully shut down a connection can send a GOAWAY frame with a value set to the
 //# maximum possible value (2^62-4 for servers, 2^62-1 for clients).
 #[test]
-fn server_goes_away_in_two_steps() {
+fn server_sends_goaway_in_two_steps() {
     let mut server = Scripted::with_config(Role::Server, Config::default().with_grease(false));
     written_frames(&mut server.connection);
     server.connection.go_away();
     let announced = server.connection.poll_uni_write().unwrap().1;
     assert_eq!(frames(&announced), [(0x07, varints(&[(1 << 62) - 4]))]);
-    // Still taken, out of order too.
+    // Requests are still accepted, also out of order.
     server.receive(StreamId(8), &get_with(&[])).unwrap();
     server.receive(StreamId(4), &get_with(&[])).unwrap();
     server.connection.go_away();
@@ -402,7 +444,7 @@ fn server_goes_away_in_two_steps() {
     server.connection.go_away();
     assert!(server.connection.poll_uni_write().is_none());
     assert_eq!(server.events().len(), 2);
-    // Below the ID: taken. From it on: rejected, and only once.
+    // Below the ID: accepted. From the ID on: rejected, and only once.
     server.receive(StreamId(0), &get_with(&[])).unwrap();
     server.receive(StreamId(12), &get_with(&[])).unwrap();
     server.receive(StreamId(12), &support::data(b"a")).unwrap();
@@ -414,7 +456,7 @@ fn server_goes_away_in_two_steps() {
 }
 
 #[test]
-fn client_goes_away_once() {
+fn client_sends_goaway_once() {
     let mut client = Connection::new(Role::Client, Config::default());
     written_frames(&mut client);
     client.go_away();
@@ -432,7 +474,7 @@ fn server_initiated_bidi_stream_closes_connection() {
 }
 
 #[test]
-fn stop_sending_is_told_while_we_send() {
+fn stop_sending_is_reported_only_while_sending() {
     let mut server = Scripted::server();
     server.receive(REQUEST, &get_with(&[])).unwrap();
     server.events();
@@ -444,7 +486,7 @@ fn stop_sending_is_told_while_we_send() {
 }
 
 #[test]
-fn qpack_streams_are_read_over_any_cut() {
+fn qpack_instructions_split_anywhere_are_parsed() {
     let mut server = Scripted::server();
     server.encoder_stream(&[0x20]).unwrap();
     server.decoder_stream(&[0x40, 0x7f]).unwrap();
@@ -465,6 +507,7 @@ fn error_codes_have_their_names() {
     let error = server.handle_data(REQUEST, bytes::Bytes::from_static(&[0x00, 0x00])).unwrap_err();
     assert_eq!(error.to_string(), format!("H3_FRAME_UNEXPECTED: {}", error.reason()));
     let mut out = bytes::BytesMut::new();
-    let error = server.encode_headers(StreamId(8), [FieldLine::new(b"a", b"b")], &mut out).unwrap_err();
+    let error =
+        server.encode_headers(StreamId(8), [FieldLine::new(b"a", b"b")], &mut out).unwrap_err();
     assert_eq!(error.to_string(), "stream 8 is not open for sending");
 }

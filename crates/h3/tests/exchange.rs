@@ -1,4 +1,4 @@
-//! Whole exchanges between a client and a server, in pieces of every size.
+//! Complete exchanges between a client and a server, split into pieces of every size.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -11,7 +11,12 @@ fn line<'a>((name, value): &'a (&str, &str)) -> FieldLine<'a> {
     FieldLine::new(name.as_bytes(), value.as_bytes())
 }
 
-fn put_headers(connection: &mut Connection, stream: StreamId, lines: &[(&str, &str)], out: &mut BytesMut) {
+fn put_headers(
+    connection: &mut Connection,
+    stream: StreamId,
+    lines: &[(&str, &str)],
+    out: &mut BytesMut,
+) {
     connection.encode_headers(stream, lines.iter().map(line), out).expect("the stream is open");
 }
 
@@ -22,7 +27,7 @@ fn put_data(connection: &mut Connection, stream: StreamId, content: &[u8], out: 
 
 /// A POST with trailers, and a response with two interim heads and trailers.
 #[test]
-fn messages_arrive_whole_however_they_are_cut() {
+fn messages_split_anywhere_arrive_complete() {
     // The longest message has fewer bytes than the largest cut.
     for cut in (1..200).chain([10_000]) {
         let mut pair = Pair::new(cut);
@@ -32,14 +37,21 @@ fn messages_arrive_whole_however_they_are_cut() {
 
         pair.client.open_request(REQUEST).unwrap();
         let mut out = BytesMut::new();
-        let head = [(":method", "POST"), GET[1], GET[2], GET[3], ("content-length", "11"), ("x-long", &"v".repeat(100))];
+        let head = [
+            (":method", "POST"),
+            GET[1],
+            GET[2],
+            GET[3],
+            ("content-length", "11"),
+            ("x-long", &"v".repeat(100)),
+        ];
         put_headers(&mut pair.client, REQUEST, &head, &mut out);
         put_data(&mut pair.client, REQUEST, b"hello ", &mut out);
         put_data(&mut pair.client, REQUEST, b"", &mut out);
         put_data(&mut pair.client, REQUEST, b"world", &mut out);
         put_headers(&mut pair.client, REQUEST, &[("x-sum", "1")], &mut out);
         pair.client.finish_sending(REQUEST);
-        // What the heads refer to in the dynamic table.
+        // Dynamic table entries that the field sections refer to.
         pair.carry_uni();
         pair.feed_server(REQUEST, &out);
         pair.server.handle_fin(REQUEST).unwrap();
@@ -68,7 +80,14 @@ fn messages_arrive_whole_however_they_are_cut() {
         pair.client.handle_fin(REQUEST).unwrap();
         assert_eq!(
             joined_events(&mut pair.client),
-            ["0 100", "0 103 link=</a>", "0 200 server=x", "0 data answer", "0 trailers x-end=2", "0 finished"],
+            [
+                "0 100",
+                "0 103 link=</a>",
+                "0 200 server=x",
+                "0 data answer",
+                "0 trailers x-end=2",
+                "0 finished"
+            ],
             "cut {cut}"
         );
         assert_eq!((pair.client.open_streams(), pair.server.open_streams()), (0, 0));
@@ -76,7 +95,7 @@ fn messages_arrive_whole_however_they_are_cut() {
 }
 
 #[test]
-fn fin_right_after_the_head_is_told_with_it() {
+fn fin_right_after_the_head_is_reported_with_it() {
     let mut server = Scripted::server();
     server.receive(REQUEST, &support::get_with(&[])).unwrap();
     server.fin(REQUEST).unwrap();
@@ -84,7 +103,7 @@ fn fin_right_after_the_head_is_told_with_it() {
 }
 
 #[test]
-fn fin_after_the_head_was_polled_is_told_alone() {
+fn fin_after_the_head_was_polled_is_reported_separately() {
     let mut server = Scripted::server();
     server.receive(REQUEST, &support::get_with(&[])).unwrap();
     assert_eq!(server.events(), ["0 GET https://example.com/index.html"]);
@@ -110,16 +129,18 @@ fn content_is_passed_on_without_copying() {
     let bytes = bytes::Bytes::from(support::data(b"some content"));
     server.connection.handle_data(REQUEST, bytes.clone()).unwrap();
     match server.connection.poll_event() {
-        Some(pronghorn_h3::Event::Data { data, .. }) => assert_eq!(data.as_ptr(), bytes[2..].as_ptr()),
+        Some(pronghorn_h3::Event::Data { data, .. }) => {
+            assert_eq!(data.as_ptr(), bytes[2..].as_ptr());
+        }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn large_section_gets_a_longer_length() {
+fn large_section_has_a_longer_frame_length() {
     let mut pair = Pair::new(1000);
     pair.client.open_request(REQUEST).unwrap();
-    // Bytes that Huffman code does not shorten.
+    // Characters that Huffman coding does not shorten.
     let value = "\u{7e}".repeat(40_000);
     let mut out = BytesMut::new();
     let lines = [GET[0], GET[1], GET[2], GET[3], ("x-a", &value)];
@@ -141,7 +162,11 @@ fn finished_streams_leave_nothing_behind() {
         pair.feed_server(stream, &out);
         pair.server.handle_fin(stream).unwrap();
         match pair.server.poll_event() {
-            Some(pronghorn_h3::Event::Head { head: pronghorn_h3::Head::Request(head), end: true, .. }) => {
+            Some(pronghorn_h3::Event::Head {
+                head: pronghorn_h3::Head::Request(head),
+                end: true,
+                ..
+            }) => {
                 pair.server.recycle(head.into_section());
             }
             other => panic!("{other:?}"),
@@ -193,7 +218,10 @@ fn nothing_is_sent_on_a_stream_that_is_not_open() {
 fn nothing_is_sent_after_trailers() {
     let mut client = Scripted::client("POST");
     client.send(REQUEST, &[("x-sum", "1")]).unwrap();
-    assert_eq!(client.send(REQUEST, &[("x-sum", "1")]), Err(SendError::MessageComplete { stream: REQUEST }));
+    assert_eq!(
+        client.send(REQUEST, &[("x-sum", "1")]),
+        Err(SendError::MessageComplete { stream: REQUEST })
+    );
 }
 
 //= RFC 9114 section 7.2.4.2
@@ -208,10 +236,12 @@ fn section_above_the_peers_limit_is_not_sent() {
     let mut client = Scripted::client("POST");
     client.control(&support::settings(&[0x06, 40])).unwrap();
     let mut out = BytesMut::from(&b"before"[..]);
-    let result = client.connection.encode_headers(REQUEST, [FieldLine::new(b"x-a", b"123456")], &mut out);
+    let result =
+        client.connection.encode_headers(REQUEST, [FieldLine::new(b"x-a", b"123456")], &mut out);
     assert_eq!(result, Err(SendError::FieldSectionTooLarge { size: 41, limit: 40 }));
     assert_eq!(&out[..], b"before");
-    let result = client.connection.encode_headers(REQUEST, [FieldLine::new(b"x-a", b"12345")], &mut out);
+    let result =
+        client.connection.encode_headers(REQUEST, [FieldLine::new(b"x-a", b"12345")], &mut out);
     assert_eq!(result, Ok(()));
 }
 
@@ -243,7 +273,7 @@ fn connection_specific_fields_are_not_sent() {
 //= RFC 9114 section 4.1
 //# A client MUST send only a single request on a given stream.
 #[test]
-fn requests_are_the_clients_to_open() {
+fn only_clients_open_requests() {
     let mut server = Connection::new(Role::Server, Config::default());
     assert!(server.open_request(REQUEST).is_err());
     let mut client = Connection::new(Role::Client, Config::default());
@@ -255,10 +285,10 @@ fn requests_are_the_clients_to_open() {
 }
 
 #[test]
-fn blocked_request_whose_response_is_not_wanted_is_cancelled() {
+fn blocked_request_with_a_stopped_response_is_cancelled() {
     let mut server = Scripted::server();
     while server.connection.poll_uni_write().is_some() {}
-    // GET, https, the first entry of a dynamic table that has none yet, and the path.
+    // GET, https, a reference to the first entry of the still empty dynamic table, and the path.
     server.receive(REQUEST, &support::frame(0x01, &[0x02, 0x80, 0xd1, 0xd7, 0x10, 0xc1])).unwrap();
     server.fin(REQUEST).unwrap();
     assert!(server.connection.is_blocked(REQUEST));
@@ -267,6 +297,9 @@ fn blocked_request_whose_response_is_not_wanted_is_cancelled() {
     server.connection.finish_sending(REQUEST);
     assert_eq!(server.connection.open_streams(), 0);
     assert!(!server.connection.is_blocked(REQUEST));
-    // The decoder stream with its type, and a Stream Cancellation for stream 0.
-    assert_eq!(server.connection.poll_uni_write(), Some((UniStream::QpackDecoder, Bytes::from_static(&[0x03, 0x40]))));
+    // The decoder stream's type, and a Stream Cancellation for stream 0.
+    assert_eq!(
+        server.connection.poll_uni_write(),
+        Some((UniStream::QpackDecoder, Bytes::from_static(&[0x03, 0x40])))
+    );
 }

@@ -1,5 +1,5 @@
-//! The HTTP/3 and QPACK cases of the public conformance suite h3spec, as frame scripts, each under the suite's words for it.
-//! A script on a control stream runs whole and byte by byte.
+//! The HTTP/3 and QPACK cases of the public conformance suite h3spec, as frame scripts, each with
+//! the suite's description. A script on a control stream runs in one piece and byte by byte.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -24,7 +24,10 @@ fn malformed(bytes: &[u8]) -> Option<ErrorCode> {
 //# Receipt of an invalid sequence of frames MUST be treated as a connection error of type H3_FRAME_UNEXPECTED.
 #[test]
 fn data_before_headers_closes_connection() {
-    assert_eq!(Scripted::server().receive(REQUEST, &data(b"a")), Err(ErrorCode::H3_FRAME_UNEXPECTED));
+    assert_eq!(
+        Scripted::server().receive(REQUEST, &data(b"a")),
+        Err(ErrorCode::H3_FRAME_UNEXPECTED)
+    );
 }
 
 /// `H3_MESSAGE_ERROR`: a pseudo-header is duplicated (HTTP/3 4.1.1)
@@ -46,7 +49,11 @@ fn absent_mandatory_pseudo_header_is_malformed() {
     for missing in 0..support::GET.len() {
         let mut lines = support::GET.to_vec();
         lines.remove(missing);
-        assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR), "without line {missing}");
+        assert_eq!(
+            malformed(&headers(&lines)),
+            Some(ErrorCode::H3_MESSAGE_ERROR),
+            "without line {missing}"
+        );
     }
     assert_eq!(malformed(&headers(&[])), Some(ErrorCode::H3_MESSAGE_ERROR));
 }
@@ -69,7 +76,8 @@ fn prohibited_pseudo_header_is_malformed() {
 //# field MUST be treated as malformed.
 #[test]
 fn pseudo_header_after_fields_is_malformed() {
-    let lines = [("accept", "*/*"), support::GET[0], support::GET[1], support::GET[2], support::GET[3]];
+    let lines =
+        [("accept", "*/*"), support::GET[0], support::GET[1], support::GET[2], support::GET[3]];
     assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR));
     let lines = [support::GET[0], support::GET[1], support::GET[2], ("x-a", "b"), support::GET[3]];
     assert_eq!(malformed(&headers(&lines)), Some(ErrorCode::H3_MESSAGE_ERROR));
@@ -82,7 +90,11 @@ fn pseudo_header_after_fields_is_malformed() {
 #[test]
 fn control_stream_without_settings_first_closes_connection() {
     for frame_type in [0x00, 0x01, 0x07, 0x0d, 0x21, 0x03, 0x4040] {
-        assert_eq!(on_control(&frame(frame_type, &[0])), ErrorCode::H3_MISSING_SETTINGS, "{frame_type:#x}");
+        assert_eq!(
+            on_control(&frame(frame_type, &[0])),
+            ErrorCode::H3_MISSING_SETTINGS,
+            "{frame_type:#x}"
+        );
     }
 }
 
@@ -101,7 +113,10 @@ fn data_on_control_stream_closes_connection() {
 //# H3_FRAME_UNEXPECTED.
 #[test]
 fn headers_on_control_stream_close_connection() {
-    assert_eq!(on_control(&[settings(&[]), get_with(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
+    assert_eq!(
+        on_control(&[settings(&[]), get_with(&[])].concat()),
+        ErrorCode::H3_FRAME_UNEXPECTED
+    );
 }
 
 /// `H3_FRAME_UNEXPECTED`: a second SETTINGS frame is received (HTTP/3 7.2.4)
@@ -110,7 +125,10 @@ fn headers_on_control_stream_close_connection() {
 //# error of type H3_FRAME_UNEXPECTED.
 #[test]
 fn second_settings_close_connection() {
-    assert_eq!(on_control(&[settings(&[]), settings(&[])].concat()), ErrorCode::H3_FRAME_UNEXPECTED);
+    assert_eq!(
+        on_control(&[settings(&[]), settings(&[])].concat()),
+        ErrorCode::H3_FRAME_UNEXPECTED
+    );
 }
 
 /// `H3_SETTINGS_ERROR`: duplicate setting identifiers exist (HTTP/3 7.2.4)
@@ -145,7 +163,8 @@ fn cancel_push_on_request_stream_closes_connection() {
     assert_eq!(server.receive(REQUEST, &script), Err(ErrorCode::H3_FRAME_UNEXPECTED));
 }
 
-/// `QPACK_DECOMPRESSION_FAILED`: an invalid static table index exits in a field line representation (QPACK 3.1)
+/// `QPACK_DECOMPRESSION_FAILED`: an invalid static table index exits in a field line representation
+/// (QPACK 3.1)
 //= RFC 9204 section 3.1
 //# When the decoder encounters an invalid static table index in a field line representation, it MUST treat this as a
 //# connection error of type QPACK_DECOMPRESSION_FAILED.
@@ -162,7 +181,10 @@ fn invalid_static_index_closes_connection() {
 fn dynamic_table_capacity_above_the_limit_closes_connection() {
     // 4096, then 4097.
     assert_eq!(Scripted::server().encoder_stream(&[0x3f, 0xe1, 0x1f]), Ok(()));
-    assert_eq!(Scripted::server().encoder_stream(&[0x3f, 0xe2, 0x1f]), Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR));
+    assert_eq!(
+        Scripted::server().encoder_stream(&[0x3f, 0xe2, 0x1f]),
+        Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR)
+    );
 }
 
 /// `H3_CLOSED_CRITICAL_STREAM`: a control stream is closed (QPACK 4.2)
@@ -179,5 +201,8 @@ fn closed_control_stream_closes_connection() {
 /// `QPACK_DECODER_STREAM_ERROR`: Insert Count Increment is 0 (QPACK 4.4.3)
 #[test]
 fn insert_count_increment_of_zero_closes_connection() {
-    assert_eq!(Scripted::server().decoder_stream(&[0x00]), Err(ErrorCode::QPACK_DECODER_STREAM_ERROR));
+    assert_eq!(
+        Scripted::server().decoder_stream(&[0x00]),
+        Err(ErrorCode::QPACK_DECODER_STREAM_ERROR)
+    );
 }

@@ -1,11 +1,12 @@
-//! What a peer may cost: each limit is reached, named, and leaves honest peers alone.
+//! Limits on the cost of a peer: each limit is reached and named, and does not affect honest peers.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
 use bytes::{Bytes, BytesMut};
 use pronghorn_h3::{
-    Config, ConfigError, Connection, ConnectionError, ErrorCode, Event, FieldLine, Limit, Role, StreamId, UniStream, varint,
+    Config, ConfigError, Connection, ConnectionError, ErrorCode, Event, FieldLine, Limit, Role,
+    StreamId, UniStream, varint,
 };
 use support::{GET, REQUEST, data, frame, get_with, headers, post_with, settings, varints};
 
@@ -15,7 +16,11 @@ fn server(config: Config) -> Connection {
     Connection::new(Role::Server, config)
 }
 
-fn receive(connection: &mut Connection, stream: StreamId, bytes: &[u8]) -> Result<(), ConnectionError> {
+fn receive(
+    connection: &mut Connection,
+    stream: StreamId,
+    bytes: &[u8],
+) -> Result<(), ConnectionError> {
     connection.handle_data(stream, Bytes::copy_from_slice(bytes))
 }
 
@@ -23,24 +28,35 @@ fn events(connection: &mut Connection) -> Vec<Event> {
     std::iter::from_fn(|| connection.poll_event()).collect()
 }
 
-/// Calls until there is an error; how often it went well before, at most `most` times.
-fn count_until_limit(limit: Limit, most: u64, mut call: impl FnMut(u64) -> Result<(), ConnectionError>) -> u64 {
+/// Repeats the call until the limit is exceeded, at most `most` times, and returns the number of
+/// successful calls.
+fn count_until_limit(
+    limit: Limit,
+    most: u64,
+    mut call: impl FnMut(u64) -> Result<(), ConnectionError>,
+) -> u64 {
     for count in 0..most {
         if let Err(error) = call(count) {
-            assert_eq!((error.code(), error.limit()), (ErrorCode::H3_EXCESSIVE_LOAD, Some(limit)), "{error}");
+            assert_eq!(
+                (error.code(), error.limit()),
+                (ErrorCode::H3_EXCESSIVE_LOAD, Some(limit)),
+                "{error}"
+            );
             return count;
         }
     }
     most
 }
 
-/// A whole request and its response.
+/// Receives a complete request and sends its response.
 fn complete_request(connection: &mut Connection, stream: StreamId) -> Result<(), ConnectionError> {
     receive(connection, stream, &get_with(&[]))?;
     connection.handle_fin(stream)?;
     events(connection);
     let mut out = BytesMut::new();
-    connection.encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out).expect("the request awaits its response");
+    connection
+        .encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out)
+        .expect("the request awaits its response");
     connection.finish_sending(stream);
     Ok(())
 }
@@ -53,12 +69,14 @@ fn stream_limit(connection: &mut Connection) -> Option<Limit> {
 }
 
 #[test]
-fn unknown_frames_beyond_the_useful_ones_close_connection() {
+fn excess_of_unknown_frames_closes_connection() {
     let config = Config::default().with_max_useless_frames(50).unwrap();
     for unknown in [frame(0x21, &[]), frame(0x4040, b"abc"), data(&[])] {
         let mut server = server(config.clone());
         receive(&mut server, REQUEST, &post_with(&[])).unwrap();
-        let count = count_until_limit(Limit::UselessFrames, 1000, |_| receive(&mut server, REQUEST, &unknown));
+        let count = count_until_limit(Limit::UselessFrames, 1000, |_| {
+            receive(&mut server, REQUEST, &unknown)
+        });
         assert_eq!(count, 50);
     }
 }
@@ -67,14 +85,16 @@ fn unknown_frames_beyond_the_useful_ones_close_connection() {
 fn unknown_frames_on_the_control_stream_close_connection() {
     let mut server = server(Config::default().with_max_useless_frames(50).unwrap());
     receive(&mut server, CONTROL, &[varints(&[0x00]), settings(&[])].concat()).unwrap();
-    let count = count_until_limit(Limit::UselessFrames, 1000, |_| receive(&mut server, CONTROL, &frame(0x21, &[])));
+    let count = count_until_limit(Limit::UselessFrames, 1000, |_| {
+        receive(&mut server, CONTROL, &frame(0x21, &[]))
+    });
     assert_eq!(count, 50);
 }
 
 //= RFC 9114 section 10.5
 //# An endpoint MAY treat activity that is suspicious as a connection error of type H3_EXCESSIVE_LOAD
 #[test]
-fn flood_in_one_piece_ends_at_the_limit() {
+fn frame_flood_in_one_read_closes_connection() {
     let mut server = server(Config::default());
     let error = receive(&mut server, REQUEST, &[0x21, 0x00].repeat(32_768)).unwrap_err();
     assert_eq!(error.limit(), Some(Limit::UselessFrames));
@@ -82,7 +102,7 @@ fn flood_in_one_piece_ends_at_the_limit() {
 }
 
 #[test]
-fn unknown_frame_with_each_useful_one_is_no_flood() {
+fn one_unknown_frame_per_useful_frame_is_accepted() {
     let mut server = server(Config::default().with_max_useless_frames(16).unwrap());
     receive(&mut server, REQUEST, &post_with(&[])).unwrap();
     for _ in 0..10_000 {
@@ -92,25 +112,29 @@ fn unknown_frame_with_each_useful_one_is_no_flood() {
 }
 
 #[test]
-fn bytes_of_unknown_frames_count_when_they_are_announced() {
+fn unknown_frame_bytes_count_when_announced() {
     let config = Config::default().with_max_useless_bytes(10_000).unwrap();
     let mut server = server(config);
     receive(&mut server, REQUEST, &frame(0x21, &[0; 9_000])).unwrap();
     let error = receive(&mut server, REQUEST, &varints(&[0x21, 1_001])).unwrap_err();
     assert_eq!(error.limit(), Some(Limit::UselessBytes));
     let mut server = Connection::new(Role::Server, Config::default());
-    assert_eq!(receive(&mut server, REQUEST, &varints(&[0x21, varint::MAX])).unwrap_err().limit(), Some(Limit::UselessBytes));
+    assert_eq!(
+        receive(&mut server, REQUEST, &varints(&[0x21, varint::MAX])).unwrap_err().limit(),
+        Some(Limit::UselessBytes)
+    );
 }
 
 #[test]
-fn content_makes_up_for_useless_bytes() {
+fn received_content_offsets_useless_bytes() {
     let mut server = server(Config::default().with_max_useless_bytes(10_000).unwrap());
     receive(&mut server, REQUEST, &post_with(&[])).unwrap();
     for _ in 0..100 {
-        receive(&mut server, REQUEST, &[frame(0x21, &[0; 9_000]), data(&[0; 9_000])].concat()).unwrap();
+        receive(&mut server, REQUEST, &[frame(0x21, &[0; 9_000]), data(&[0; 9_000])].concat())
+            .unwrap();
         events(&mut server);
     }
-    // Content that is only announced makes up for nothing.
+    // Announced content alone does not offset useless bytes.
     receive(&mut server, REQUEST, &frame(0x21, &[0; 9_000])).unwrap();
     receive(&mut server, REQUEST, &varints(&[0x00, 1 << 40])).unwrap();
     let error = receive(&mut server, StreamId(4), &frame(0x21, &[0; 9_000])).unwrap_err();
@@ -122,7 +146,9 @@ fn bytes_on_streams_of_unknown_type_are_limited() {
     for stream_type in [0x21, 0x54] {
         let mut server = server(Config::default().with_max_useless_bytes(10_000).unwrap());
         receive(&mut server, CONTROL, &varints(&[stream_type])).unwrap();
-        let count = count_until_limit(Limit::UselessBytes, 1000, |_| receive(&mut server, CONTROL, &[0; 1000]));
+        let count = count_until_limit(Limit::UselessBytes, 1000, |_| {
+            receive(&mut server, CONTROL, &[0; 1000])
+        });
         assert_eq!(count, 10);
     }
 }
@@ -131,20 +157,24 @@ fn bytes_on_streams_of_unknown_type_are_limited() {
 fn streams_of_unknown_type_are_limited() {
     type Open = fn(&mut Connection, StreamId) -> Result<(), ConnectionError>;
     let ways: [Open; 4] = [
-        |server, stream| receive(server, stream, &varints(&[0x21])).and_then(|()| server.handle_fin(stream)),
+        |server, stream| {
+            receive(server, stream, &varints(&[0x21])).and_then(|()| server.handle_fin(stream))
+        },
         |server, stream| receive(server, stream, &[0x40]),
         |server, stream| server.handle_fin(stream),
         |server, stream| server.handle_reset(stream, 0x100),
     ];
     for open in ways {
         let mut server = server(Config::default().with_max_unknown_streams(20).unwrap());
-        let count = count_until_limit(Limit::UnknownStreams, 1000, |count| open(&mut server, StreamId(2 + 4 * count)));
+        let count = count_until_limit(Limit::UnknownStreams, 1000, |count| {
+            open(&mut server, StreamId(2 + 4 * count))
+        });
         assert_eq!(count, 20);
     }
 }
 
 #[test]
-fn unknown_stream_with_each_request_is_no_flood() {
+fn one_unknown_stream_per_request_is_accepted() {
     let mut server = server(Config::default().with_max_unknown_streams(8).unwrap());
     for count in 0..1000 {
         let stream = StreamId(2 + 4 * count);
@@ -155,12 +185,14 @@ fn unknown_stream_with_each_request_is_no_flood() {
 }
 
 #[test]
-fn streams_that_a_connection_needs_do_not_count_as_unknown() {
+fn critical_streams_do_not_count_as_unknown() {
     let mut server = server(Config::default().with_max_unknown_streams(8).unwrap());
     for (stream, stream_type) in [(2, 0x00), (6, 0x02), (10, 0x03)] {
         receive(&mut server, StreamId(stream), &varints(&[stream_type])).unwrap();
     }
-    let count = count_until_limit(Limit::UnknownStreams, 100, |count| server.handle_fin(StreamId(14 + 4 * count)));
+    let count = count_until_limit(Limit::UnknownStreams, 100, |count| {
+        server.handle_fin(StreamId(14 + 4 * count))
+    });
     assert_eq!(count, 8);
 }
 
@@ -173,8 +205,11 @@ fn control_frame_flood_closes_connection() {
         (Role::Client, frame(0x07, &[0])),
     ];
     for (role, repeated) in repeated {
-        let mut connection = Connection::new(role, Config::default().with_max_control_frames(100).unwrap());
-        let control = support::uni_ids(if role == Role::Server { Role::Client } else { Role::Server }).control;
+        let mut connection =
+            Connection::new(role, Config::default().with_max_control_frames(100).unwrap());
+        let control =
+            support::uni_ids(if role == Role::Server { Role::Client } else { Role::Server })
+                .control;
         receive(&mut connection, control, &[varints(&[0x00]), settings(&[])].concat()).unwrap();
         let error = receive(&mut connection, control, &repeated.repeat(20_000)).unwrap_err();
         assert_eq!(error.limit(), Some(Limit::ControlFrames));
@@ -183,7 +218,7 @@ fn control_frame_flood_closes_connection() {
 }
 
 #[test]
-fn four_control_frames_for_each_request_are_no_flood() {
+fn four_control_frames_per_request_are_accepted() {
     let mut server = server(Config::default().with_max_control_frames(16).unwrap());
     receive(&mut server, CONTROL, &[varints(&[0x00]), settings(&[])].concat()).unwrap();
     for count in 0..1000 {
@@ -192,7 +227,8 @@ fn four_control_frames_for_each_request_are_no_flood() {
     }
 }
 
-/// The ways to make a server work for nothing, the rapid reset first; the last makes the server itself reset the stream.
+/// Ways to make a server do useless work: rapid reset first; with the last one, the server itself
+/// resets the stream.
 #[test]
 fn aborted_requests_close_connection() {
     type Abort = fn(&mut Connection, StreamId) -> Result<(), ConnectionError>;
@@ -210,7 +246,9 @@ fn aborted_requests_close_connection() {
         },
         |server, stream| receive(server, stream, &headers(&[("a", "b")])),
         |server, stream| receive(server, stream, &varints(&[0x01, 1 << 30])),
-        |server, stream| receive(server, stream, &[post_with(&[("content-length", "1")]), data(b"ab")].concat()),
+        |server, stream| {
+            receive(server, stream, &[post_with(&[("content-length", "1")]), data(b"ab")].concat())
+        },
     ];
     for abort in ways {
         let mut server = server(Config::default().with_max_aborted_requests(30).unwrap());
@@ -228,7 +266,7 @@ fn aborted_requests_close_connection() {
 }
 
 #[test]
-fn request_that_ends_well_makes_up_for_one_that_was_aborted() {
+fn completed_request_offsets_an_aborted_one() {
     let mut server = server(Config::default().with_max_aborted_requests(1).unwrap());
     for count in 0..1000 {
         let stream = StreamId(8 * count);
@@ -239,7 +277,7 @@ fn request_that_ends_well_makes_up_for_one_that_was_aborted() {
 }
 
 #[test]
-fn response_that_was_sent_is_not_aborted_by_what_comes_after() {
+fn cancellation_after_the_response_does_not_count_as_aborted() {
     let mut server = server(Config::default().with_max_aborted_requests(1).unwrap());
     for count in 0..100 {
         let stream = StreamId(4 * count);
@@ -251,8 +289,9 @@ fn response_that_was_sent_is_not_aborted_by_what_comes_after() {
 }
 
 #[test]
-fn resets_of_a_server_do_not_count() {
-    let mut client = Connection::new(Role::Client, Config::default().with_max_aborted_requests(1).unwrap());
+fn server_resets_do_not_count_as_aborted() {
+    let mut client =
+        Connection::new(Role::Client, Config::default().with_max_aborted_requests(1).unwrap());
     for count in 0..100 {
         let stream = StreamId(4 * count);
         client.open_request(stream).unwrap();
@@ -265,15 +304,18 @@ fn resets_of_a_server_do_not_count() {
 #[test]
 fn field_lines_are_limited_in_heads_and_trailers() {
     let config = Config::default().with_max_field_lines(20).unwrap();
-    let with_lines = |count: usize| [&GET[..], &[("accept", "*/*"); 100][..count - GET.len()]].concat();
+    let with_lines =
+        |count: usize| [&GET[..], &[("accept", "*/*"); 100][..count - GET.len()]].concat();
     let mut server = server(config.clone());
     receive(&mut server, REQUEST, &headers(&with_lines(20))).unwrap();
     assert_eq!(stream_limit(&mut server), None);
     receive(&mut server, StreamId(4), &headers(&with_lines(21))).unwrap();
     assert_eq!(stream_limit(&mut server), Some(Limit::FieldLines));
-    receive(&mut server, StreamId(8), &[post_with(&[]), headers(&[("a", "b"); 20])].concat()).unwrap();
+    receive(&mut server, StreamId(8), &[post_with(&[]), headers(&[("a", "b"); 20])].concat())
+        .unwrap();
     assert_eq!(stream_limit(&mut server), None);
-    receive(&mut server, StreamId(12), &[post_with(&[]), headers(&[("a", "b"); 21])].concat()).unwrap();
+    receive(&mut server, StreamId(12), &[post_with(&[]), headers(&[("a", "b"); 21])].concat())
+        .unwrap();
     assert_eq!(stream_limit(&mut server), Some(Limit::FieldLines));
     let mut client = Connection::new(Role::Client, config);
     client.open_request(REQUEST).unwrap();
@@ -283,7 +325,7 @@ fn field_lines_are_limited_in_heads_and_trailers() {
 }
 
 #[test]
-fn field_section_size_is_named() {
+fn oversized_field_section_names_its_limit() {
     let mut server = server(Config::default());
     receive(&mut server, REQUEST, &varints(&[0x01, 1 << 30])).unwrap();
     assert_eq!(stream_limit(&mut server), Some(Limit::FieldSectionSize));
@@ -291,23 +333,35 @@ fn field_section_size_is_named() {
 
 #[test]
 fn interim_responses_are_limited() {
-    let mut client = Connection::new(Role::Client, Config::default().with_max_interim_responses(10).unwrap());
+    let mut client =
+        Connection::new(Role::Client, Config::default().with_max_interim_responses(10).unwrap());
     client.open_request(REQUEST).unwrap();
     receive(&mut client, REQUEST, &headers(&[(":status", "103")]).repeat(10)).unwrap();
     assert_eq!(events(&mut client).len(), 10);
     receive(&mut client, REQUEST, &headers(&[(":status", "103")])).unwrap();
     assert_eq!(stream_limit(&mut client), Some(Limit::InterimResponses));
-    // Each request has its own.
+    // The limit applies to each request separately.
     client.open_request(StreamId(4)).unwrap();
-    receive(&mut client, StreamId(4), &[headers(&[(":status", "103")]), headers(&[(":status", "200")])].concat()).unwrap();
+    receive(
+        &mut client,
+        StreamId(4),
+        &[headers(&[(":status", "103")]), headers(&[(":status", "200")])].concat(),
+    )
+    .unwrap();
     assert_eq!(events(&mut client).len(), 2);
 }
 
 #[test]
-fn oversized_settings_and_priority_updates_are_named() {
-    for (frame_type, len, limit) in [(0x04, 4097, Limit::SettingsSize), (0xf0700, 1025, Limit::PriorityUpdateSize)] {
+fn oversized_settings_and_priority_updates_name_their_limit() {
+    for (frame_type, len, limit) in
+        [(0x04, 4097, Limit::SettingsSize), (0xf0700, 1025, Limit::PriorityUpdateSize)]
+    {
         let mut server = server(Config::default());
-        let script = if frame_type == 0x04 { varints(&[0x00]) } else { [varints(&[0x00]), settings(&[])].concat() };
+        let script = if frame_type == 0x04 {
+            varints(&[0x00])
+        } else {
+            [varints(&[0x00]), settings(&[])].concat()
+        };
         receive(&mut server, CONTROL, &script).unwrap();
         let error = receive(&mut server, CONTROL, &varints(&[frame_type, len])).unwrap_err();
         assert_eq!((error.code(), error.limit()), (ErrorCode::H3_EXCESSIVE_LOAD, Some(limit)));
@@ -315,33 +369,39 @@ fn oversized_settings_and_priority_updates_are_named() {
 }
 
 #[test]
-fn limits_of_the_dynamic_table_are_named() {
-    // GET, https, the first entry of a dynamic table that has none yet, and the path: it is blocked.
+fn blocked_stream_and_decoder_backlogs_name_their_limit() {
+    // A blocked section: GET, https, a reference to the first entry of the still empty dynamic
+    // table, and the path.
     let blocked = frame(0x01, &[0x02, 0x80, 0xd1, 0xd7, 0x10, 0xc1]);
     let mut connection = server(Config::default());
     receive(&mut connection, REQUEST, &blocked).unwrap();
-    let count = count_until_limit(Limit::BlockedStreamBytes, 1000, |_| receive(&mut connection, REQUEST, &data(&[0; 1024])));
+    let count = count_until_limit(Limit::BlockedStreamBytes, 1000, |_| {
+        receive(&mut connection, REQUEST, &data(&[0; 1024]))
+    });
     assert_eq!(count, 64 * 1024 / 1027);
     let mut connection = server(Config::default());
     connection.set_uni_backlog(UniStream::QpackDecoder, 64 * 1024 + 1);
-    assert_eq!(receive(&mut connection, REQUEST, &blocked).unwrap_err().limit(), Some(Limit::DecoderBacklog));
+    assert_eq!(
+        receive(&mut connection, REQUEST, &blocked).unwrap_err().limit(),
+        Some(Limit::DecoderBacklog)
+    );
 }
 
 #[test]
-fn tiny_data_frames_make_few_events() {
+fn tiny_data_frames_are_joined_into_few_events() {
     let mut server = server(Config::default());
     receive(&mut server, REQUEST, &post_with(&[])).unwrap();
     events(&mut server);
     receive(&mut server, REQUEST, &data(b"a").repeat(21_845)).unwrap();
     let pieces = events(&mut server);
     assert!(pieces.len() <= 2, "{}", pieces.len());
-    // The worst mixture: a piece that is just too large to be joined, and one that could be.
+    // The worst case: pieces just too large to be joined alternate with small ones.
     receive(&mut server, REQUEST, &[data(&[0; 1024]), data(b"a")].concat().repeat(63)).unwrap();
     assert_eq!(events(&mut server).len(), 126);
 }
 
 #[test]
-fn errors_that_are_no_limit_name_none() {
+fn other_errors_name_no_limit() {
     let mut server = server(Config::default());
     receive(&mut server, StreamId(4), &headers(&[])).unwrap();
     assert!(matches!(events(&mut server)[..], [Event::StreamError { limit: None, .. }]));
@@ -349,7 +409,7 @@ fn errors_that_are_no_limit_name_none() {
 }
 
 #[test]
-fn values_out_of_range_are_refused_by_name() {
+fn out_of_range_limit_is_refused_by_name() {
     type Set = fn(Config) -> Result<Config, ConfigError>;
     let setters: [(Limit, Set); 9] = [
         (Limit::FieldSectionSize, |config| config.with_max_field_section_size(1023)),
@@ -364,7 +424,10 @@ fn values_out_of_range_are_refused_by_name() {
     ];
     for (expected, set) in setters {
         let error = set(Config::default()).unwrap_err();
-        assert!(matches!(error, ConfigError::OutOfRange { limit, .. } if limit == expected), "{error}");
+        assert!(
+            matches!(error, ConfigError::OutOfRange { limit, .. } if limit == expected),
+            "{error}"
+        );
         assert!(error.to_string().starts_with(expected.name()), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What one connection holds while a peer does its worst: the bounds that `Config` states.
+//! Memory of a connection under attack: the bounds that `Config` documents.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -10,10 +10,10 @@ use support::{data, frame, get_with, headers, post_with, settings, varints};
 
 const KIB: u64 = 1024;
 const STREAMS: u64 = 100;
-/// The state of a connection with its streams, apart from field sections and what waits as events.
+/// Memory of a connection and its streams, excluding field sections and pending events.
 const STATE: u64 = 64 * KIB;
 
-/// One read of the engine: what it passes in before it polls.
+/// Size of one read of the engine, which it passes in before it polls.
 const READ: usize = 64 * 1024;
 
 fn drain(connection: &mut Connection) {
@@ -21,7 +21,8 @@ fn drain(connection: &mut Connection) {
     while connection.poll_uni_write().is_some() {}
 }
 
-/// The most that is held while the peer's bytes are taken as the engine does, those bytes themselves not counted.
+/// Returns the peak memory while the peer's bytes are processed as by the engine, excluding these
+/// bytes.
 fn peak(bytes: Vec<u8>, stream: StreamId) -> u64 {
     let bytes = Bytes::from(bytes);
     let mut connection = Connection::new(Role::Server, Config::default());
@@ -38,14 +39,16 @@ fn peak(bytes: Vec<u8>, stream: StreamId) -> u64 {
 }
 
 #[test]
-fn unfinished_heads_hold_no_more_than_their_limit() {
+fn unfinished_heads_allocate_no_more_than_their_limit() {
     let announced = varints(&[0x01, 64 * KIB]);
     let piece = Bytes::from(vec![0xff; 100]);
     let mut connection = Connection::new(Role::Server, Config::default());
     let info = measure(|| {
         for stream in (0..STREAMS).map(|number| StreamId(4 * number)) {
-            connection.handle_data(stream, Bytes::copy_from_slice(&announced)).expect("the frame may be that long");
-            // One byte less than was announced, in small pieces.
+            connection
+                .handle_data(stream, Bytes::copy_from_slice(&announced))
+                .expect("the frame may be that long");
+            // Less than announced, in small pieces.
             for _ in 0..655 {
                 connection.handle_data(stream, piece.clone()).expect("the frame is not complete");
             }
@@ -53,10 +56,12 @@ fn unfinished_heads_hold_no_more_than_their_limit() {
     });
     let bound = STREAMS * 2 * 64 * KIB + STATE;
     assert!(info.bytes_max <= bound, "{} of {bound}", info.bytes_max);
-    // Given up, they hold nothing.
+    // Cancelled requests free their memory.
     let info = measure(|| {
         for stream in (0..STREAMS).map(|number| StreamId(4 * number)) {
-            connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("a hundred may be cancelled");
+            connection
+                .handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0)
+                .expect("a hundred may be cancelled");
             connection.finish_sending(stream);
         }
         drain(&mut connection);
@@ -65,7 +70,7 @@ fn unfinished_heads_hold_no_more_than_their_limit() {
 }
 
 #[test]
-fn announced_lengths_hold_nothing() {
+fn announced_lengths_allocate_nothing() {
     for frame_type in [0x00, 0x01, 0x21] {
         let script = [post_with(&[]), varints(&[frame_type, (1 << 62) - 1])].concat();
         assert!(peak(script, StreamId(0)) <= STATE);
@@ -77,15 +82,27 @@ fn announced_lengths_hold_nothing() {
 fn floods_hold_little_whatever_they_consist_of() {
     const FLOOD: usize = 1 << 20;
     let request = |piece: Vec<u8>| [post_with(&[]), piece.repeat(FLOOD / piece.len())].concat();
-    let control = |piece: Vec<u8>| [varints(&[0x00]), settings(&[]), piece.repeat(FLOOD / piece.len())].concat();
-    let encoder = |piece: Vec<u8>| [vec![0x02, 0x3f, 0xe1, 0x1f], piece.repeat(FLOOD / piece.len().max(1))].concat();
+    let control = |piece: Vec<u8>| {
+        [varints(&[0x00]), settings(&[]), piece.repeat(FLOOD / piece.len())].concat()
+    };
+    let encoder = |piece: Vec<u8>| {
+        [vec![0x02, 0x3f, 0xe1, 0x1f], piece.repeat(FLOOD / piece.len().max(1))].concat()
+    };
     let floods = [
         ("tiny content", request(data(b"a")), StreamId(0)),
         ("empty content", request(data(b"")), StreamId(0)),
         ("small content", request(data(&[0; 1000])), StreamId(0)),
-        ("just too large to be joined", request([data(&[0; 1024]), data(b"a")].concat()), StreamId(0)),
+        (
+            "just too large to be joined",
+            request([data(&[0; 1024]), data(b"a")].concat()),
+            StreamId(0),
+        ),
         ("unknown frames", request(frame(0x21, b"")), StreamId(0)),
-        ("unknown and useful frames", request([frame(0x21, b""), data(b"a")].concat()), StreamId(0)),
+        (
+            "unknown and useful frames",
+            request([frame(0x21, b""), data(b"a")].concat()),
+            StreamId(0),
+        ),
         ("requests on one stream", request(get_with(&[])), StreamId(0)),
         ("trailers", request(headers(&[("a", "b")])), StreamId(0)),
         ("GOAWAY", control(frame(0x07, &[0])), StreamId(2)),
@@ -95,20 +112,29 @@ fn floods_hold_little_whatever_they_consist_of() {
         ("settings", [varints(&[0x00, 0x04, 4096]), vec![0x21; 4096]].concat(), StreamId(2)),
         ("an unknown stream", vec![0x21; FLOOD], StreamId(2)),
         ("an encoder stream", [vec![0x02], vec![0x20; FLOOD]].concat(), StreamId(2)),
-        ("insertions", encoder([vec![0xc0, 0x7f, 0x81, 0x01], vec![b'v'; 256]].concat()), StreamId(2)),
+        (
+            "insertions",
+            encoder([vec![0xc0, 0x7f, 0x81, 0x01], vec![b'v'; 256]].concat()),
+            StreamId(2),
+        ),
         ("empty insertions", encoder(vec![0x40, 0x00]), StreamId(2)),
         (
             "duplicates of a large entry",
-            [encoder(vec![]), vec![0xc0, 0x7f, 0xb1, 0x1d], vec![b'v'; 3888], vec![0x00; FLOOD]].concat(),
+            [encoder(vec![]), vec![0xc0, 0x7f, 0xb1, 0x1d], vec![b'v'; 3888], vec![0x00; FLOOD]]
+                .concat(),
             StreamId(2),
         ),
         ("capacities", encoder(vec![0x20, 0x3f, 0xe1, 0x1f]), StreamId(2)),
-        ("a value that never ends", [encoder(vec![]), vec![0xc0, 0xff, 0xff, 0x6f], vec![0; FLOOD]].concat(), StreamId(2)),
+        (
+            "a value that never ends",
+            [encoder(vec![]), vec![0xc0, 0xff, 0xff, 0x6f], vec![0; FLOOD]].concat(),
+            StreamId(2),
+        ),
         ("cancellations", [vec![0x03], vec![0x44; FLOOD]].concat(), StreamId(2)),
         ("noise", (0..FLOOD).map(|place| (place * 7 % 251) as u8).collect(), StreamId(0)),
     ];
     for (name, flood, stream) in floods {
-        // Joined content of one read, what grew while it was joined, and the events.
+        // The joined content of one read, its growth while joining, and the events.
         let bound = STATE + 3 * READ as u64;
         let held = peak(flood, stream);
         assert!(held <= bound, "{name}: {held} of {bound}");
@@ -119,7 +145,7 @@ fn floods_hold_little_whatever_they_consist_of() {
 fn blocked_streams_hold_their_sections_and_no_more() {
     const SECTION: usize = 60 * 1024;
     let mut connection = Connection::new(Role::Server, Config::default());
-    // Required Insert Count 1, then what nobody has looked at.
+    // Required Insert Count 1, then data that is not parsed while blocked.
     let section = Bytes::from(frame(0x01, &[vec![0x02, 0x00], vec![0x80; SECTION]].concat()));
     let info = measure(|| {
         for stream in (0..16).map(|number| StreamId(4 * number)) {
@@ -131,16 +157,19 @@ fn blocked_streams_hold_their_sections_and_no_more() {
     assert!(info.bytes_max <= 16 * SECTION as u64 + STATE, "{}", info.bytes_max);
     let info = measure(|| {
         for stream in (0..16).map(|number| StreamId(4 * number)) {
-            connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("a few may be cancelled");
+            connection
+                .handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0)
+                .expect("a few may be cancelled");
         }
         drain(&mut connection);
     });
     assert!(info.bytes_current <= -(15 * SECTION as i64), "{}", info.bytes_current);
 }
 
-/// What our encoder keeps for a peer that offers a large table, takes everything and acknowledges nothing.
+/// Memory of our encoder for a peer that offers a large table, accepts everything and acknowledges
+/// nothing.
 #[test]
-fn unacknowledged_heads_hold_little() {
+fn unacknowledged_heads_allocate_little() {
     let mut connection = Connection::new(Role::Server, Config::default());
     let offer = [varints(&[0x00]), settings(&[0x01, 1 << 30, 0x07, 1 << 30])].concat();
     connection.handle_data(StreamId(2), Bytes::from(offer)).expect("valid");
@@ -151,7 +180,11 @@ fn unacknowledged_heads_hold_little() {
             connection.handle_fin(stream).expect("whole");
             drain(&mut connection);
             let value = format!("{} a value of some length", number / 3);
-            let lines = [FieldLine::new(b":status", b"200"), FieldLine::new(b"server", b"a"), FieldLine::new(b"x-a", value.as_bytes())];
+            let lines = [
+                FieldLine::new(b":status", b"200"),
+                FieldLine::new(b"server", b"a"),
+                FieldLine::new(b"x-a", value.as_bytes()),
+            ];
             connection.encode_headers(stream, lines, &mut BytesMut::new()).expect("open");
             connection.finish_sending(stream);
         }
@@ -160,7 +193,7 @@ fn unacknowledged_heads_hold_little() {
 }
 
 #[test]
-fn connection_gives_back_what_it_keeps_for_later() {
+fn connection_releases_its_caches_and_continues() {
     let mut connection = Connection::new(Role::Server, Config::default());
     let offer = [varints(&[0x00]), settings(&[0x01, 4096, 0x07, 16])].concat();
     connection.handle_data(StreamId(2), Bytes::from(offer)).expect("valid");
@@ -183,25 +216,36 @@ fn connection_gives_back_what_it_keeps_for_later() {
     let kept = measure(|| exchange(&mut connection, 0)).bytes_current;
     let given_back = -measure(|| connection.release_memory()).bytes_current;
     assert!(given_back > 1000 && kept - given_back < 64, "{given_back} of {kept}");
-    // It goes on as if nothing had been.
+    // The connection works as before.
     exchange(&mut connection, 1);
 }
 
 #[test]
-fn connection_that_lasts_holds_no_more_than_at_first() {
+fn long_lived_connection_does_not_grow() {
     let mut connection = Connection::new(Role::Server, Config::default());
     let mut exchange = |number: u64| {
         let stream = StreamId(4 * number);
         let cancelled = StreamId(4 * number + 4);
         connection.handle_data(stream, Bytes::from(get_with(&[]))).expect("valid");
         connection.handle_fin(stream).expect("whole");
-        connection.handle_data(cancelled, Bytes::from([post_with(&[]), data(b"a"), frame(0x21, b"b")].concat())).expect("valid");
-        connection.handle_reset(cancelled, ErrorCode::H3_REQUEST_CANCELLED.0).expect("each second one");
-        connection.handle_data(StreamId(2 + 4 * number), Bytes::from(varints(&[0x21]))).expect("ignored");
+        connection
+            .handle_data(
+                cancelled,
+                Bytes::from([post_with(&[]), data(b"a"), frame(0x21, b"b")].concat()),
+            )
+            .expect("valid");
+        connection
+            .handle_reset(cancelled, ErrorCode::H3_REQUEST_CANCELLED.0)
+            .expect("each second one");
+        connection
+            .handle_data(StreamId(2 + 4 * number), Bytes::from(varints(&[0x21])))
+            .expect("ignored");
         connection.handle_fin(StreamId(2 + 4 * number)).expect("ignored");
         drain(&mut connection);
         let mut out = BytesMut::new();
-        connection.encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out).expect("open");
+        connection
+            .encode_headers(stream, [FieldLine::new(b":status", b"204")], &mut out)
+            .expect("open");
         connection.finish_sending(stream);
         connection.finish_sending(cancelled);
         // Stream cancellations for the peer's encoder.

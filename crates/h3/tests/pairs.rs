@@ -1,4 +1,5 @@
-//! A client and a server, a transport that cuts and delays as it likes, and operations in any order: what was sent arrives.
+//! Sent messages arrive: a client and a server with a transport that splits and delays arbitrarily,
+//! and operations in any order.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -6,14 +7,16 @@ mod support;
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
-use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Role, StreamId, UniStream, varint};
+use pronghorn_h3::{
+    Config, Connection, ErrorCode, Event, FieldLine, Role, StreamId, UniStream, varint,
+};
 use proptest::{collection::vec, prelude::*};
 use support::{GET, describe, uni_ids};
 
-/// No more is ever on the way of one stream.
+/// More than the bytes in flight on any stream.
 const MAX_DELIVERED: usize = 1 << 20;
 
-/// One thing that a side of the connection does; which stream it concerns is drawn beside it.
+/// An operation of one side. The stream is drawn separately.
 #[derive(Clone, Debug)]
 enum Operation {
     Open { method: &'static str, announce: bool },
@@ -64,19 +67,19 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What one side says on a stream, and how far the transport has brought it.
+/// One direction of a stream: the data sent, and the progress of its delivery.
 #[derive(Debug, Default)]
 struct Half {
     wire: BytesMut,
     end: Option<End>,
     end_delivered: bool,
-    /// The receiver has said that it reads no more, and the sender has not yet heard of it.
+    /// The receiver has stopped reading, and the sender has not been notified yet.
     stopped: bool,
-    /// What the receiver has to learn, with content joined, if nothing is cut short.
+    /// Expected events of the receiver with joined content, unless the exchange is cut short.
     said: Vec<String>,
     heard: Vec<String>,
     phase: Phase,
-    /// Content that was announced and is still to be sent.
+    /// Remaining announced content.
     announced: Option<u64>,
     without_content: bool,
 }
@@ -101,16 +104,16 @@ struct Exchange {
     method: &'static str,
     to_server: Half,
     to_client: Half,
-    /// A side gave up, so that only the beginning has to arrive.
+    /// A side has aborted, so only a prefix has to arrive.
     is_cut_short: bool,
-    /// The server has heard of the request.
+    /// The server has received the request's headers.
     server_knows: bool,
 }
 
 struct World {
     client: Connection,
     server: Connection,
-    /// Unidirectional streams: what waits, by the stream that carries it.
+    /// Pending data of unidirectional streams, by stream ID and whether the client sends it.
     uni: BTreeMap<(u64, bool), BytesMut>,
     exchanges: BTreeMap<StreamId, Exchange>,
     next: StreamId,
@@ -147,7 +150,10 @@ impl World {
                     UniStream::QpackEncoder => ids.encoder,
                     UniStream::QpackDecoder => ids.decoder,
                 };
-                self.uni.entry((stream.0, side == Side::Client)).or_default().extend_from_slice(&bytes);
+                self.uni
+                    .entry((stream.0, side == Side::Client))
+                    .or_default()
+                    .extend_from_slice(&bytes);
             }
         }
     }
@@ -174,7 +180,9 @@ impl World {
             Operation::Finish(side) => self.finish(stream, side),
             Operation::Reset(side) => self.reset(stream, side),
             Operation::StopReading(side) => self.stop_reading(stream, side),
-            Operation::Open { .. } | Operation::GoAway(_) | Operation::Deliver { .. } => unreachable!("done above"),
+            Operation::Open { .. } | Operation::GoAway(_) | Operation::Deliver { .. } => {
+                unreachable!("handled above")
+            }
         }
     }
 
@@ -186,7 +194,7 @@ impl World {
         }
     }
 
-    /// The half that the side may send on, if it stands in this phase.
+    /// Returns the half on which the side may send, if it is in this phase.
     fn sending(&mut self, stream: StreamId, side: Side, phase: Phase) -> Option<&mut Half> {
         if side == Side::Server && !self.exchanges[&stream].server_knows {
             return None;
@@ -196,8 +204,11 @@ impl World {
 
     fn send_head(&mut self, stream: StreamId, side: Side, lines: &[(&str, &str)]) {
         let mut out = BytesMut::new();
-        let encoded = lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
-        self.connection(side).encode_headers(stream, encoded, &mut out).expect("the head is valid at this point");
+        let encoded =
+            lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+        self.connection(side)
+            .encode_headers(stream, encoded, &mut out)
+            .expect("the head is valid at this point");
         self.collect_uni();
         self.half(stream, side).wire.extend_from_slice(&out);
     }
@@ -214,7 +225,11 @@ impl World {
             "CONNECT" => vec![(":method", method), (":authority", "example.com:443")],
             _ => vec![(":method", method), GET[1], GET[2], GET[3]],
         };
-        let target = if method == "CONNECT" { "-://example.com:443-" } else { "https://example.com/index.html" };
+        let target = if method == "CONNECT" {
+            "-://example.com:443-"
+        } else {
+            "https://example.com/index.html"
+        };
         let mut said = format!("{stream} {method} {target}");
         let mut exchange = Exchange { method, ..Exchange::default() };
         if announce && method == "POST" {
@@ -272,9 +287,11 @@ impl World {
         self.half(stream, side).wire.extend_from_slice(&out);
     }
 
-    /// A frame that nobody knows, at a boundary of frames.
+    /// Sends a frame of reserved type at a frame boundary.
     fn reserved(&mut self, stream: StreamId, side: Side, number: u16, len: u8) {
-        if self.half(stream, side).end.is_none() && (side == Side::Client || self.exchanges[&stream].server_knows) {
+        if self.half(stream, side).end.is_none()
+            && (side == Side::Client || self.exchanges[&stream].server_knows)
+        {
             let mut out = Vec::new();
             varint::encode(0x1f * u64::from(number) + 0x21, &mut out);
             varint::encode(u64::from(len), &mut out);
@@ -296,7 +313,10 @@ impl World {
 
     fn finish(&mut self, stream: StreamId, side: Side) {
         let half = self.half(stream, side);
-        if half.phase < Phase::Content || half.end.is_some() || half.announced.is_some_and(|left| left > 0) {
+        if half.phase < Phase::Content
+            || half.end.is_some()
+            || half.announced.is_some_and(|left| left > 0)
+        {
             return;
         }
         half.phase = Phase::Done;
@@ -313,20 +333,20 @@ impl World {
         self.cut_short(stream, side);
     }
 
-    /// The side ends its sending with a reset, if it has not ended.
+    /// Resets the side's sending direction, unless it has ended.
     fn cut_short(&mut self, stream: StreamId, side: Side) {
         self.exchanges.get_mut(&stream).expect("the stream was opened").is_cut_short = true;
         let half = self.half(stream, side);
         if half.end.is_none() {
             half.phase = Phase::Done;
             half.end = Some(End::Reset);
-            // What was on the way is lost.
+            // Data in flight is lost.
             half.wire.clear();
             self.connection(side).finish_sending(stream);
         }
     }
 
-    /// The side reads no more: the transport tells the other one, at the next delivery.
+    /// Stops reading. The transport notifies the sender at the next delivery.
     fn stop_reading(&mut self, stream: StreamId, side: Side) {
         let from = if side == Side::Client { Side::Server } else { Side::Client };
         if side == Side::Server && !self.exchanges[&stream].server_knows {
@@ -341,12 +361,16 @@ impl World {
         self.connection(side).stop_receiving(stream);
     }
 
-    /// Brings up to `len` bytes of one stream from the side to the other one.
+    /// Delivers up to `len` bytes of one stream from this side to the other.
     fn deliver(&mut self, pick: usize, from: Side, len: usize) {
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let is_from_client = from == Side::Client;
-        let uni: Vec<u64> =
-            self.uni.iter().filter(|((_, sender), bytes)| *sender == is_from_client && !bytes.is_empty()).map(|(key, _)| key.0).collect();
+        let uni: Vec<u64> = self
+            .uni
+            .iter()
+            .filter(|((_, sender), bytes)| *sender == is_from_client && !bytes.is_empty())
+            .map(|(key, _)| key.0)
+            .collect();
         let streams: Vec<StreamId> = self.exchanges.keys().copied().collect();
         if uni.len() + streams.len() == 0 {
             return;
@@ -370,13 +394,15 @@ impl World {
         let server_knows = self.exchanges[&stream].server_knows;
         let half = self.half(stream, from);
         if half.stopped {
-            // A transport remembers what it hears of a stream before its data.
+            // The transport keeps a STOP_SENDING that arrives before the stream's data.
             if from == Side::Server && !server_knows {
                 return;
             }
             if !std::mem::replace(&mut half.end_delivered, true) {
                 half.wire.clear();
-                self.connection(from).handle_stop_sending(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("no limit is near");
+                self.connection(from)
+                    .handle_stop_sending(stream, ErrorCode::H3_REQUEST_CANCELLED.0)
+                    .expect("no limit is near");
                 self.poll_events(from, 0);
                 self.cut_short(stream, from);
             }
@@ -385,7 +411,7 @@ impl World {
         if half.end_delivered {
             return;
         }
-        // What is blocked stays in the transport, but for a reset.
+        // Data of a blocked stream stays in the transport; a reset is delivered.
         let is_reset = half.end == Some(End::Reset);
         if self.connection(to).is_blocked(stream) && !is_reset {
             return;
@@ -401,19 +427,26 @@ impl World {
         connection.handle_data(stream, piece).expect("our own bytes are valid");
         match end {
             Some(End::Fin) => connection.handle_fin(stream).expect("the message is whole"),
-            Some(End::Reset) => connection.handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0).expect("no limit is near"),
+            Some(End::Reset) => connection
+                .handle_reset(stream, ErrorCode::H3_REQUEST_CANCELLED.0)
+                .expect("no limit is near"),
             None => {}
         }
         self.poll_events(to, len);
         self.collect_uni();
     }
 
-    /// Notes what a side hears, and acts as an engine has to.
+    /// Records the events of a side, and reacts as an engine has to.
     fn poll_events(&mut self, side: Side, delivered: usize) {
         let from = if side == Side::Client { Side::Server } else { Side::Client };
-        let events: Vec<Event> = std::iter::from_fn(|| self.connection(side).poll_event()).collect();
+        let events: Vec<Event> =
+            std::iter::from_fn(|| self.connection(side).poll_event()).collect();
         let open = self.exchanges.len();
-        assert!(events.len() <= 2 * delivered / 1024 + 200 + open, "{} events of {delivered} bytes", events.len());
+        assert!(
+            events.len() <= 2 * delivered / 1024 + 200 + open,
+            "{} events of {delivered} bytes",
+            events.len()
+        );
         for event in events {
             match event {
                 Event::Settings | Event::StopSending { .. } => {}
@@ -422,26 +455,37 @@ impl World {
                     self.give_up(stream, side);
                 }
                 Event::StreamError { stream, code, .. } => {
-                    assert_eq!((side, code), (Side::Server, ErrorCode::H3_REQUEST_REJECTED), "only GOAWAY makes a message of ours fail");
+                    assert_eq!(
+                        (side, code),
+                        (Side::Server, ErrorCode::H3_REQUEST_REJECTED),
+                        "our messages fail only after GOAWAY"
+                    );
                     self.give_up(stream, side);
                 }
                 Event::Reset { stream, .. } => self.cut_short(stream, side),
-                Event::StopUni { .. } | Event::Session(_) => panic!("we open no stream that we do not know"),
+                Event::StopUni { .. } | Event::Session(_) => {
+                    panic!("we open no stream of unknown type")
+                }
                 Event::PriorityUpdate { .. } => panic!("we send no such frame"),
                 Event::Head { stream, .. } if side == Side::Server => {
-                    self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows = true;
+                    self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows =
+                        true;
                     self.half(stream, from).hear(stream, &event);
                 }
-                Event::Head { stream, .. } | Event::Data { stream, .. } | Event::Trailers { stream, .. } | Event::Finished { stream } => {
+                Event::Head { stream, .. }
+                | Event::Data { stream, .. }
+                | Event::Trailers { stream, .. }
+                | Event::Finished { stream } => {
                     self.half(stream, from).hear(stream, &event);
                 }
             }
         }
     }
 
-    /// Both directions of a stream end at once.
+    /// Ends both directions of a stream.
     fn give_up(&mut self, stream: StreamId, side: Side) {
-        self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows |= side == Side::Server;
+        self.exchanges.get_mut(&stream).expect("the stream was opened").server_knows |=
+            side == Side::Server;
         self.stop_reading(stream, side);
         self.cut_short(stream, side);
         self.connection(side).stop_receiving(stream);
@@ -493,11 +537,11 @@ impl Half {
         }
     }
 
-    /// What was heard is what was said, or the beginning of it.
+    /// Checks that the received events equal the sent ones, or are a prefix if cut short.
     fn check(&self, is_cut_short: bool) {
         if is_cut_short {
             let (said, heard) = (self.said.concat(), self.heard.concat());
-            assert!(said.starts_with(&heard), "said {said}\nheard {heard}");
+            assert!(said.starts_with(&heard), "sent {said}\nreceived {heard}");
         } else {
             assert_eq!(self.heard, self.said);
         }
@@ -506,7 +550,7 @@ impl Half {
 
 proptest! {
     #[test]
-    fn what_was_sent_arrives(operations in vec((any::<usize>(), operation()), 0..120)) {
+    fn sent_messages_arrive(operations in vec((any::<usize>(), operation()), 0..120)) {
         let mut world = World::new();
         for (pick, operation) in &operations {
             world.act(*pick, operation);
@@ -520,9 +564,9 @@ proptest! {
     }
 }
 
-/// The same world by hand: that it does exchange messages, and that its checks can fail.
+/// Runs the model by hand: it exchanges messages, and its checks can fail.
 #[test]
-fn world_of_the_property_exchanges_messages() {
+fn property_test_model_exchanges_messages() {
     let mut world = World::new();
     for operation in [
         Operation::Open { method: "POST", announce: true },

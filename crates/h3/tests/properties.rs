@@ -1,4 +1,4 @@
-//! Whatever a peer sends, and however it is cut: the same outcome, and no panic.
+//! Arbitrary input from a peer gives the same result however it is split, and never panics.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -18,15 +18,22 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         Just(headers(&[(":status", "100")])),
         Just(settings(&[0x06, 1000])),
         vec(any::<u8>(), 0..5).prop_map(|content| data(&content)),
-        (0..0x50_u64, vec(any::<u8>(), 0..5)).prop_map(|(frame_type, payload)| frame(frame_type, &payload)),
+        (0..0x50_u64, vec(any::<u8>(), 0..5))
+            .prop_map(|(frame_type, payload)| frame(frame_type, &payload)),
         (prop_oneof![Just(0xf0700_u64), Just(0xf0701), Just(0x4040)], vec(any::<u8>(), 0..5))
             .prop_map(|(frame_type, payload)| frame(frame_type, &payload)),
         vec(any::<u8>(), 0..8),
     ]
 }
 
-/// The events and the outcome when these bytes come on one stream, cut at these places.
-fn run(role: Role, stream: StreamId, bytes: &[u8], cuts: &[usize], fin: bool) -> (Vec<String>, Option<ErrorCode>) {
+/// Returns the events and the error for these bytes on one stream, split at these positions.
+fn run(
+    role: Role,
+    stream: StreamId,
+    bytes: &[u8],
+    cuts: &[usize],
+    fin: bool,
+) -> (Vec<String>, Option<ErrorCode>) {
     let mut connection = Connection::new(role, Config::default());
     if role == Role::Client && stream.is_request() {
         connection.open_request(stream).expect("a new client takes requests");
@@ -34,8 +41,9 @@ fn run(role: Role, stream: StreamId, bytes: &[u8], cuts: &[usize], fin: bool) ->
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
     places.sort_unstable();
-    let mut outcome =
-        places.windows(2).try_for_each(|pair| connection.handle_data(stream, Bytes::copy_from_slice(&bytes[pair[0]..pair[1]])));
+    let mut outcome = places.windows(2).try_for_each(|pair| {
+        connection.handle_data(stream, Bytes::copy_from_slice(&bytes[pair[0]..pair[1]]))
+    });
     if fin && outcome.is_ok() {
         outcome = connection.handle_fin(stream);
     }
@@ -44,7 +52,7 @@ fn run(role: Role, stream: StreamId, bytes: &[u8], cuts: &[usize], fin: bool) ->
 
 proptest! {
     #[test]
-    fn cuts_change_nothing(
+    fn split_input_gives_the_same_events(
         pieces in vec(piece(), 0..6),
         cuts in vec(any::<usize>(), 0..8),
         stream in prop_oneof![Just(0_u64), Just(2), Just(3), Just(1)],
@@ -63,7 +71,7 @@ proptest! {
         prop_assert_eq!(run(role, stream, &bytes, &cuts, fin), whole);
     }
 
-    /// Operations in any order, as a careless caller and a hostile peer would mix them.
+    /// Operations in any order, as from a careless caller and a hostile peer.
     #[test]
     fn operations_in_any_order_never_panic(
         is_server: bool,
@@ -87,13 +95,13 @@ proptest! {
                 }
                 8 => connection.handle_stop_sending(stream, 0x10c),
                 9 => {
-                    // Refused where the stream is not open, or the section not in its place.
+                    // Refused if the stream is not open or the section is out of order.
                     let lines = [FieldLine::new(if is_server { b":status" } else { b"x-a" }, &bytes)];
                     let _ = connection.encode_headers(stream, lines, &mut BytesMut::new());
                     Ok(())
                 }
                 _ => {
-                    // Refused where the stream is not ours to open.
+                    // Refused if the stream is not ours to open.
                     let _ = connection.open_request(stream);
                     connection.go_away();
                     Ok(())

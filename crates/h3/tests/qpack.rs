@@ -1,4 +1,4 @@
-//! Dynamic tables on a connection: blocked streams, cancellations, and what is held for them.
+//! Dynamic tables on a connection: blocked streams, cancellations, and bounded buffers.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -9,9 +9,12 @@ use bytes::{Bytes, BytesMut};
 use pronghorn_h3::{Config, Connection, ErrorCode, FieldLine, Limit, Role, StreamId, UniStream};
 use pronghorn_qpack::{Encoder, integer};
 use proptest::{collection::vec, prelude::*, sample};
-use support::{GET, Pair, REQUEST, Scripted, data, deliver, frame, get_with, headers, joined_events, settings, uni_ids};
+use support::{
+    GET, Pair, REQUEST, Scripted, data, deliver, frame, get_with, headers, joined_events, settings,
+    uni_ids,
+};
 
-/// A scripted client whose encoder uses the table of the server.
+/// A scripted client whose encoder uses the server's dynamic table.
 struct Client {
     encoder: Encoder,
     server: Scripted,
@@ -33,10 +36,11 @@ impl Client {
         Self { encoder, server, encoder_stream }
     }
 
-    /// A HEADERS frame that needs what [`Client::insert`] brings.
+    /// Returns a HEADERS frame that needs the insertions of [`Client::insert`].
     fn headers(&mut self, stream: StreamId, lines: &[(&str, &str)]) -> Vec<u8> {
         let mut section = BytesMut::new();
-        let lines = lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+        let lines =
+            lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
         self.encoder.encode(stream.0, lines, &mut section);
         assert_ne!(section[0], 0, "the section refers to the dynamic table");
         frame(0x01, &section)
@@ -48,17 +52,24 @@ impl Client {
 
     fn insert(&mut self) {
         let instructions = self.encoder.take_instructions().expect("something was inserted");
-        self.server.receive(self.encoder_stream, &instructions).expect("our own instructions are valid");
+        self.server
+            .receive(self.encoder_stream, &instructions)
+            .expect("our own instructions are valid");
     }
 
-    /// What the server's decoder says.
+    /// Returns the output of the server's decoder stream.
     fn decoder_stream(&mut self) -> Vec<u8> {
         let written = std::iter::from_fn(|| self.server.connection.poll_uni_write());
-        written.filter(|(stream, _)| *stream == UniStream::QpackDecoder).flat_map(|(_, bytes)| bytes).collect()
+        written
+            .filter(|(stream, _)| *stream == UniStream::QpackDecoder)
+            .flat_map(|(_, bytes)| bytes)
+            .collect()
     }
 
     fn unblocked(&mut self) -> Vec<u64> {
-        std::iter::from_fn(|| self.server.connection.poll_unblocked()).map(|stream| stream.0).collect()
+        std::iter::from_fn(|| self.server.connection.poll_unblocked())
+            .map(|stream| stream.0)
+            .collect()
     }
 }
 
@@ -78,14 +89,26 @@ fn repeated_heads_shrink_in_both_directions() {
         pair.client.open_request(stream).unwrap();
         let lines = [GET[0], GET[1], GET[2], GET[3], agent];
         pair.client
-            .encode_headers(stream, lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes())), &mut out)
+            .encode_headers(
+                stream,
+                lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes())),
+                &mut out,
+            )
             .unwrap();
         pair.carry_uni();
         pair.feed_server(stream, &out);
         let mut answer = BytesMut::new();
-        let lines = [(":status", "200"), ("server", "a-server-with-a-name"), ("x-policy", "a policy of some length")];
+        let lines = [
+            (":status", "200"),
+            ("server", "a-server-with-a-name"),
+            ("x-policy", "a policy of some length"),
+        ];
         pair.server
-            .encode_headers(stream, lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes())), &mut answer)
+            .encode_headers(
+                stream,
+                lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes())),
+                &mut answer,
+            )
             .unwrap();
         pair.carry_uni();
         pair.feed_client(stream, &answer);
@@ -95,14 +118,15 @@ fn repeated_heads_shrink_in_both_directions() {
         let head = format!("{id} 200 server=a-server-with-a-name x-policy=a policy of some length");
         assert!(joined_events(&mut pair.client).contains(&head));
     }
-    // A path of 11 characters is all that the last request spells out.
+    // Only a path of 11 characters is spelled out in the last request.
     assert!(sizes[2].0 < 20 && sizes[2].1 < 10, "{sizes:?}");
 }
 
 #[test]
-fn settings_offer_what_the_configuration_says() {
+fn settings_match_the_configuration() {
     let config = Config::default().with_grease(false);
-    let config = config.with_qpack_table_capacity(0).unwrap().with_qpack_blocked_streams(0).unwrap();
+    let config =
+        config.with_qpack_table_capacity(0).unwrap().with_qpack_blocked_streams(0).unwrap();
     let (_, bytes) = Connection::new(Role::Server, config).poll_uni_write().unwrap();
     assert_eq!(bytes[1..], settings(&[0x06, 65_536]));
     assert!(Config::default().with_qpack_table_capacity((1 << 20) + 1).is_err());
@@ -118,11 +142,15 @@ fn settings_offer_what_the_configuration_says() {
 //# streams.
 #[test]
 fn qpack_streams_are_allowed_without_a_table() {
-    let config = Config::default().with_qpack_table_capacity(0).unwrap().with_qpack_encoder_capacity(0).unwrap();
+    let config = Config::default()
+        .with_qpack_table_capacity(0)
+        .unwrap()
+        .with_qpack_encoder_capacity(0)
+        .unwrap();
     let mut server = Scripted::with_config(Role::Server, config);
     server.encoder_stream(&[0x20]).unwrap();
     server.decoder_stream(&[0x44]).unwrap();
-    // The caller is not told to stop them, and has no way to end its own.
+    // No event asks the caller to stop them, and the caller cannot end its own.
     assert!(server.events().is_empty());
 }
 
@@ -130,11 +158,17 @@ fn qpack_streams_are_allowed_without_a_table() {
 //# When the maximum table capacity is zero, the encoder MUST NOT insert entries into the dynamic table and MUST NOT send any
 //# encoder instructions on the encoder stream.
 #[test]
-fn nothing_is_inserted_before_settings_or_against_the_configuration() {
-    let streams =
-        |connection: &mut Connection| std::iter::from_fn(|| connection.poll_uni_write()).map(|(stream, _)| stream).collect::<Vec<_>>();
+fn nothing_is_inserted_before_settings_or_with_zero_capacity() {
+    let streams = |connection: &mut Connection| {
+        std::iter::from_fn(|| connection.poll_uni_write())
+            .map(|(stream, _)| stream)
+            .collect::<Vec<_>>()
+    };
     for (capacity, with_settings) in [(4096, false), (0, true)] {
-        let mut client = Scripted::with_config(Role::Client, Config::default().with_qpack_encoder_capacity(capacity).unwrap());
+        let mut client = Scripted::with_config(
+            Role::Client,
+            Config::default().with_qpack_encoder_capacity(capacity).unwrap(),
+        );
         if with_settings {
             client.control(&settings(&[0x01, 4096, 0x07, 16])).unwrap();
         }
@@ -153,11 +187,14 @@ fn own_streams_are_opened_once() {
     let mut written = Vec::new();
     for (id, agent) in [(0, "a"), (4, "b"), (8, "c")] {
         client.connection.open_request(StreamId(id)).unwrap();
-        client.send(StreamId(id), &[GET[0], GET[1], GET[2], GET[3], ("user-agent", agent)]).unwrap();
-        let bytes = std::iter::from_fn(|| client.connection.poll_uni_write()).filter(|(stream, _)| *stream == UniStream::QpackEncoder);
+        client
+            .send(StreamId(id), &[GET[0], GET[1], GET[2], GET[3], ("user-agent", agent)])
+            .unwrap();
+        let bytes = std::iter::from_fn(|| client.connection.poll_uni_write())
+            .filter(|(stream, _)| *stream == UniStream::QpackEncoder);
         written.push(bytes.map(|(_, bytes)| bytes).collect::<Vec<_>>().concat());
     }
-    // The type and the capacity come first; then insertions only.
+    // First the stream type and the capacity, then only insertions.
     assert_eq!(written[0][..4], [0x02, 0x3f, 0xe1, 0x1f]);
     assert!(written[1..].iter().all(|bytes| bytes[0] & 0x80 != 0), "{written:x?}");
 }
@@ -168,11 +205,21 @@ fn own_streams_are_opened_once() {
 fn blocked_stream_resumes_where_it_stopped() {
     let mut client = Client::new();
     let stream = StreamId(4);
-    let head = client.headers(stream, &[(":method", "POST"), GET[1], GET[2], GET[3], ("user-agent", "a"), ("content-length", "5")]);
+    let head = client.headers(
+        stream,
+        &[
+            (":method", "POST"),
+            GET[1],
+            GET[2],
+            GET[3],
+            ("user-agent", "a"),
+            ("content-length", "5"),
+        ],
+    );
     client.server.receive(stream, &[head, data(b"hel")].concat()).unwrap();
     assert!(client.server.connection.is_blocked(stream));
     assert!(client.server.events().is_empty());
-    // What the caller had read already is not lost.
+    // Data that the caller has already read is not lost.
     client.server.receive(stream, &data(b"lo")).unwrap();
     client.server.fin(stream).unwrap();
     assert!(client.server.events().is_empty());
@@ -186,7 +233,7 @@ fn blocked_stream_resumes_where_it_stopped() {
 }
 
 #[test]
-fn end_of_a_blocked_stream_is_told_with_its_head() {
+fn fin_of_a_blocked_stream_is_reported_with_its_head() {
     let mut client = Client::new();
     let head = client.get(REQUEST, "/a");
     client.server.receive(REQUEST, &head).unwrap();
@@ -196,7 +243,7 @@ fn end_of_a_blocked_stream_is_told_with_its_head() {
 }
 
 #[test]
-fn blocked_trailers_of_a_request_that_was_answered_already_are_told_nevertheless() {
+fn blocked_trailers_of_an_answered_request_are_reported() {
     let mut client = Client::new();
     let trailers = client.headers(REQUEST, &[("server", "b")]);
     client.server.receive(REQUEST, &[get_with(&[]), trailers].concat()).unwrap();
@@ -212,11 +259,12 @@ fn blocked_trailers_of_a_request_that_was_answered_already_are_told_nevertheless
 #[test]
 fn streams_resume_in_the_order_in_which_they_were_blocked() {
     let mut client = Client::new();
-    let heads: Vec<_> = [8, 0, 4].map(|id| (StreamId(id), client.get(StreamId(id), &format!("/{id}")))).into();
+    let heads: Vec<_> =
+        [8, 0, 4].map(|id| (StreamId(id), client.get(StreamId(id), &format!("/{id}")))).into();
     for (stream, head) in heads {
         client.server.receive(stream, &head).unwrap();
     }
-    // What needs no dynamic table does not wait.
+    // A section without dynamic references does not wait.
     client.server.receive(StreamId(12), &get_with(&[])).unwrap();
     assert_eq!(client.server.events(), ["12 GET https://example.com/index.html"]);
     client.insert();
@@ -241,9 +289,9 @@ fn head_and_trailers_can_both_be_blocked() {
     assert_eq!(client.unblocked(), [0]);
 }
 
-/// Byte by byte, both streams: the same outcome.
+/// Both streams byte by byte give the same result.
 #[test]
-fn insertions_cut_anywhere_unblock() {
+fn insertions_split_anywhere_unblock() {
     let mut client = Client::new();
     let head = client.get(REQUEST, "/a");
     let instructions = client.encoder.take_instructions().unwrap();
@@ -267,21 +315,31 @@ fn more_blocked_streams_than_promised_close_connection() {
     let blocked = frame(0x01, &[2, 0x00, 0x80]);
     assert_eq!(server.receive(StreamId(0), &blocked), Ok(()));
     assert_eq!(server.receive(StreamId(4), &blocked), Ok(()));
-    let error = server.connection.handle_data(StreamId(8), Bytes::copy_from_slice(&blocked)).unwrap_err();
-    assert_eq!((error.code(), error.limit()), (ErrorCode::QPACK_DECOMPRESSION_FAILED, Some(Limit::QpackBlockedStreams)));
+    let error =
+        server.connection.handle_data(StreamId(8), Bytes::copy_from_slice(&blocked)).unwrap_err();
+    assert_eq!(
+        (error.code(), error.limit()),
+        (ErrorCode::QPACK_DECOMPRESSION_FAILED, Some(Limit::QpackBlockedStreams))
+    );
 }
 
 #[test]
-fn table_larger_than_offered_is_a_limit_of_its_own() {
+fn table_capacity_above_the_offer_names_its_limit() {
     let config = Config::default().with_qpack_table_capacity(100).unwrap();
     let mut server = Scripted::with_config(Role::Server, config);
     server.encoder_stream(&[0x3f, 100 - 31]).unwrap();
-    let error = server.connection.handle_data(server.peer().encoder, Bytes::from_static(&[0x3f, 101 - 31])).unwrap_err();
-    assert_eq!((error.code(), error.limit()), (ErrorCode::QPACK_ENCODER_STREAM_ERROR, Some(Limit::QpackTableCapacity)));
+    let error = server
+        .connection
+        .handle_data(server.peer().encoder, Bytes::from_static(&[0x3f, 101 - 31]))
+        .unwrap_err();
+    assert_eq!(
+        (error.code(), error.limit()),
+        (ErrorCode::QPACK_ENCODER_STREAM_ERROR, Some(Limit::QpackTableCapacity))
+    );
 }
 
 #[test]
-fn data_pushed_onto_a_blocked_stream_is_bounded() {
+fn data_received_on_a_blocked_stream_is_bounded() {
     let mut client = Client::new();
     let head = client.get(REQUEST, "/a");
     client.server.receive(REQUEST, &head).unwrap();
@@ -291,7 +349,7 @@ fn data_pushed_onto_a_blocked_stream_is_bounded() {
 }
 
 #[test]
-fn reset_of_a_blocked_stream_is_told_and_cancelled() {
+fn reset_of_a_blocked_stream_is_reported_and_cancelled() {
     let mut client = Client::new();
     let head = client.get(REQUEST, "/a");
     client.server.receive(REQUEST, &head).unwrap();
@@ -300,7 +358,7 @@ fn reset_of_a_blocked_stream_is_told_and_cancelled() {
     assert_eq!(client.decoder_stream(), [0x03, 0x40]);
     client.insert();
     assert!(client.unblocked().is_empty() && client.server.events().is_empty());
-    // Only the insertions are told.
+    // Only the insertions are acknowledged.
     assert_eq!(client.decoder_stream(), [0x02]);
     let outcome = client.encoder.handle_decoder_stream(&[0x40, 0x02]);
     assert_eq!(outcome, Ok(()));
@@ -312,15 +370,15 @@ fn abandoned_streams_are_cancelled_once() {
     client.server.receive(StreamId(0), &get_with(&[])).unwrap();
     client.server.connection.stop_receiving(StreamId(0));
     assert_eq!(client.decoder_stream(), [0x03, 0x40]);
-    // A malformed message, and what its caller does then.
+    // A malformed message; the caller then stops both directions.
     client.server.receive(StreamId(4), &headers(&[("x-a", "b")])).unwrap();
     client.server.connection.stop_receiving(StreamId(4));
     client.server.connection.finish_sending(StreamId(4));
-    // Reset, and stopped in ignorance of it.
+    // Reset, and then stopped by a caller that has not seen the reset.
     client.server.receive(StreamId(8), &get_with(&[])).unwrap();
     client.server.reset(StreamId(8), ErrorCode::H3_REQUEST_CANCELLED).unwrap();
     client.server.connection.stop_receiving(StreamId(8));
-    // Reset before anything came: a head may have been lost on the way.
+    // Reset before any data: a HEADERS frame may have been lost.
     client.server.reset(StreamId(12), ErrorCode::H3_REQUEST_CANCELLED).unwrap();
     assert_eq!(client.decoder_stream(), [0x44, 0x48, 0x4c]);
 }
@@ -336,10 +394,10 @@ fn complete_messages_are_not_cancelled() {
     assert!(client.decoder_stream().is_empty());
 }
 
-/// A few bytes that stand for many copies of a large entry: refused by what they decode to, and cancelled, so that the
-/// entry is not held in the peer's table.
+/// A few bytes that decode to many copies of a large entry are refused by their decoded size. The
+/// stream is cancelled, so that the peer can evict the entry.
 #[test]
-fn repeated_references_are_measured_by_what_they_decode_to() {
+fn repeated_references_count_with_their_decoded_size() {
     let mut server = Client::new().server;
     let value = vec![b'v'; 4000];
     let mut insertion = vec![0x3f, 0xe1, 0x1f, 0xc0 | 5];
@@ -360,39 +418,48 @@ fn repeated_references_are_measured_by_what_they_decode_to() {
 //# QPACK_DECOMPRESSION_FAILED if on a request stream or a connection error of the appropriate type if on the encoder or
 //# decoder stream.
 #[test]
-fn integer_too_large_is_an_error_where_it_stands() {
+fn oversized_integer_fails_its_request_or_the_connection() {
     let mut endless = vec![0, 0];
     endless.extend([0xff; 12]);
     let mut server = Scripted::server();
     server.receive(REQUEST, &frame(0x01, &endless)).unwrap();
     assert_eq!(server.stream_error(), Some(ErrorCode::QPACK_DECOMPRESSION_FAILED));
-    assert_eq!(Scripted::server().encoder_stream(&endless[2..]), Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR));
-    assert_eq!(Scripted::server().decoder_stream(&endless[2..]), Err(ErrorCode::QPACK_DECODER_STREAM_ERROR));
+    assert_eq!(
+        Scripted::server().encoder_stream(&endless[2..]),
+        Err(ErrorCode::QPACK_ENCODER_STREAM_ERROR)
+    );
+    assert_eq!(
+        Scripted::server().decoder_stream(&endless[2..]),
+        Err(ErrorCode::QPACK_DECODER_STREAM_ERROR)
+    );
 }
 
 #[test]
-fn peer_that_does_not_listen_to_our_decoder_closes_connection() {
+fn decoder_stream_backlog_closes_connection() {
     let mut client = Client::new();
     client.server.connection.set_uni_backlog(UniStream::QpackDecoder, 64 * 1024);
     client.server.receive(REQUEST, &get_with(&[])).unwrap();
     client.server.connection.set_uni_backlog(UniStream::QpackDecoder, 64 * 1024 + 1);
-    assert_eq!(client.server.receive(StreamId(4), &get_with(&[])), Err(ErrorCode::H3_EXCESSIVE_LOAD));
+    assert_eq!(
+        client.server.receive(StreamId(4), &get_with(&[])),
+        Err(ErrorCode::H3_EXCESSIVE_LOAD)
+    );
 }
 
 #[test]
-fn held_up_encoder_stream_stops_references_to_what_it_carries() {
+fn encoder_stream_backlog_stops_references_to_unsent_entries() {
     let mut client = Scripted::new(Role::Client);
     client.control(&settings(&[0x01, 4096, 0x07, 16])).unwrap();
     let mut get = |id: u64, backlog: usize| {
         client.connection.set_uni_backlog(UniStream::QpackEncoder, backlog);
         client.connection.open_request(StreamId(id)).unwrap();
-        // A HEADERS frame with two bytes of length: the Required Insert Count follows.
+        // The frame type and a length of two bytes, then the Required Insert Count.
         client.send(StreamId(id), &GET).unwrap()[3]
     };
     assert_eq!((get(0, 0), get(4, 10), get(8, 0)), (2, 0, 2));
 }
 
-/// What is on its way to one side.
+/// Data in flight to one side.
 #[derive(Default)]
 struct Wire {
     streams: Vec<(StreamId, VecDeque<u8>)>,
@@ -418,10 +485,13 @@ impl Wire {
         }
     }
 
-    /// Delivers some bytes of one of the streams that may be read.
+    /// Delivers some bytes of one of the readable streams.
     fn deliver(&mut self, to: &mut Connection, choice: usize, count: usize) -> bool {
-        let readable: Vec<_> =
-            (0..self.streams.len()).filter(|place| !self.streams[*place].1.is_empty() && !to.is_blocked(self.streams[*place].0)).collect();
+        let readable: Vec<_> = (0..self.streams.len())
+            .filter(|place| {
+                !self.streams[*place].1.is_empty() && !to.is_blocked(self.streams[*place].0)
+            })
+            .collect();
         if readable.is_empty() {
             return false;
         }
@@ -434,8 +504,8 @@ impl Wire {
 }
 
 proptest! {
-    /// Requests over streams that keep no order between them, with different lines from a small set: each arrives as it
-    /// was sent, whatever was blocked meanwhile.
+    /// Requests over streams without mutual order, with lines from a small set: each arrives as
+    /// sent, whatever was blocked meanwhile.
     #[test]
     fn requests_survive_any_order_of_delivery(
         requests in vec((0..4_usize, 0..4_usize, 1..4_usize), 1..30),
@@ -481,7 +551,8 @@ proptest! {
         prop_assert_eq!(events, expected);
     }
 
-    /// Any bytes on the QPACK streams and in field sections, with tables in use: errors, no panic.
+    /// Arbitrary bytes on the QPACK streams and in field sections, with tables in use, give errors
+    /// and never a panic.
     #[test]
     fn hostile_tables_never_panic(pieces in vec((0..3_u64, vec(any::<u8>(), 0..30)), 0..30)) {
         let mut client = Client::new();

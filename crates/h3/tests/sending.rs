@@ -1,4 +1,4 @@
-//! What we send ourselves keeps the rules that we ask of others.
+//! Sent messages obey the rules that received messages have to obey.
 
 #[expect(dead_code, reason = "each test file uses a part of it")]
 mod support;
@@ -22,7 +22,7 @@ fn server() -> Scripted {
     server
 }
 
-/// Whether the section is refused, in which case nothing is written and the stream is as before.
+/// Returns whether the section is refused. If so, checks that nothing was written.
 fn is_refused(scripted: &mut Scripted, lines: &[(&str, &str)]) -> bool {
     let mut out = BytesMut::from(&b"before"[..]);
     let lines = lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
@@ -66,7 +66,7 @@ fn malformed_requests_are_not_sent() {
     for head in heads {
         assert!(is_refused(&mut client, head), "{head:?}");
     }
-    // After all that, the request can still be sent.
+    // The request can still be sent.
     assert!(!is_refused(&mut client, &GET));
 }
 
@@ -74,7 +74,7 @@ fn malformed_requests_are_not_sent() {
 //# An HTTP implementation MUST NOT send frames or requests that would be invalid based on its current understanding of the
 //# peer's settings.
 #[test]
-fn extended_connect_is_sent_only_where_offered() {
+fn extended_connect_is_sent_only_if_offered() {
     let head = [(":method", "CONNECT"), (":protocol", "websocket"), GET[1], GET[2], GET[3]];
     let mut client = client();
     assert!(is_refused(&mut client, &head));
@@ -86,7 +86,14 @@ fn extended_connect_is_sent_only_where_offered() {
 fn malformed_responses_are_not_sent() {
     let status = (":status", "200");
     let mut server = server();
-    for head in [&[][..], &[("a", "b")], &[status, status], &[("a", "b"), status], &[status, GET[0]], &[(":status", "101")]] {
+    for head in [
+        &[][..],
+        &[("a", "b")],
+        &[status, status],
+        &[("a", "b"), status],
+        &[status, GET[0]],
+        &[(":status", "101")],
+    ] {
         assert!(is_refused(&mut server, head), "{head:?}");
     }
     assert!(!is_refused(&mut server, &[(":status", "100")]));
@@ -95,7 +102,7 @@ fn malformed_responses_are_not_sent() {
 }
 
 #[test]
-fn trailers_are_sent_without_pseudo_headers() {
+fn trailers_with_pseudo_headers_are_not_sent() {
     for mut scripted in [Scripted::client("POST"), {
         let mut server = server();
         server.send(REQUEST, &[(":status", "200")]).unwrap();
@@ -107,7 +114,7 @@ fn trailers_are_sent_without_pseudo_headers() {
     }
 }
 
-/// What a server reads of a request's head.
+/// Returns a server's first event for these bytes.
 fn read_back(bytes: &[u8]) -> String {
     let mut server = Scripted::server();
     server.receive(REQUEST, bytes).expect("our own bytes are valid");
@@ -115,7 +122,7 @@ fn read_back(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn te_and_host_are_sent_where_they_have_a_place() {
+fn te_and_host_are_sent_only_where_permitted() {
     let with = |more: &[(&str, &str)]| {
         let bytes = client().send(REQUEST, &[&GET[..], more].concat()).unwrap();
         read_back(&bytes)
@@ -124,7 +131,8 @@ fn te_and_host_are_sent_where_they_have_a_place() {
     assert_eq!(with(&[("te", "trailers"), ("a", "b")]), format!("{head} te=trailers a=b"));
     assert_eq!(with(&[("te", "gzip"), ("a", "b")]), format!("{head} a=b"));
     assert_eq!(with(&[("host", "example.org"), ("a", "b")]), format!("{head} a=b"));
-    let host_only = client().send(REQUEST, &[GET[0], GET[1], GET[3], ("host", "example.com")]).unwrap();
+    let host_only =
+        client().send(REQUEST, &[GET[0], GET[1], GET[3], ("host", "example.com")]).unwrap();
     assert_eq!(read_back(&host_only), format!("{head} host=example.com"));
     let response = server().send(REQUEST, &[(":status", "200"), ("te", "trailers")]).unwrap();
     let mut client = Scripted::client("GET");
@@ -136,7 +144,7 @@ fn te_and_host_are_sent_where_they_have_a_place() {
 //# Clients MUST NOT discard complete responses as a result of having their request terminated abruptly, though clients can
 //# always discard responses at their discretion for other reasons.
 #[test]
-fn response_arrives_though_the_server_stopped_the_request() {
+fn response_arrives_after_the_server_stopped_the_request() {
     let mut client = Scripted::client("POST");
     client.receive(REQUEST, &headers(&[(":status", "413")])).unwrap();
     client.connection.handle_stop_sending(REQUEST, ErrorCode::H3_NO_ERROR.0).unwrap();
@@ -151,23 +159,26 @@ fn response_arrives_though_the_server_stopped_the_request() {
 //# Because new error codes can be defined without negotiation (see Section 9), use of an error code in an unexpected
 //# context or receipt of an unknown error code MUST be treated as equivalent to H3_NO_ERROR.
 #[test]
-fn unknown_error_codes_have_no_meaning_of_their_own() {
+fn unknown_error_codes_are_treated_as_no_error() {
     let outcome = |code: u64| {
         let mut server = server();
         server.connection.handle_reset(REQUEST, code).unwrap();
         server.connection.handle_stop_sending(REQUEST, code).unwrap();
-        let kinds: Vec<_> = std::iter::from_fn(|| server.connection.poll_event()).map(|event| std::mem::discriminant(&event)).collect();
+        let kinds: Vec<_> = std::iter::from_fn(|| server.connection.poll_event())
+            .map(|event| std::mem::discriminant(&event))
+            .collect();
         server.connection.finish_sending(REQUEST);
         (kinds, server.connection.open_streams())
     };
     let expected = outcome(ErrorCode::H3_NO_ERROR.0);
-    for code in [0x21, 0x1f * 1000 + 0x21, 0x0, 0x4242, varint::MAX, ErrorCode::H3_SETTINGS_ERROR.0] {
+    for code in [0x21, 0x1f * 1000 + 0x21, 0x0, 0x4242, varint::MAX, ErrorCode::H3_SETTINGS_ERROR.0]
+    {
         assert_eq!(outcome(code), expected, "{code:#x}");
     }
     assert_eq!(ErrorCode(0x21).name(), None);
 }
 
-/// Reserved values wherever a peer can put them: around everything else, and without effect.
+/// Reserved values everywhere a peer can send them have no effect.
 //= RFC 9114 section 9
 //# Implementations MUST ignore unknown or unsupported values in all extensible protocol elements.
 //= RFC 9114 section 7.2.4.1
@@ -181,24 +192,44 @@ fn reserved_values_are_ignored_everywhere() {
     for number in [0, 1, 7, 1 << 20, (varint::MAX - 0x21) / 0x1f] {
         let reserved = 0x1f * number + 0x21;
         for role in [Role::Server, Role::Client] {
-            let mut scripted = if role == Role::Server { Scripted::server() } else { Scripted::client("GET") };
+            let mut scripted =
+                if role == Role::Server { Scripted::server() } else { Scripted::client("GET") };
             let other = scripted.peer().other;
             scripted.open_uni(other, reserved, b"anything").unwrap();
-            scripted.control(&[settings(&[reserved, 5, 0x06, 1000]), frame(reserved, b"anything")].concat()).unwrap();
-            let head = if role == Role::Server { get_with(&[]) } else { headers(&[(":status", "200")]) };
-            let script = [frame(reserved, b""), head, frame(reserved, b"a"), data(b"b"), frame(reserved, b"c"), headers(&[("d", "e")])];
+            scripted
+                .control(
+                    &[settings(&[reserved, 5, 0x06, 1000]), frame(reserved, b"anything")].concat(),
+                )
+                .unwrap();
+            let head =
+                if role == Role::Server { get_with(&[]) } else { headers(&[(":status", "200")]) };
+            let script = [
+                frame(reserved, b""),
+                head,
+                frame(reserved, b"a"),
+                data(b"b"),
+                frame(reserved, b"c"),
+                headers(&[("d", "e")]),
+            ];
             scripted.receive(REQUEST, &[script.concat(), frame(reserved, b"f")].concat()).unwrap();
             scripted.reset(other, ErrorCode(reserved)).unwrap();
             scripted.fin(REQUEST).unwrap();
-            let head = if role == Role::Server { "0 GET https://example.com/index.html" } else { "0 200" };
-            assert_eq!(scripted.events(), ["settings", head, "0 data b", "0 trailers d=e", "0 finished"]);
-            assert_eq!(scripted.connection.peer_settings().unwrap().max_field_section_size, Some(1000));
+            let head =
+                if role == Role::Server { "0 GET https://example.com/index.html" } else { "0 200" };
+            assert_eq!(
+                scripted.events(),
+                ["settings", head, "0 data b", "0 trailers d=e", "0 finished"]
+            );
+            assert_eq!(
+                scripted.connection.peer_settings().unwrap().max_field_section_size,
+                Some(1000)
+            );
         }
     }
 }
 
 #[test]
-fn largest_stream_id_is_taken_and_refused_alike() {
+fn goaway_after_the_largest_stream_id_is_sent() {
     let mut server = Connection::new(Role::Server, pronghorn_h3::Config::default());
     server.handle_data(StreamId::MAX_REQUEST, Bytes::from(get_with(&[]))).unwrap();
     server.go_away();

@@ -1,6 +1,8 @@
-//! Exact binomial quantiles: how many losses `n` packets may show when each is lost with probability `p`.
+//! Exact binomial quantiles: how many of `n` packets may be lost if each is lost with probability
+//! `p`.
 
-/// The central interval, both ends included, that holds at least `confidence` of the distribution.
+/// Returns the central interval, both ends included, that covers at least `confidence` of the
+/// distribution.
 ///
 /// `p` is 0 to 1, `confidence` between 0 and 1. The cost is proportional to `n`.
 pub fn interval(n: u64, p: f64, confidence: f64) -> (u64, u64) {
@@ -8,7 +10,7 @@ pub fn interval(n: u64, p: f64, confidence: f64) -> (u64, u64) {
     (quantile(n, p, tail), quantile(n, p, 1.0 - tail))
 }
 
-/// The smallest `k` for which at most `k` losses have at least the chance `share`.
+/// Returns the smallest `k` such that at most `k` losses have at least the probability `share`.
 pub fn quantile(n: u64, p: f64, share: f64) -> u64 {
     if p <= 0.0 {
         return 0;
@@ -16,7 +18,8 @@ pub fn quantile(n: u64, p: f64, share: f64) -> u64 {
     if p >= 1.0 {
         return n;
     }
-    // In logarithms: the chance of no loss at all is far below the smallest f64 for n = 20,000 and p = 15 %.
+    // Computed in logarithms: the probability of no loss is far below the smallest f64 for n =
+    // 20,000 and p = 15 %.
     let log_odds = p.ln() - (-p).ln_1p();
     let mut log_chance = n as f64 * (-p).ln_1p();
     let mut cumulative = log_chance.exp();
@@ -42,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_cases_have_no_width() {
+    fn interval_of_a_certain_outcome_has_no_width() {
         assert_eq!(interval(1000, 0.0, 0.99), (0, 0));
         assert_eq!(interval(1000, 1.0, 0.99), (1000, 1000));
         assert_eq!(interval(0, 0.3, 0.99), (0, 0));

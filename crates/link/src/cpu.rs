@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 
 use serde::Serialize;
 
-/// Time that processors spent, in a program and in the kernel on its behalf.
+/// Processor time spent in a program and in the kernel on its behalf.
 ///
 /// Their sum is exact; kernels that count by ticks only estimate how it is divided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -25,18 +25,22 @@ impl CpuTime {
         Self::of(libc::RUSAGE_THREAD)
     }
 
-    /// All threads, also those that have ended; no other process.
+    /// All threads of this process, including ended ones, but no other process.
     pub(crate) fn of_this_process() -> Self {
         Self::of(libc::RUSAGE_SELF)
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        Self { user: rounded(self.user - before.user), system: rounded(self.system - before.system) }
+        Self {
+            user: rounded(self.user - before.user),
+            system: rounded(self.system - before.system),
+        }
     }
 
     fn of(whom: libc::c_int) -> Self {
         let mut usage = MaybeUninit::zeroed();
-        // SAFETY: `usage` is as large as the kernel writes, and all zeros are a valid `rusage` should it refuse.
+        // SAFETY: `usage` is as large as the kernel writes, and all zeros are a valid `rusage`
+        // should it refuse.
         let usage = unsafe {
             libc::getrusage(whom, usage.as_mut_ptr());
             usage.assume_init()
@@ -78,7 +82,8 @@ pub(crate) fn try_wait(child: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
 
 /// Waits for the end of a child of this process.
 pub(crate) fn wait(child: BorrowedFd<'_>) -> io::Result<Ended> {
-    Ok(wait_with(child, 0)?.expect("invariant: without WNOHANG the kernel returns when the child has ended"))
+    Ok(wait_with(child, 0)?
+        .expect("invariant: without WNOHANG the kernel returns when the child has ended"))
 }
 
 /// The system call, not the library's function: only the former tells the usage.
@@ -86,9 +91,17 @@ fn wait_with(child: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<End
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: the kernel writes into two structures of the right type that live across the call.
+        // SAFETY: the kernel writes into two structures of the right type that live across the
+        // call.
         let result = unsafe {
-            libc::syscall(libc::SYS_waitid, libc::P_PIDFD, child.as_raw_fd(), info.as_mut_ptr(), libc::WEXITED | flags, usage.as_mut_ptr())
+            libc::syscall(
+                libc::SYS_waitid,
+                libc::P_PIDFD,
+                child.as_raw_fd(),
+                info.as_mut_ptr(),
+                libc::WEXITED | flags,
+                usage.as_mut_ptr(),
+            )
         };
         if result == 0 {
             break;
@@ -98,7 +111,8 @@ fn wait_with(child: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<End
             return Err(error);
         }
     }
-    // SAFETY: all zeros are valid for both, and what the kernel wrote is; the fields are those of a child's end.
+    // SAFETY: all zeros are valid for both, and what the kernel wrote is; the fields are those of a
+    // child's end.
     let (info, usage) = unsafe { (info.assume_init(), usage.assume_init()) };
     // SAFETY: as above.
     let (pid, value) = unsafe { (info.si_pid(), info.si_status()) };

@@ -1,15 +1,16 @@
-//! Which flow a packet belongs to, and counters per flow in a bounded table.
+//! Flows of packets, and counters per flow in a bounded table.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::scheduler::Way;
+use crate::way::Way;
 
-/// Flows counted apart. Packets of further flows are counted together, so a port scan cannot grow the table.
+/// Maximum flows counted separately. Packets of further flows are counted together, so a port scan
+/// cannot grow the table.
 pub const MAX_FLOWS: usize = 4096;
 
-/// Extension headers that are followed before a packet counts as one without ports.
+/// Maximum extension headers followed before a packet counts as one without ports.
 const MAX_IPV6_EXTENSIONS: usize = 8;
 
 /// Flags of a TCP header, in its byte 13.
@@ -46,23 +47,24 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Source and destination as a packet states them.
+/// Headers of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    /// Who sent it.
+    /// Source address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: IpAddr,
-    /// The upper layer.
+    /// Upper-layer protocol.
     pub protocol: Protocol,
-    /// Source and destination port. `None` for protocols without, and for all but the first fragment.
+    /// Source and destination port. `None` for protocols without ports, and for fragments other
+    /// than the first.
     pub ports: Option<(u16, u16)>,
 }
 
-/// A flow seen from the link: both directions have the same key.
+/// A flow as seen from the link: both directions have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The upper layer.
+    /// Upper-layer protocol.
     pub protocol: Protocol,
     /// The client's address.
     pub near: IpAddr,
@@ -74,29 +76,30 @@ pub struct Key {
     pub far_port: Option<u16>,
 }
 
-/// What one direction of a flow did.
+/// Counters of one direction of a flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that reached the link.
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
-    /// Of these, lost on the way.
+    /// Of these, lost on the link.
     pub packets_lost: u64,
     /// Of these, dropped because a queue was full.
     pub packets_queue_dropped: u64,
-    /// Of these, dropped by a rule that blocks.
+    /// Of these, dropped by a blocking rule.
     pub packets_blocked: u64,
-    /// Of these, dropped by a rule that polices.
+    /// Of these, dropped by a policing rule.
     pub packets_policed: u64,
 }
 
-/// Both directions of a flow.
+/// Counters of both directions of a flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pair {
-    /// When its first packet since the last start reached the link; `None` if there was none.
+    /// When the flow's first packet since the last start reached the link; `None` if there was
+    /// none.
     pub since_ns: Option<u64>,
-    /// Whether the link had seen it before the last start.
+    /// Whether the link had seen the flow before the last start.
     pub is_earlier: bool,
     /// Client to server.
     pub up: Counters,
@@ -105,7 +108,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The counters of one direction.
+    /// Returns the counters of one direction.
     pub fn way(&mut self, way: Way) -> &mut Counters {
         match way {
             Way::Up => &mut self.up,
@@ -122,35 +125,47 @@ pub struct Table {
     unparsed: Pair,
 }
 
-/// The flow that a packet belongs to.
+/// The flow of a packet.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// `None` if the packet is not well-formed IP.
     pub key: Option<Key>,
-    /// When the flow's first packet since the last start reached the link; of flows that found the table full, 0.
+    /// When the flow's first packet since the last start reached the link; 0 for flows that did not
+    /// fit in the table.
     pub since_ns: u64,
     /// Whether the link had seen the flow before the last start.
     pub is_earlier: bool,
-    /// Of the packet's direction.
+    /// Counters of the packet's direction.
     pub counters: &'a mut Counters,
 }
 
 impl Table {
-    /// Where a packet that reaches the link at `now_ns` belongs.
+    /// Returns the flow of a packet that reaches the link at `now_ns`.
     pub fn see(&mut self, packet: &[u8], way: Way, now_ns: u64) -> Seen<'_> {
         let Some(headers) = parse(packet) else {
-            return Seen { key: None, since_ns: 0, is_earlier: false, counters: self.unparsed.way(way) };
+            return Seen {
+                key: None,
+                since_ns: 0,
+                is_earlier: false,
+                counters: self.unparsed.way(way),
+            };
         };
         let key = Key::new(&headers, way);
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
-            return Seen { key: Some(key), since_ns: 0, is_earlier: false, counters: self.beyond.way(way) };
+            return Seen {
+                key: Some(key),
+                since_ns: 0,
+                is_earlier: false,
+                counters: self.beyond.way(way),
+            };
         }
         let pair = self.flows.entry(key).or_default();
         let since_ns = *pair.since_ns.get_or_insert(now_ns);
         Seen { key: Some(key), since_ns, is_earlier: pair.is_earlier, counters: pair.way(way) }
     }
 
-    /// Begins again: the flows so far are earlier ones, and their counters and age begin with their next packet.
+    /// Starts again: existing flows become earlier ones, and their counters and age begin with
+    /// their next packet.
     pub fn start(&mut self) {
         for pair in self.flows.values_mut() {
             *pair = Pair { is_earlier: true, ..Pair::default() };
@@ -158,34 +173,43 @@ impl Table {
         (self.beyond, self.unparsed) = (Pair::default(), Pair::default());
     }
 
-    /// Whether a packet of the client begins a flow that the link had not seen before the last start. A connection that has been closed still
-    /// sends: TCP's last acknowledgements and resets, and ICMP errors for what comes to a closed UDP port.
+    /// Returns whether a packet of the client begins a flow that the link had not seen before the
+    /// last start. Closed connections still send: TCP's last acknowledgments and resets, and ICMP
+    /// errors for packets to a closed UDP port.
     pub fn begins_with(&self, packet: &[u8]) -> bool {
         let Some((headers, upper)) = split(packet) else { return false };
         let upper = upper.unwrap_or_default();
         let is_first = match headers.protocol {
-            Protocol::TCP => upper.get(13).is_some_and(|flags| flags & (TCP_SYN | TCP_ACK) == TCP_SYN),
+            Protocol::TCP => {
+                upper.get(13).is_some_and(|flags| flags & (TCP_SYN | TCP_ACK) == TCP_SYN)
+            }
             Protocol::UDP => headers.ports.is_some(),
             Protocol::ICMP => upper.first() == Some(&ICMP_ECHO_REQUEST),
             Protocol::ICMPV6 => upper.first() == Some(&ICMPV6_ECHO_REQUEST),
             _ => true,
         };
-        is_first && !self.flows.get(&Key::new(&headers, Way::Up)).is_some_and(|pair| pair.is_earlier)
+        is_first
+            && !self.flows.get(&Key::new(&headers, Way::Up)).is_some_and(|pair| pair.is_earlier)
     }
 
-    /// All flows with packets since the last start, in the order of their keys.
+    /// Returns all flows with packets since the last start, sorted by key.
     pub fn sorted(&self) -> Vec<(Key, Pair)> {
-        let mut flows: Vec<_> = self.flows.iter().filter(|(_, pair)| pair.since_ns.is_some()).map(|(key, pair)| (*key, *pair)).collect();
+        let mut flows: Vec<_> = self
+            .flows
+            .iter()
+            .filter(|(_, pair)| pair.since_ns.is_some())
+            .map(|(key, pair)| (*key, *pair))
+            .collect();
         flows.sort_unstable_by_key(|(key, _)| *key);
         flows
     }
 
-    /// Packets of flows that found the table full.
+    /// Returns the counters of flows that did not fit in the table.
     pub fn beyond(&self) -> Pair {
         self.beyond
     }
 
-    /// Packets that are not well-formed IPv4 or IPv6.
+    /// Returns the counters of packets that are not well-formed IPv4 or IPv6.
     pub fn unparsed(&self) -> Pair {
         self.unparsed
     }
@@ -213,12 +237,14 @@ impl Key {
     }
 }
 
-/// Reads addresses, protocol and ports of an IP packet; `None` if it is too short or neither IPv4 nor IPv6.
+/// Parses addresses, protocol and ports of an IP packet. Returns `None` if it is too short or
+/// neither IPv4 nor IPv6.
 pub fn parse(packet: &[u8]) -> Option<Headers> {
     split(packet).map(|(headers, _)| headers)
 }
 
-/// The same, with the bytes of the upper layer; none for a later fragment or a header that is cut short.
+/// Parses a packet like [`parse`], and returns the upper-layer bytes too; none for a later fragment
+/// or a truncated header.
 pub(crate) fn split(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     match packet.first()? >> 4 {
         4 => split_ipv4(packet),
@@ -236,8 +262,12 @@ fn split_ipv4(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     let protocol = Protocol(packet[9]);
     let upper = packet.get(header_length..).filter(|_| fragment_offset == 0);
     let ports = upper.and_then(|upper| ports(protocol, upper));
-    let headers =
-        Headers { source: IpAddr::from(array::<4>(packet, 12)?), destination: IpAddr::from(array::<4>(packet, 16)?), protocol, ports };
+    let headers = Headers {
+        source: IpAddr::from(array::<4>(packet, 12)?),
+        destination: IpAddr::from(array::<4>(packet, 16)?),
+        protocol,
+        ports,
+    };
     Some((headers, upper))
 }
 
@@ -249,7 +279,8 @@ fn split_ipv6(packet: &[u8]) -> Option<(Headers, Option<&[u8]>)> {
     Some((Headers { source, destination, protocol, ports }, upper))
 }
 
-/// The upper-layer protocol and its bytes; no bytes for a later fragment or a header that is cut short.
+/// Returns the upper-layer protocol and its bytes; no bytes for a later fragment or a truncated
+/// header.
 fn skip_extensions(first: u8, mut rest: &[u8]) -> (Protocol, Option<&[u8]>) {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -269,7 +300,8 @@ fn skip_extensions(first: u8, mut rest: &[u8]) -> (Protocol, Option<&[u8]>) {
             AUTHENTICATION => (usize::from(length) + 2) * 4,
             _ => (usize::from(length) + 1) * 8,
         };
-        let later_fragment = next == FRAGMENT && array(rest, 2).is_some_and(|field| u16::from_be_bytes(field) & 0xfff8 != 0);
+        let later_fragment = next == FRAGMENT
+            && array(rest, 2).is_some_and(|field| u16::from_be_bytes(field) & 0xfff8 != 0);
         match rest.get(size..) {
             Some(after) if !later_fragment => rest = after,
             _ => return (Protocol(following), None),
@@ -296,7 +328,13 @@ mod tests {
 
     use super::*;
 
-    fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, options: usize, upper: &[u8]) -> Vec<u8> {
+    fn ipv4(
+        source: [u8; 4],
+        destination: [u8; 4],
+        protocol: u8,
+        options: usize,
+        upper: &[u8],
+    ) -> Vec<u8> {
         let mut packet = vec![0; 20 + options * 4];
         packet[0] = 0x40 | (5 + options as u8);
         packet[9] = protocol;
@@ -323,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ipv4_fields_are_read_whatever_the_options(
+        fn ipv4_fields_are_parsed_with_any_options(
             source: [u8; 4], destination: [u8; 4], ports: (u16, u16), options in 0usize..=10, udp: bool,
         ) {
             let protocol = if udp { Protocol::UDP } else { Protocol::TCP };
@@ -333,7 +371,7 @@ mod tests {
         }
 
         #[test]
-        fn ipv6_fields_are_read_through_extension_headers(
+        fn ipv6_fields_are_parsed_after_extension_headers(
             source: [u8; 16], destination: [u8; 16], ports: (u16, u16),
             extensions in prop::collection::vec((prop::sample::select(vec![0u8, 43, 44, 51, 60]), 0u8..4), 0..MAX_IPV6_EXTENSIONS),
         ) {
@@ -369,7 +407,7 @@ mod tests {
         }
 
         #[test]
-        fn both_ways_of_a_flow_have_one_key(near: [u8; 4], far: [u8; 4], ports: (u16, u16)) {
+        fn both_directions_of_a_flow_have_one_key(near: [u8; 4], far: [u8; 4], ports: (u16, u16)) {
             let mut table = Table::default();
             table.see(&ipv4(near, far, 17, 0, &upper(ports)), Way::Up, 0).counters.packets += 1;
             table.see(&ipv4(far, near, 17, 0, &upper((ports.1, ports.0))), Way::Down, 0).counters.packets += 1;
@@ -392,18 +430,30 @@ mod tests {
     }
 
     #[test]
-    fn control_messages_have_no_ports() {
-        assert_eq!(parse(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 1, 0, &[8, 0, 0, 0])).unwrap().ports, None);
-        assert_eq!(parse(&ipv6([1; 16], [2; 16], 58, &[128, 0, 0, 0])).unwrap().protocol, Protocol::ICMPV6);
+    fn icmp_messages_have_no_ports() {
+        assert_eq!(
+            parse(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 1, 0, &[8, 0, 0, 0])).unwrap().ports,
+            None
+        );
+        assert_eq!(
+            parse(&ipv6([1; 16], [2; 16], 58, &[128, 0, 0, 0])).unwrap().protocol,
+            Protocol::ICMPV6
+        );
     }
 
     #[test]
     fn full_table_counts_the_rest_together() {
         let mut table = Table::default();
         for number in 0..MAX_FLOWS as u16 + 10 {
-            table.see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((number, 443))), Way::Up, 0).counters.packets += 1;
+            table
+                .see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((number, 443))), Way::Up, 0)
+                .counters
+                .packets += 1;
         }
-        table.see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((0, 443))), Way::Up, 0).counters.packets += 1;
+        table
+            .see(&ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((0, 443))), Way::Up, 0)
+            .counters
+            .packets += 1;
         table.see(&[0x20; 40], Way::Down, 0).counters.packets += 1;
         assert_eq!(table.sorted().len(), MAX_FLOWS);
         assert_eq!(table.sorted()[0].1.up.packets, 2);
@@ -412,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn first_packet_of_a_new_flow_is_told_from_late_ones() {
+    fn first_packet_of_a_new_flow_is_distinguished_from_late_ones() {
         let (near, far) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let tcp = |port, flags| {
             let mut header = upper((port, 443));
@@ -428,20 +478,29 @@ mod tests {
         table.see(&tcp(1, 0x02), Way::Up, 0);
         table.see(&udp(1), Way::Up, 0);
         table.start();
-        // FIN, reset and data of the old connection, its SYN once more, a datagram, "port unreachable", and what is no IP.
-        for late in [tcp(1, 0x11), tcp(1, 0x04), tcp(1, 0x18), tcp(1, 0x02), udp(1), icmp(3), vec![0x20; 40]] {
+        // FIN, RST and data of the old connection, its retransmitted SYN, a datagram, an ICMP "port
+        // unreachable", and a non-IP packet.
+        for late in [
+            tcp(1, 0x11),
+            tcp(1, 0x04),
+            tcp(1, 0x18),
+            tcp(1, 0x02),
+            udp(1),
+            icmp(3),
+            vec![0x20; 40],
+        ] {
             assert!(!table.begins_with(&late), "{late:?}");
         }
-        // A reset for a connection of which the link has seen nothing.
+        // An RST for a connection that the link has not seen.
         assert!(!table.begins_with(&tcp(2, 0x04)));
         assert!(table.begins_with(&tcp(2, 0x02)) && table.begins_with(&udp(2)));
-        // One that the server has begun is new all the same.
+        // A flow begun by the server is still new.
         table.see(&ipv4(far, near, Protocol::UDP.0, 0, &upper((443, 3))), Way::Down, 5);
         assert!(table.begins_with(&udp(3)));
     }
 
     #[test]
-    fn age_and_counters_of_an_earlier_flow_begin_with_its_first_packet_after_the_start() {
+    fn earlier_flow_restarts_its_age_and_counters_after_the_start() {
         let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &upper((9, 443)));
         let mut table = Table::default();
         table.see(&packet, Way::Up, 5).counters.packets += 1;
@@ -449,12 +508,15 @@ mod tests {
         table.start();
         assert_eq!((table.sorted(), table.unparsed()), (Vec::new(), Pair::default()));
         let seen = table.see(&packet, Way::Up, 70);
-        assert_eq!((seen.since_ns, seen.is_earlier, *seen.counters), (70, true, Counters::default()));
+        assert_eq!(
+            (seen.since_ns, seen.is_earlier, *seen.counters),
+            (70, true, Counters::default())
+        );
         assert_eq!(table.see(&packet, Way::Up, 80).since_ns, 70);
     }
 
     #[test]
-    fn flow_begins_with_its_first_packet_of_either_direction() {
+    fn flow_begins_with_its_first_packet_in_either_direction() {
         let mut table = Table::default();
         let (near, far) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         table.see(&ipv4(near, far, 17, 0, &upper((9, 443))), Way::Up, 5);

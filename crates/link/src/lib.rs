@@ -1,7 +1,9 @@
-//! An emulated network link between two network namespaces, in user space: rate, delay, jitter, loss and a bounded queue
-//! for each direction and each wire packet, from a seed. It never depends on the kernel's own emulation (`netem`), never
-//! changes anything outside its namespaces, and never leaves anything behind. Start with [`Profile`], what a link does,
-//! and [`Link`], a link that does it.
+//! An emulated network link between two network namespaces, in user space: rate, delay, jitter,
+//! loss and a bounded queue for each direction and each packet on the wire, from a seed.
+//!
+//! The crate does not depend on the kernel's own emulation (`netem`), changes nothing outside its
+//! namespaces, and leaves nothing behind. Start with [`Profile`], which describes a link, and
+//! [`Link`], a running link.
 //!
 //! ```text
 //!   namespace "near" (client)                                  namespace "far" (server)
@@ -11,11 +13,13 @@
 //!                            (one real-time thread)
 //! ```
 //!
-//! [`run::run`] is `pronghorn link PROFILE -- COMMAND`, [`calibrate::calibrate`] is `pronghorn link --calibrate PROFILE`.
+//! [`run::run`] is `pronghorn link PROFILE -- COMMAND`, [`calibrate::calibrate`] is `pronghorn link
+//! --calibrate PROFILE`.
 //! [`Scheduler`](scheduler::Scheduler) is the emulation itself, in virtual time.
 #![deny(unsafe_code)]
 
 mod address;
+mod addressing;
 pub mod binomial;
 pub mod calibrate;
 mod control;
@@ -27,6 +31,7 @@ pub mod hystart;
 pub mod lateness;
 mod link;
 pub mod machine;
+mod monotonic;
 pub mod namespace;
 mod netlink;
 pub mod packets;
@@ -42,10 +47,13 @@ mod tcp_info;
 pub mod tcp_settings;
 mod trace_file;
 mod tun;
+mod way;
 
+pub use addressing::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
+pub use emulator::Scheduling;
 pub use error::Error;
-pub use link::{FAR_IPV4, FAR_IPV6, Link, NEAR_IPV4, NEAR_IPV6, Options};
+pub use link::{Link, Options};
 pub use namespace::{Namespace, enter_user_namespace_unless_root};
 pub use profile::Profile;
-pub use report::{Report, Scheduling};
+pub use report::Report;
 pub use tcp_info::{Sampled, TcpInfo};

@@ -12,58 +12,56 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::address::{AddressChanger, Device};
+use crate::addressing::{
+    FAR_IPV4, FAR_IPV6, IPV4_PREFIX_LENGTH, IPV6_PREFIX_LENGTH, NEAR_IPV4, NEAR_IPV6,
+};
 use crate::cpu::CpuTime;
 use crate::emulator::{ClockStart, Devices, Emulator, StartRefused};
 use crate::netlink::{self, DeviceDrops, TcpMetrics};
 use crate::process_tree::ProcessTree;
-use crate::profile::{MAX_HELD_BYTES, MTU};
+use crate::profile::MTU;
+use crate::profile::in_flight::MAX_HELD_BYTES;
 use crate::report::{self, Congestion, Report};
-use crate::scheduler::Way;
 use crate::tcp_info::{Sampler, TcpInfo};
 use crate::tcp_settings::{self, Settings, TcpSettings, read_parameter};
 use crate::trace_file::TraceFile;
+use crate::way::Way;
 use crate::{Error, Namespace, Profile, Scheduling, packets, resolver, tun};
 
-/// The client's IPv4 address.
-pub const NEAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The server's IPv4 address.
-pub const FAR_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-/// The client's IPv6 address.
-pub const NEAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
-/// The server's IPv6 address.
-pub const FAR_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
-
-pub(crate) const IPV4_PREFIX_LENGTH: u8 = 30;
-pub(crate) const IPV6_PREFIX_LENGTH: u8 = 126;
-/// Packets that may wait for the emulator to read them; the kernel's default of 500 is 6 ms of 1 Gbit/s.
+/// Maximum packets that wait for the emulator to read them; the kernel's default of 500 is 6 ms at
+/// 1 Gbit/s.
 const TRANSMIT_QUEUE_PACKETS: u32 = 10_000;
-/// The probe crosses a link without delay yet, on this machine.
+/// Timeout of the probe, which crosses a link without delay on this machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a link is made with, beside its profile.
+/// Options of a link in addition to its profile.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The same profile and seed lose the same packets, counted in each direction.
+    /// Seed: the same profile and seed lose the same packets, counted in each direction.
     pub seed: u64,
-    /// TCP congestion control of all connections over the link, in both roles; the kernel's default if `None`.
+    /// TCP congestion control of all connections over the link, in both roles. `None`: the kernel's
+    /// default.
     pub tcp_congestion: Option<String>,
-    /// Segments that a TCP connection over the link sends before it knows its path, in both roles; the kernel's default, 10, if `None`.
+    /// Initial congestion window in segments of TCP connections over the link, in both roles.
+    /// `None`: the kernel's default, 10.
     pub tcp_initial_window: Option<u32>,
-    /// Whether a TCP connection over the link that has sent nothing for a retransmission timeout begins with its initial window again
-    /// (RFC 5681, section 4.1), in both roles; the kernel's default, yes, if `None`.
+    /// Whether a TCP connection over the link returns to its initial window after a retransmission
+    /// timeout without sending (RFC 5681, section 4.1), in both roles. `None`: the kernel's
+    /// default, yes.
     pub tcp_slow_start_after_idle: Option<bool>,
-    /// Where one row for each packet goes, see docs/link.md.
+    /// Path of the packet log with one row per packet, see docs/link.md.
     pub packets: Option<PathBuf>,
-    /// Samples of the TCP connections at both ends.
+    /// Sampling of the TCP connections at both ends.
     pub tcp_info: Option<TcpInfo>,
-    /// Where programs on the link look up names, instead of where the machine does.
+    /// Resolver for programs on the link, instead of the machine's.
     pub resolver: Option<IpAddr>,
 }
 
-/// A link in force. Everything that belongs to it ends when it is stopped or dropped, or when the process ends.
+/// A running link. Everything that belongs to it ends when it is stopped or dropped, or when the
+/// process ends.
 #[derive(Debug)]
 pub struct Link {
-    // Dropped in this order: what runs on the link ends before the link does.
+    // Dropped in this order: programs on the link end before the link does.
     near_processes: ProcessTree,
     far_processes: ProcessTree,
     emulator: Emulator,
@@ -84,22 +82,32 @@ struct End {
     device_index: u32,
     ipv6: bool,
     tcp_settings: Settings,
-    /// Drops before the link was live, or before the last start, do not count.
+    /// Drops before the link was live, or before the last start; not counted.
     drops_at_start: Cell<DeviceDrops>,
 }
 
 impl Link {
-    /// Makes the namespaces and puts the profile in force.
+    /// Creates the namespaces and applies the profile.
     pub fn start(profile: &Profile, options: &Options) -> Result<Self, Error> {
         options.resolver.map_or(Ok(()), resolver::check)?;
-        let packets = options.packets.as_deref().map(|path| TraceFile::create("the packets", path)).transpose()?;
-        let samples = options.tcp_info.as_ref().map(|asked| TraceFile::create("the TCP samples", &asked.path)).transpose()?;
+        let packets = options
+            .packets
+            .as_deref()
+            .map(|path| TraceFile::create("the packets", path))
+            .transpose()?;
+        let samples = options
+            .tcp_info
+            .as_ref()
+            .map(|asked| TraceFile::create("the TCP samples", &asked.path))
+            .transpose()?;
         let mut warnings = Vec::new();
         let (near, near_device) = End::new((NEAR_IPV4, NEAR_IPV6), options, &mut warnings)?;
         let (far, far_device) = End::new((FAR_IPV4, FAR_IPV6), options, &mut warnings)?;
-        let (near_processes, far_processes) = (ProcessTree::new(options.resolver)?, ProcessTree::new(options.resolver)?);
+        let (near_processes, far_processes) =
+            (ProcessTree::new(options.resolver)?, ProcessTree::new(options.resolver)?);
         let (recorder, packets) = packets.map(packets::Writer::start).transpose()?.unzip();
-        let (address_changer, address_changes) = start_address_changer(&near, profile, tcp_metrics(options))?.unzip();
+        let (address_changer, address_changes) =
+            start_address_changer(&near, profile, tcp_metrics(options))?.unzip();
         let devices = Devices { near: near_device, far: far_device, address_changes };
         let emulator = Emulator::start(devices, profile, options.seed, recorder)?;
         if emulator.scheduling() == Scheduling::Other {
@@ -111,13 +119,16 @@ impl Link {
         }
         if [Way::Up, Way::Down].iter().any(|way| profile.held_bytes(*way) >= MAX_HELD_BYTES) {
             warnings.push(format!(
-                "the profile may have more than {} MiB of packets on their way in one direction: what is above is dropped, and the report not clean",
+                "the profile may have more than {} MiB of packets on their way in one direction: \
+                    what is above is dropped, and the report not clean",
                 MAX_HELD_BYTES >> 20
             ));
         }
         let congestion = probe_congestion(&near, &far, options.tcp_congestion.as_deref())?;
         let sampler = match (&options.tcp_info, samples) {
-            (Some(asked), Some(file)) => Some(Sampler::start(&near.namespace, &far.namespace, asked.interval, file)?),
+            (Some(asked), Some(file)) => {
+                Some(Sampler::start(&near.namespace, &far.namespace, asked.interval, file)?)
+            }
             _ => None,
         };
         let link = Self {
@@ -139,23 +150,24 @@ impl Link {
         Ok(link)
     }
 
-    /// The client's namespace.
+    /// Returns the client's namespace.
     pub fn near(&self) -> &Namespace {
         &self.near.namespace
     }
 
-    /// The server's namespace.
+    /// Returns the server's namespace.
     pub fn far(&self) -> &Namespace {
         &self.far.namespace
     }
 
-    /// What does not stop the link but should be known, such as a missing right.
+    /// Returns problems that do not stop the link, such as a missing right.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Lets the profile begin again as on a fresh link: changes are undone, packets are counted from 1, queues are empty, buckets full, and time
-    /// zero comes as `start` says. What is on its way arrives. The report counts from now on.
+    /// Restarts the profile as on a fresh link: changes are undone, packets are counted from 1,
+    /// queues are empty, rule buckets are full, and time zero is set according to `start`. Packets
+    /// in flight arrive. The report counts from now on.
     pub(crate) fn start_clock(&self, start: ClockStart) -> Result<Result<(), StartRefused>, Error> {
         let started = self.emulator.start_clock(start)?;
         if started.is_ok() {
@@ -164,7 +176,7 @@ impl Link {
         Ok(started)
     }
 
-    /// The load has ended: the lateness of packets that are handed over from now on does not count, until the profile begins again.
+    /// Excludes the lateness of packets delivered from now on, until the profile restarts.
     pub(crate) fn freeze_lateness(&self) -> Result<(), Error> {
         self.emulator.freeze_lateness()
     }
@@ -175,40 +187,41 @@ impl Link {
         Ok(())
     }
 
-    /// Starts a program in the client's namespace. It ends with the link at the latest; to know how it ended, wait for it
-    /// before that.
+    /// Starts a program in the client's namespace. It ends with the link at the latest; wait for it
+    /// before that to get its exit status.
     pub fn spawn_near(&self, command: Command) -> io::Result<Child> {
         self.near_processes.spawn(command, &self.near.namespace)
     }
 
-    /// Starts a program in the server's namespace. It ends with the link at the latest; to know how it ended, wait for it
-    /// before that.
+    /// Starts a program in the server's namespace. It ends with the link at the latest; wait for it
+    /// before that to get its exit status.
     pub fn spawn_far(&self, command: Command) -> io::Result<Child> {
         self.far_processes.spawn(command, &self.far.namespace)
     }
 
-    /// The thread that moves the packets, by the kernel's number.
+    /// Thread ID of the emulator in the kernel.
     pub(crate) fn emulator_thread(&self) -> u32 {
         self.emulator.thread_id()
     }
 
-    /// Processes from which all others of the client's end descend.
+    /// Root processes of the client's end.
     pub(crate) fn near_roots(&self) -> Vec<u32> {
         self.near_processes.roots()
     }
 
-    /// Processes from which all others of the server's end descend.
+    /// Root processes of the server's end.
     pub(crate) fn far_roots(&self) -> Vec<u32> {
         self.far_processes.roots()
     }
 
-    /// Ends what still runs on the link, then the link, and says what it did.
+    /// Ends all programs on the link, then the link, and returns the report.
     pub fn stop(self) -> Result<Report, Error> {
         let ended = self.end()?;
         ended.traces.map(|()| ended.report)
     }
 
-    /// The same; a trace that could not be written does not cost the report.
+    /// Ends the link like [`Link::stop`]; a trace that could not be written does not lose the
+    /// report.
     pub(crate) fn end(self) -> Result<Ended, Error> {
         let (near_cpu, far_cpu) = (self.near_processes.end(), self.far_processes.end());
         let scheduling = self.emulator.scheduling();
@@ -219,7 +232,8 @@ impl Link {
         let mut warnings = self.warnings;
         if counts.packets_unlogged > 0 {
             warnings.push(format!(
-                "{} packets are missing in the log of packets: more than {} rows waited for the disk or for their packets to arrive",
+                "{} packets are missing in the log of packets: more than {} rows waited for the \
+                    disk or for their packets to arrive",
                 counts.packets_unlogged,
                 packets::MAX_ROWS_IN_MEMORY
             ));
@@ -244,29 +258,37 @@ impl Link {
     }
 }
 
-/// What is left of a link.
+/// Results of an ended link.
 pub(crate) struct Ended {
     pub(crate) report: Report,
     pub(crate) traces: Result<(), Error>,
-    /// Of what ran at an end and was not waited for outside.
+    /// Processor time of processes that no caller waited for.
     pub(crate) near_cpu: CpuTime,
     pub(crate) far_cpu: CpuTime,
 }
 
 impl End {
-    fn new((ipv4, ipv6): (Ipv4Addr, Ipv6Addr), options: &Options, warnings: &mut Vec<String>) -> Result<(Self, OwnedFd), Error> {
+    fn new(
+        (ipv4, ipv6): (Ipv4Addr, Ipv6Addr),
+        options: &Options,
+        warnings: &mut Vec<String>,
+    ) -> Result<(Self, OwnedFd), Error> {
         let tcp = tcp_metrics(options);
         let namespace = Namespace::new(options.tcp_info.is_some())?;
         let configured = namespace
             .run(|| configure(ipv4, ipv6, &tcp, options.tcp_slow_start_after_idle))
-            .map_err(|source| Error::NamespaceNotPermitted { what: "enter a network namespace", source })??;
+            .map_err(|source| Error::NamespaceNotPermitted {
+                what: "enter a network namespace",
+                source,
+            })??;
         for warning in configured.warnings {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
         }
         let Configured { device_index, ipv6, tcp_settings, .. } = configured;
-        let end = Self { namespace, device_index, ipv6, tcp_settings, drops_at_start: Cell::default() };
+        let end =
+            Self { namespace, device_index, ipv6, tcp_settings, drops_at_start: Cell::default() };
         Ok((end, configured.device))
     }
 
@@ -279,16 +301,28 @@ impl End {
     }
 }
 
-fn start_address_changer(near: &End, profile: &Profile, tcp: TcpMetrics) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
+fn start_address_changer(
+    near: &End,
+    profile: &Profile,
+    tcp: TcpMetrics,
+) -> Result<Option<(AddressChanger, mpsc::Sender<usize>)>, Error> {
     if !profile.changes.iter().any(|change| change.new_client_address) {
         return Ok(None);
     }
-    let namespace = near.namespace.as_fd().try_clone_to_owned().map_err(Error::system("duplicate a namespace's descriptor"))?;
-    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, tcp }).map(Some)
+    let namespace = near
+        .namespace
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(Error::system("duplicate a namespace's descriptor"))?;
+    AddressChanger::start(Device { namespace, index: near.device_index, ipv6: near.ipv6, tcp })
+        .map(Some)
 }
 
 fn tcp_metrics(options: &Options) -> TcpMetrics {
-    TcpMetrics { congestion: options.tcp_congestion.clone(), initial_window: options.tcp_initial_window }
+    TcpMetrics {
+        congestion: options.tcp_congestion.clone(),
+        initial_window: options.tcp_initial_window,
+    }
 }
 
 struct Configured {
@@ -299,24 +333,36 @@ struct Configured {
     warnings: Vec<String>,
 }
 
-/// Runs inside the namespace.
-fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics, slow_start_after_idle: Option<bool>) -> Result<Configured, Error> {
+/// Configures the namespace. Runs inside it.
+fn configure(
+    ipv4: Ipv4Addr,
+    ipv6: Ipv6Addr,
+    tcp: &TcpMetrics,
+    slow_start_after_idle: Option<bool>,
+) -> Result<Configured, Error> {
     let warnings = tcp_settings::set_parameters(slow_start_after_idle);
     let device = tun::open()?;
     let denied = |what: &'static str| move |errno: Errno| Error::namespace(what, errno);
     let mut netlink = netlink::Socket::open().map_err(denied("open a netlink socket"))?;
-    let loopback = netlink::Socket::device_index("lo").map_err(denied("find the loopback device"))?;
+    let loopback =
+        netlink::Socket::device_index("lo").map_err(denied("find the loopback device"))?;
     netlink.set_up(loopback, None).map_err(denied("bring the loopback device up"))?;
-    let index = netlink::Socket::device_index(tun::DEVICE).map_err(denied("find the TUN device"))?;
-    netlink.set_up(index, Some((MTU as u32, TRANSMIT_QUEUE_PACKETS))).map_err(denied("bring the TUN device up"))?;
+    let index =
+        netlink::Socket::device_index(tun::DEVICE).map_err(denied("find the TUN device"))?;
+    netlink
+        .set_up(index, Some((MTU as u32, TRANSMIT_QUEUE_PACKETS)))
+        .map_err(denied("bring the TUN device up"))?;
     add_address(&mut netlink, index, ipv4.into(), IPV4_PREFIX_LENGTH, tcp)?;
     let tcp_settings = tcp_settings::of_this_namespace();
-    let mut configured = Configured { device, device_index: index, ipv6: true, tcp_settings, warnings };
+    let mut configured =
+        Configured { device, device_index: index, ipv6: true, tcp_settings, warnings };
     match add_address(&mut netlink, index, ipv6.into(), IPV6_PREFIX_LENGTH, tcp) {
         Ok(()) => Ok(configured),
         Err(Error::System { source, .. }) if no_ipv6(&source) => {
             configured.ipv6 = false;
-            configured.warnings.push(format!("this machine has no IPv6 ({source}): the link carries IPv4 only"));
+            configured
+                .warnings
+                .push(format!("this machine has no IPv6 ({source}): the link carries IPv4 only"));
             Ok(configured)
         }
         Err(error) => Err(error),
@@ -324,21 +370,34 @@ fn configure(ipv4: Ipv4Addr, ipv6: Ipv6Addr, tcp: &TcpMetrics, slow_start_after_
 }
 
 fn no_ipv6(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::ADDRNOTAVAIL))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::ADDRNOTAVAIL)
+    )
 }
 
-fn add_address(netlink: &mut netlink::Socket, index: u32, address: IpAddr, prefix_length: u8, tcp: &TcpMetrics) -> Result<(), Error> {
-    netlink.add_address(index, address, prefix_length).map_err(|errno| Error::namespace("add an address to the TUN device", errno))?;
+fn add_address(
+    netlink: &mut netlink::Socket,
+    index: u32,
+    address: IpAddr,
+    prefix_length: u8,
+    tcp: &TcpMetrics,
+) -> Result<(), Error> {
+    netlink
+        .add_address(index, address, prefix_length)
+        .map_err(|errno| Error::namespace("add an address to the TUN device", errno))?;
     netlink.add_default_route(index, address, tcp).map_err(|errno| match (errno, &tcp.congestion) {
         (Errno::INVAL | Errno::NOENT, Some(name)) => Error::CongestionUnknown {
             name: name.clone(),
-            available: read_parameter("ipv4/tcp_available_congestion_control").unwrap_or_else(|_| "unknown".into()),
+            available: read_parameter("ipv4/tcp_available_congestion_control")
+                .unwrap_or_else(|_| "unknown".into()),
         },
         _ => Error::namespace("add a route over the TUN device", errno),
     })
 }
 
-/// Asks real connections over the link, one for each family, what congestion control they have.
+/// Opens real connections over the link, one per address family, and returns their congestion
+/// control.
 fn probe_congestion(near: &End, far: &End, asked: Option<&str>) -> Result<Congestion, Error> {
     let what = "probe a connection over the link";
     let default = near
@@ -349,14 +408,16 @@ fn probe_congestion(near: &End, far: &End, asked: Option<&str>) -> Result<Conges
     let mut probed = probe(near, far, FAR_IPV4.into()).map_err(Error::system(what))?;
     if near.ipv6 && far.ipv6 {
         let other = probe(near, far, FAR_IPV6.into()).map_err(Error::system(what))?;
-        // Only when the families differ is the second one worth showing.
+        // The second connection is only worth showing if the families differ.
         if asked.is_some_and(|asked| other.0 != asked || other.1 != asked) {
             probed = other;
         }
     }
     let (near, far) = probed;
     match asked {
-        Some(asked) if near != asked || far != asked => Err(Error::CongestionIneffective { asked: asked.to_owned(), near, far }),
+        Some(asked) if near != asked || far != asked => {
+            Err(Error::CongestionIneffective { asked: asked.to_owned(), near, far })
+        }
         _ => Ok(Congestion { asked: asked.map(str::to_owned), default, near, far }),
     }
 }
@@ -368,7 +429,8 @@ fn probe(near: &End, far: &End, address: IpAddr) -> io::Result<(String, String)>
     let (far, _) = listener.accept()?;
     let congestion = |stream: &TcpStream| rustix::net::sockopt::tcp_congestion(stream);
     let found = (congestion(&near)?, congestion(&far)?);
-    // Closed by a reset, which needs no answer: nothing of the probe is left when the link goes live.
+    // Close with a reset, which needs no answer: nothing of the probe is left when the link goes
+    // live.
     rustix::net::sockopt::set_socket_linger(&far, Some(Duration::ZERO))?;
     rustix::net::sockopt::set_socket_linger(&near, Some(Duration::ZERO))?;
     Ok(found)

@@ -1,50 +1,56 @@
-//! What the machine had left for the load: figures of the kernel that show a lack of processors which the link's own lateness does not.
+//! Load of the machine: kernel statistics that show a lack of processors which the link's own
+//! lateness does not show.
 //!
-//! The emulator runs before everything else, so its deadlines say nothing of a server or a browser that wait for a processor.
+//! The emulator has priority over everything else, so its deadlines say nothing about a server or a
+//! browser that waits for a processor.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::Link;
-
-/// Ticks a second in `/proc/stat`, the same on every machine that Linux gives to programs (`USER_HZ`).
+/// Ticks a second in `/proc/stat`, the same on every machine that Linux gives to programs
+/// (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Over a part of the link's time. What the kernel does not tell is `null`.
+/// Statistics over a part of the link's time. `null` if the kernel does not provide the value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Machine {
-    /// The part's length.
+    /// Length of the part.
     pub seconds: f64,
-    /// COMMAND marked the end itself, while its processes were there to be asked. Otherwise the part ends with COMMAND.
+    /// Whether COMMAND marked the end itself, while its processes still existed. Otherwise the part
+    /// ends with COMMAND.
     pub end_marked: bool,
-    /// Processors that the kernel counts time for.
+    /// Number of processors for which the kernel counts time.
     pub processors: Option<u64>,
-    /// Time that they had nothing to do, all together; one hundredth of a second exact.
+    /// Idle time of all processors, exact to a hundredth of a second.
     pub idle_seconds: Option<f64>,
-    /// Time that the host took from this virtual machine, all processors together; one hundredth of a second exact.
+    /// Time that the host took from this virtual machine, over all processors, exact to a hundredth
+    /// of a second.
     pub steal_seconds: Option<f64>,
-    /// Time in which at least one thread of the machine waited for a processor (`some` of `/proc/pressure/cpu`).
+    /// Time in which at least one thread of the machine waited for a processor (`some` in
+    /// `/proc/pressure/cpu`).
     pub cpu_pressure_seconds: Option<f64>,
-    /// Time that threads were ready and waited for a processor.
+    /// Time that runnable threads waited for a processor.
     pub run_delay_seconds: RunDelays,
 }
 
-/// Sums over threads: several that wait at once count each for itself. Threads that ended in between are missing.
+/// Sums over threads: several waiting threads count separately. Threads that ended in between are
+/// missing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunDelays {
     /// The thread that moves the packets.
     pub emulator: Option<f64>,
     /// All threads of `pronghorn link`, the emulator included.
     pub link: Option<f64>,
-    /// COMMAND and all that it started; `null` if it did not mark the end, since there is nothing left to ask.
+    /// COMMAND and all its descendants; `null` if it did not mark the end, because its processes no
+    /// longer exist then.
     pub near: Option<f64>,
-    /// The far command and all that it started; `null` without one.
+    /// The far command and all its descendants; `null` without one.
     pub far: Option<f64>,
 }
 
-/// The kernel's figures at one time.
+/// Kernel statistics at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     at: Instant,
@@ -67,22 +73,23 @@ struct Ticks {
 type Delays = HashMap<u32, u64>;
 
 impl Snapshot {
-    pub(crate) fn of(link: &Link) -> Self {
+    /// `emulator`: its thread. `near`, `far`: the root processes of the two ends.
+    pub(crate) fn of(emulator: u32, near: &[u32], far: &[u32]) -> Self {
         let myself = std::process::id();
         let parents = parents();
         let tree = |roots: &[u32]| {
             let members = parents.keys().filter(|process| descends(**process, roots, &parents));
-            // Without a process of its own an end has no delay, which is not the same as none.
+            // An end without processes has no delay value, which differs from a delay of zero.
             delays_of(members.copied()).filter(|delays| !delays.is_empty())
         };
         Self {
             at: Instant::now(),
             ticks: read("/proc/stat").and_then(|text| Ticks::parse(&text)),
             pressure_us: read("/proc/pressure/cpu").and_then(|text| pressure_us(&text)),
-            emulator: delay(myself, link.emulator_thread()).map(|ns| HashMap::from([(link.emulator_thread(), ns)])),
+            emulator: delay(myself, emulator).map(|ns| HashMap::from([(emulator, ns)])),
             link: delays_of([myself]),
-            near: tree(&link.near_roots()),
-            far: tree(&link.far_roots()),
+            near: tree(near),
+            far: tree(far),
         }
     }
 }
@@ -90,25 +97,34 @@ impl Snapshot {
 impl Machine {
     pub(crate) fn between(start: &Snapshot, end: &Snapshot, end_marked: bool) -> Self {
         let ticks = start.ticks.zip(end.ticks);
-        let seconds_of = |of: fn(&Ticks) -> u64| ticks.map(|(start, end)| of(&end).saturating_sub(of(&start)) as f64 / TICKS_PER_SECOND);
+        let seconds_of = |of: fn(&Ticks) -> u64| {
+            ticks.map(|(start, end)| of(&end).saturating_sub(of(&start)) as f64 / TICKS_PER_SECOND)
+        };
         Self {
             seconds: end.at.duration_since(start.at).as_secs_f64(),
             end_marked,
             processors: end.ticks.map(|ticks| ticks.processors),
             idle_seconds: seconds_of(|ticks| ticks.idle),
             steal_seconds: seconds_of(|ticks| ticks.steal),
-            cpu_pressure_seconds: start.pressure_us.zip(end.pressure_us).map(|(start, end)| end.saturating_sub(start) as f64 / 1e6),
+            cpu_pressure_seconds: start
+                .pressure_us
+                .zip(end.pressure_us)
+                .map(|(start, end)| end.saturating_sub(start) as f64 / 1e6),
             run_delay_seconds: RunDelays {
                 emulator: waited(start.emulator.as_ref(), end.emulator.as_ref()),
                 link: waited(start.link.as_ref(), end.link.as_ref()),
-                near: if end_marked { waited(start.near.as_ref(), end.near.as_ref()) } else { None },
+                near: if end_marked {
+                    waited(start.near.as_ref(), end.near.as_ref())
+                } else {
+                    None
+                },
                 far: waited(start.far.as_ref(), end.far.as_ref()),
             },
         }
     }
 }
 
-/// A thread that was not there at the start has waited since its own.
+/// A thread that did not exist at the start has waited since its own start.
 fn waited(start: Option<&Delays>, end: Option<&Delays>) -> Option<f64> {
     let before = |thread: &u32| start.and_then(|start| start.get(thread)).copied().unwrap_or(0);
     let ns: u64 = end?.iter().map(|(thread, ns)| ns.saturating_sub(before(thread))).sum();
@@ -116,11 +132,18 @@ fn waited(start: Option<&Delays>, end: Option<&Delays>) -> Option<f64> {
 }
 
 impl Ticks {
-    /// Of all processors: idle is the fourth figure and waiting for a disk the fifth, in which a processor is as free; the eighth is
-    /// what the host took.
+    /// Sums over all processors: the fourth value is idle and the fifth is waiting for a disk, in
+    /// which a processor is also free; the eighth is time taken by the host.
     fn parse(text: &str) -> Option<Self> {
-        let figures: Vec<u64> = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        let processors = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count() as u64;
+        let figures: Vec<u64> = text
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace()
+            .map_while(|word| word.parse().ok())
+            .collect();
+        let processors =
+            text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count() as u64;
         Some(Self { processors, idle: figures.get(3)? + figures.get(4)?, steal: *figures.get(7)? })
     }
 }
@@ -130,20 +153,23 @@ fn pressure_us(text: &str) -> Option<u64> {
     some.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
 
-/// The parent of each process of the machine.
+/// Returns the parent of each process of the machine.
 fn parents() -> HashMap<u32, u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    processes.filter_map(|process| Some((process, parent(&read(&format!("/proc/{process}/stat"))?)?))).collect()
+    processes
+        .filter_map(|process| Some((process, parent(&read(&format!("/proc/{process}/stat"))?)?)))
+        .collect()
 }
 
-/// The name before it is in brackets and may have brackets and blanks itself.
+/// Parses the parent. The name before it is in parentheses and may itself contain parentheses and
+/// blanks.
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn descends(mut process: u32, roots: &[u32], parents: &HashMap<u32, u32>) -> bool {
-    // Processes come and go while they are listed: a number that was used again could make a circle.
+    // Processes start and end while they are listed: a reused PID could form a cycle.
     for _ in 0..parents.len() {
         if roots.contains(&process) {
             return true;
@@ -156,12 +182,15 @@ fn descends(mut process: u32, roots: &[u32], parents: &HashMap<u32, u32>) -> boo
     false
 }
 
-/// `None` where the kernel does not count them.
+/// Returns `None` if the kernel does not count delays.
 fn delays_of(processes: impl IntoIterator<Item = u32>) -> Option<Delays> {
     std::fs::exists("/proc/self/schedstat").ok().filter(|exists| *exists)?;
     let threads = processes.into_iter().flat_map(|process| {
-        let entries = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        entries.filter_map(move |entry| Some((process, entry.file_name().to_str()?.parse::<u32>().ok()?)))
+        let entries =
+            std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            Some((process, entry.file_name().to_str()?.parse::<u32>().ok()?))
+        })
     });
     Some(threads.filter_map(|(process, thread)| Some((thread, delay(process, thread)?))).collect())
 }
@@ -170,7 +199,7 @@ fn delay(process: u32, thread: u32) -> Option<u64> {
     run_delay_ns(&read(&format!("/proc/{process}/task/{thread}/schedstat"))?)
 }
 
-/// The second figure: ready to run and not running.
+/// Parses the second value: time runnable but not running.
 fn run_delay_ns(schedstat: &str) -> Option<u64> {
     schedstat.split_whitespace().nth(1)?.parse().ok()
 }
@@ -186,11 +215,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_in_what_the_kernel_writes() {
-        let stat = "cpu  10 1 20 300 5 0 6 7 0 0\ncpu0 5 1 10 150 2 0 3 3 0 0\ncpu1 5 0 10 150 3 0 3 4 0 0\nintr 5\n";
+    fn kernel_figures_are_parsed() {
+        let stat = "cpu  10 1 20 300 5 0 6 7 0 0\ncpu0 5 1 10 150 2 0 3 3 0 0\ncpu1 5 0 10 150 3 \
+            0 3 4 0 0\nintr 5\n";
         assert_eq!(Ticks::parse(stat), Some(Ticks { processors: 2, idle: 305, steal: 7 }));
         assert_eq!(Ticks::parse("cpu  10 1\n"), None);
-        let pressure = "some avg10=1.00 avg60=0.50 avg300=0.10 total=7510882\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n";
+        let pressure = "some avg10=1.00 avg60=0.50 avg300=0.10 total=7510882\nfull avg10=0.00 \
+            avg60=0.00 avg300=0.00 total=3\n";
         assert_eq!(pressure_us(pressure), Some(7_510_882));
         assert_eq!(run_delay_ns("817915 4587643 2\n"), Some(4_587_643));
         assert_eq!(parent("42 (a (strange) name) S 7 42 42 0\n"), Some(7));
@@ -198,9 +229,14 @@ mod tests {
 
     #[test]
     fn process_belongs_to_the_end_of_its_nearest_root() {
-        let parents = HashMap::from([(10, 1), (11, 10), (12, 11), (20, 1), (21, 20), (30, 31), (31, 30)]);
+        let parents =
+            HashMap::from([(10, 1), (11, 10), (12, 11), (20, 1), (21, 20), (30, 31), (31, 30)]);
         let of = |roots: &[u32]| {
-            let mut members: Vec<u32> = parents.keys().copied().filter(|process| descends(*process, roots, &parents)).collect();
+            let mut members: Vec<u32> = parents
+                .keys()
+                .copied()
+                .filter(|process| descends(*process, roots, &parents))
+                .collect();
             members.sort_unstable();
             members
         };
@@ -211,22 +247,33 @@ mod tests {
 
     fn snapshot(at: Instant, near: &[(u32, u64)]) -> Snapshot {
         let near = Some(near.iter().copied().collect());
-        Snapshot { at, ticks: None, pressure_us: Some(5), emulator: None, link: None, near, far: None }
+        Snapshot {
+            at,
+            ticks: None,
+            pressure_us: Some(5),
+            emulator: None,
+            link: None,
+            near,
+            far: None,
+        }
     }
 
     #[test]
-    fn threads_count_from_the_start_or_from_their_own() {
+    fn threads_count_from_the_start_or_their_creation() {
         let at = Instant::now();
         let start = snapshot(at, &[(1, 1_000_000_000), (2, 500_000_000)]);
         let end = snapshot(at + Duration::from_secs(2), &[(1, 1_250_000_000), (3, 750_000_000)]);
         let machine = Machine::between(&start, &end, true);
         assert_eq!((machine.seconds, machine.run_delay_seconds.near), (2.0, Some(1.0)));
-        assert_eq!((machine.idle_seconds, machine.cpu_pressure_seconds, machine.run_delay_seconds.far), (None, Some(0.0), None));
+        assert_eq!(
+            (machine.idle_seconds, machine.cpu_pressure_seconds, machine.run_delay_seconds.far),
+            (None, Some(0.0), None)
+        );
         assert_eq!(Machine::between(&start, &end, false).run_delay_seconds.near, None);
     }
 
     #[test]
-    fn threads_of_this_process_have_a_delay_that_grows_only() {
+    fn run_delay_of_a_thread_never_decreases() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let Some(first) = delay(std::process::id(), thread) else { return };
         std::thread::yield_now();

@@ -1,6 +1,6 @@
 //! The few netlink requests that a link needs, so that no `ip` or `ss` program has to be installed.
 //!
-//! A socket speaks to the network namespace in which it was opened.
+//! A socket applies to the network namespace in which it was opened.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice};
 
-/// Room for one datagram of a dump.
+/// Buffer size for one datagram of a dump.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-// Attribute and structure numbers of linux/rtnetlink.h, if_link.h and gen_stats.h that libc does not name.
+// Attribute and structure numbers of linux/rtnetlink.h, if_link.h and gen_stats.h that libc does
+// not define.
 const RTAX_INITCWND: u16 = 11;
 const RTAX_CC_ALGO: u16 = 16;
 const IFLA_STATS64: u16 = 23;
@@ -33,22 +34,23 @@ pub(crate) struct Socket {
     sequence: u32,
 }
 
-/// How TCP connections over a route begin, in both roles; what is `None` is as the kernel has it.
+/// Initial parameters of TCP connections over a route, in both roles. `None`: the kernel's default.
 ///
-/// As an attribute of a route a congestion control needs no entry in `tcp_allowed_congestion_control`, which is the whole machine's.
+/// As a route attribute, a congestion control needs no entry in `tcp_allowed_congestion_control`,
+/// which applies to the whole machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TcpMetrics {
     pub(crate) congestion: Option<String>,
-    /// In segments.
+    /// Initial congestion window in segments.
     pub(crate) initial_window: Option<u32>,
 }
 
-/// What the kernel dropped at a device, outside the link's own counters.
+/// Packets dropped by the kernel at a device, outside the link's own counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceDrops {
-    /// Sent by the kernel into the device and not read: the device's ring or its queue was full.
+    /// Packets sent into the device but not read: the device's ring or its queue was full.
     pub(crate) transmit: u64,
-    /// Written into the device and not taken up by the kernel.
+    /// Packets written into the device but not accepted by the kernel.
     pub(crate) receive: u64,
 }
 
@@ -60,18 +62,29 @@ impl DeviceDrops {
 
 impl Socket {
     pub(crate) fn open() -> Result<Self, Errno> {
-        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let fd = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// One that is asked about sockets instead of devices.
+    /// Opens a socket for queries about sockets instead of devices.
     pub(crate) fn open_sock_diag() -> Result<Self, Errno> {
         let protocol = Some(rustix::net::netlink::SOCK_DIAG);
-        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        let fd = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            protocol,
+        )?;
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// `inet_diag_msg` with attributes of each TCP socket of the family that is in one of the states, a bit each.
+    /// Returns `inet_diag_msg` with attributes for each TCP socket of the family in one of the
+    /// states, one bit each.
     pub(crate) fn tcp_sockets(&mut self, family: u8, states: u32) -> Result<Vec<Vec<u8>>, Errno> {
         let mut message = Message::new(SOCK_DIAG_BY_FAMILY, 0);
         message.push(&[family, libc::IPPROTO_TCP as u8, WANT_TCP_INFO | WANT_CONGESTION, 0]);
@@ -81,11 +94,16 @@ impl Socket {
     }
 
     pub(crate) fn device_index(name: &str) -> Result<u32, Errno> {
-        let any = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let any = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         netdevice::name_to_index(any, name)
     }
 
-    /// Brings the device up. `mtu` and `transmit_queue_packets` are set first when given.
+    /// Brings the device up, after setting `mtu` and `transmit_queue_packets` if given.
     pub(crate) fn set_up(&mut self, index: u32, settings: Option<(u32, u32)>) -> Result<(), Errno> {
         if let Some((mtu, transmit_queue_packets)) = settings {
             let mut message = link_message(index, 0, 0);
@@ -96,21 +114,34 @@ impl Socket {
         self.request(link_message(index, libc::IFF_UP as u32, libc::IFF_UP as u32))
     }
 
-    /// Adds an address without the route that the kernel would make for its prefix.
-    pub(crate) fn add_address(&mut self, index: u32, address: IpAddr, prefix_length: u8) -> Result<(), Errno> {
+    /// Adds an address without the kernel's route for its prefix.
+    pub(crate) fn add_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix_length: u8,
+    ) -> Result<(), Errno> {
         let mut message = Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
         message.push(&[family(address), prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
         message.push(&index.to_ne_bytes());
         let octets = octets(address);
         message.attribute(libc::IFA_LOCAL, &octets);
         message.attribute(libc::IFA_ADDRESS, &octets);
-        // No duplicate address detection: there is nobody else on the link, and it takes a second.
-        message.attribute(libc::IFA_FLAGS, &(libc::IFA_F_NOPREFIXROUTE | libc::IFA_F_NODAD).to_ne_bytes());
+        // No duplicate address detection: the link has no other hosts, and it takes a second.
+        message.attribute(
+            libc::IFA_FLAGS,
+            &(libc::IFA_F_NOPREFIXROUTE | libc::IFA_F_NODAD).to_ne_bytes(),
+        );
         self.request(message)
     }
 
-    /// Takes an address off the device again.
-    pub(crate) fn remove_address(&mut self, index: u32, address: IpAddr, prefix_length: u8) -> Result<(), Errno> {
+    /// Removes an address from the device.
+    pub(crate) fn remove_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix_length: u8,
+    ) -> Result<(), Errno> {
         let mut message = Message::new(libc::RTM_DELADDR, 0);
         message.push(&[family(address), prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
         message.push(&index.to_ne_bytes());
@@ -120,22 +151,43 @@ impl Socket {
         self.request(message)
     }
 
-    /// Routes everything of the address's family over the device, from `source`.
-    pub(crate) fn add_default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics) -> Result<(), Errno> {
+    /// Routes all traffic of the address's family over the device, from `source`.
+    pub(crate) fn add_default_route(
+        &mut self,
+        index: u32,
+        source: IpAddr,
+        tcp: &TcpMetrics,
+    ) -> Result<(), Errno> {
         self.default_route(index, source, tcp, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
     }
 
-    /// The same in the place of the route that there is.
-    pub(crate) fn replace_default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics) -> Result<(), Errno> {
+    /// Replaces the default route.
+    pub(crate) fn replace_default_route(
+        &mut self,
+        index: u32,
+        source: IpAddr,
+        tcp: &TcpMetrics,
+    ) -> Result<(), Errno> {
         self.default_route(index, source, tcp, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
     }
 
-    fn default_route(&mut self, index: u32, source: IpAddr, tcp: &TcpMetrics, flags: i32) -> Result<(), Errno> {
+    fn default_route(
+        &mut self,
+        index: u32,
+        source: IpAddr,
+        tcp: &TcpMetrics,
+        flags: i32,
+    ) -> Result<(), Errno> {
         let mut message = Message::new(libc::RTM_NEWROUTE, flags);
         let no_prefix = [0, 0, 0];
         message.push(&[family(source)]);
         message.push(&no_prefix);
-        message.push(&[libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, libc::RT_SCOPE_LINK, libc::RTN_UNICAST]);
+        message.push(&[
+            libc::RT_TABLE_MAIN,
+            libc::RTPROT_STATIC,
+            libc::RT_SCOPE_LINK,
+            libc::RTN_UNICAST,
+        ]);
         message.push(&0u32.to_ne_bytes());
         message.attribute(libc::RTA_OIF, &index.to_ne_bytes());
         message.attribute(libc::RTA_PREFSRC, &octets(source));
@@ -154,13 +206,14 @@ impl Socket {
         self.request(message)
     }
 
-    /// Drops at the device and at the queueing discipline before it.
+    /// Returns the drops at the device and at its queueing discipline.
     pub(crate) fn device_drops(&mut self, index: u32) -> Result<DeviceDrops, Errno> {
         let mut drops = DeviceDrops::default();
         for reply in self.dump(link_message(0, 0, 0), libc::RTM_GETLINK)? {
             if i32_at(&reply, 4) == Some(index as i32) {
                 let stats = attribute(reply.get(16..).unwrap_or_default(), IFLA_STATS64);
-                // struct rtnl_link_stats64: the seventh and eighth counters are rx_dropped and tx_dropped.
+                // struct rtnl_link_stats64: the seventh and eighth counters are rx_dropped and
+                // tx_dropped.
                 drops.receive += stats.and_then(|stats| u64_at(stats, 6 * 8)).unwrap_or(0);
                 drops.transmit += stats.and_then(|stats| u64_at(stats, 7 * 8)).unwrap_or(0);
             }
@@ -172,7 +225,9 @@ impl Socket {
                 let stats = attribute(reply.get(20..).unwrap_or_default(), TCA_STATS2);
                 // struct gnet_stats_queue: the third counter is drops.
                 let queue = stats.and_then(|stats| attribute(stats, TCA_STATS_QUEUE));
-                drops.transmit += queue.and_then(|queue| i32_at(queue, 8)).map_or(0, |drops| u64::from(drops as u32));
+                drops.transmit += queue
+                    .and_then(|queue| i32_at(queue, 8))
+                    .map_or(0, |drops| u64::from(drops as u32));
             }
         }
         Ok(drops)
@@ -206,7 +261,9 @@ impl Socket {
                 match i32::from(kind) {
                     libc::NLMSG_DONE => return Ok(replies),
                     libc::NLMSG_ERROR => {
-                        return Err(Errno::from_raw_os_error(-i32_at(body, 0).unwrap_or(-libc::EBADMSG)));
+                        return Err(Errno::from_raw_os_error(
+                            -i32_at(body, 0).unwrap_or(-libc::EBADMSG),
+                        ));
                     }
                     _ => replies.push(body.to_vec()),
                 }
@@ -231,7 +288,7 @@ fn link_message(index: u32, flags: u32, change: u32) -> Message {
     message
 }
 
-/// `nlmsghdr`, a fixed part, then attributes; everything in host order and aligned to 4.
+/// `nlmsghdr`, a fixed part, then attributes; all in host byte order and aligned to 4.
 #[derive(Default)]
 struct Message {
     bytes: Vec<u8>,
@@ -261,7 +318,8 @@ impl Message {
     }
 
     fn finish(&mut self, flags: u16, sequence: u32) {
-        let flags = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) | flags | libc::NLM_F_REQUEST as u16;
+        let flags =
+            u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) | flags | libc::NLM_F_REQUEST as u16;
         let length = self.bytes.len() as u32;
         self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
         self.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
@@ -269,7 +327,7 @@ impl Message {
     }
 }
 
-/// Kind and body of each message in a datagram.
+/// Iterates over the messages in a datagram: kind and body.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = i32_at(bytes, 0)? as usize;

@@ -1,26 +1,27 @@
-//! What a link did, as data and as the JSON that `docs/link.md` describes.
+//! The report of a link, as data and as the JSON that `docs/link.md` describes.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+mod file;
+
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::address::near_addresses_after;
+use crate::addressing::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::cpu::CpuTime;
-use crate::emulator::{Counts, LaneCounters};
+use crate::emulator::{Counts, DirectionCounters, DirectionCounts};
 use crate::flow::{self, Pair};
 use crate::hystart::Hystart;
 use crate::lateness::{self, LatenessCounters};
-use crate::link::{FAR_IPV4, FAR_IPV6, NEAR_IPV4, NEAR_IPV6};
 use crate::machine::Machine;
-use crate::profile::{Asked, ChangeAsked, Profile, RuleAsked};
+use crate::profile::{ChangeSpec, DirectionSpec, Profile, RuleSpec};
 use crate::tcp_info::Sampled;
 use crate::tcp_settings::TcpSettings;
-use crate::trace_file::{Place, hidden_name, open_special};
 
-/// Names the layout of the JSON. A change that breaks readers gets a new number.
+pub use crate::emulator::Scheduling;
+pub use file::ReportFile;
+
+/// Version of the JSON layout. Breaking changes get a new number.
 pub const SCHEMA: &str = "pronghorn-link-report/3";
 
 /// The whole report.
@@ -28,27 +29,27 @@ pub const SCHEMA: &str = "pronghorn-link-report/3";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What the link was asked to do.
+    /// The requested profile.
     pub profile: ProfileReport,
-    /// The seed of its random draws.
+    /// Seed of the random draws.
     pub seed: u64,
-    /// From going live to the stop.
+    /// Time from going live to the stop.
     pub duration_seconds: f64,
-    /// Time zero of jitter, outages, traces and changes, after going live: the first packet of the client's first flow that is new since
-    /// the last start; `null` if there was none.
+    /// Time zero of jitter, outages, traces and changes, since going live: the first packet of the
+    /// client's first new flow since the last start; `null` if there was none.
     pub time_zero_seconds: Option<f64>,
-    /// The same on the monotonic clock; going live without one.
+    /// The same on the monotonic clock; the time of going live if there is no time zero.
     #[serde(skip)]
     pub(crate) time_zero_ns: u64,
-    /// Deadlines kept and not one packet dropped other than as the profile says.
+    /// Whether deadlines were kept and no packet was dropped other than as the profile requests.
     pub clean: bool,
-    /// Whether at most 1 % of all packets were late, or one.
+    /// Whether at most 1 % of all packets were late, or one packet.
     pub kept_deadlines: bool,
-    /// Of both directions together.
+    /// Lateness of both directions together.
     pub lateness_us: Lateness,
-    /// What is later is late: [`lateness::bound_ns`].
+    /// Packets later than this are late: [`lateness::bound_ns`].
     pub lateness_bound_us: f64,
-    /// Of the emulator's thread.
+    /// Scheduling of the emulator's thread.
     pub scheduling: Scheduling,
     /// TCP congestion control.
     pub tcp_congestion: Congestion,
@@ -61,168 +62,129 @@ pub struct Report {
     /// Server to client.
     pub down: DirectionReport,
     /// The profile's rules, with their defaults filled in.
-    pub rules: Vec<RuleAsked>,
+    pub rules: Vec<RuleSpec>,
     /// The profile's changes, and when they were made.
     pub changes: Vec<ChangeReport>,
     /// Each flow, in a stable order.
     pub flows: Vec<FlowReport>,
-    /// Packets of flows that found the table of flows full.
+    /// Packets of flows that did not fit in the flow table.
     pub flows_beyond_table: PairReport,
     /// Packets that were not well-formed IP.
     pub unparsed: PairReport,
-    /// Packets that found no room in the log of packets.
+    /// Packets that did not fit in the packet log.
     pub packets_unlogged: u64,
-    /// Of the samples of TCP connections; `null` if nobody asked for them.
+    /// Samples of TCP connections; `null` if not requested.
     pub tcp_info: Option<Sampled>,
-    /// What the link itself cost.
+    /// Processor time of the link itself.
     pub cpu_seconds: LinkCpu,
-    /// What the machine had left while COMMAND ran, or for the part of it that COMMAND marked; `null` when the link was used as a library.
+    /// Load of the machine while COMMAND ran, or in the part that COMMAND marked; `null` when the
+    /// link was used as a library.
     pub machine: Option<Machine>,
-    /// How TCP at the server's end left slow start in that time; `null` where the kernel does not count it, or the link was used as a library.
+    /// How TCP at the server's end left slow start in that time; `null` if the kernel does not
+    /// count it, or the link was used as a library.
     pub hystart: Option<Hystart>,
     /// How the commands ended; `null` when the link was used as a library.
     pub commands: Option<Commands>,
-    /// What should be known beside the numbers.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// What was asked for.
+/// The requested profile.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProfileReport {
     /// The profile's name.
     pub name: String,
-    /// Over what the profile does, see [`Profile::hash`].
+    /// Hash of the profile's behavior, see [`Profile::hash`].
     pub hash: String,
     /// The profile's description.
     pub description: String,
 }
 
-/// How the system schedules the emulator's thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(tag = "policy", rename_all = "lowercase")]
-pub enum Scheduling {
-    /// Real time.
-    Fifo {
-        /// 1 to 99.
-        priority: i32,
-    },
-    /// Like any other thread.
-    Other,
-}
-
-/// TCP congestion control, as sockets of a real connection over the link said.
+/// TCP congestion control, as reported by sockets of a real connection over the link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Congestion {
-    /// What was asked for; `null` for the default.
+    /// The requested algorithm; `null` for the default.
     pub asked: Option<String>,
     /// The kernel's default.
     pub default: String,
-    /// What the connecting socket had.
+    /// Algorithm of the connecting socket.
     pub near: String,
-    /// What the accepted socket had.
+    /// Algorithm of the accepted socket.
     pub far: String,
 }
 
 /// Addresses of the two ends.
 #[derive(Debug, Clone, Serialize)]
 pub struct Addresses {
-    /// The client's.
+    /// Addresses of the client.
     pub near: Vec<IpAddr>,
-    /// The server's.
+    /// Addresses of the server.
     pub far: Vec<IpAddr>,
 }
 
-/// One change of the link.
+/// A change of the link.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChangeReport {
-    /// What was asked for.
+    /// The requested change.
     #[serde(flatten)]
-    pub asked: ChangeAsked,
-    /// When it was made, after the link's going live; `null` if the link ended before.
+    pub asked: ChangeSpec,
+    /// Time of the change since going live; `null` if the link ended before.
     pub made_seconds: Option<f64>,
-    /// The client's addresses from then on, where it gets new ones.
+    /// The client's addresses after the change, if it gets new ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near_addresses: Vec<IpAddr>,
 }
 
-/// One direction. `packets_in` is the sum of the other packet counts, `tun_drops` apart.
+/// Counters of one direction. `packets_in` is the sum of the other packet counts except
+/// `tun_drops`.
 #[derive(Debug, Clone, Serialize)]
 pub struct DirectionReport {
     /// The profile's values.
-    pub asked: Asked,
-    /// Packets that reached the link.
-    pub packets_in: u64,
-    /// Their bytes, IP headers included.
-    pub bytes_in: u64,
-    /// Packets handed to the receiving side.
-    pub packets_out: u64,
-    /// Their bytes.
-    pub bytes_out: u64,
-    /// Lost on the way, as the profile says.
-    pub packets_lost: u64,
-    /// Their bytes.
-    pub bytes_lost: u64,
-    /// Dropped because the queue was full, as the profile says.
-    pub packets_queue_dropped: u64,
-    /// Their bytes.
-    pub bytes_queue_dropped: u64,
-    /// Dropped by a rule that blocks, as the profile says.
-    pub packets_blocked: u64,
-    /// Their bytes.
-    pub bytes_blocked: u64,
-    /// Dropped by a rule that polices, as the profile says.
-    pub packets_policed: u64,
-    /// Their bytes.
-    pub bytes_policed: u64,
-    /// Still on their way at the end.
-    pub packets_held_at_end: u64,
-    /// The most that were on their way at once, those that waited for the rate included.
-    pub held_max_packets: u64,
-    /// Dropped at the emulator's memory bound; not what the profile says.
-    pub packets_overflowed: u64,
-    /// Dropped because they were longer than the link's MTU.
-    pub packets_oversized: u64,
-    /// Refused by the receiving device; not what the profile says.
-    pub packets_write_failed: u64,
-    /// Dropped by the kernel at the TUN devices, never seen by the emulator or never taken from it.
+    pub asked: DirectionSpec,
+    /// Packets and bytes that the emulator has counted.
+    #[serde(flatten)]
+    pub counters: DirectionCounters,
+    /// Packets dropped by the kernel at the TUN devices: never read by the emulator, or not
+    /// accepted from it.
     pub tun_drops: u64,
-    /// The most that waited for the rate.
+    /// Maximum bytes that waited for the rate.
     pub queue_max_bytes: u64,
-    /// The longest wait for the rate.
+    /// Maximum time that a packet waited for the rate.
     pub queue_max_ms: f64,
-    /// How long after its deadline a packet was handed over.
+    /// Lateness of packets, relative to their deadlines.
     pub lateness_us: Lateness,
 }
 
-/// Percentiles in microseconds, zero without packets; until COMMAND said that its load had ended.
+/// Lateness percentiles in microseconds, zero without packets. Counted until COMMAND reports the
+/// end of its load.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Lateness {
-    /// Of so many.
+    /// Number of packets.
     pub packets: u64,
-    /// How many of them were later than the bound.
+    /// Number of packets later than the bound.
     pub late: u64,
-    /// Half of the packets were no later than this.
+    /// Median.
     pub p50: f64,
-    /// 99 of 100; of fewer than 100 packets, all.
+    /// 99th percentile; with fewer than 100 packets, the maximum.
     pub p99: f64,
-    /// All.
+    /// Maximum.
     pub max: f64,
 }
 
-/// One flow.
+/// A flow.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowReport {
     /// `tcp`, `udp`, `icmp`, `icmpv6`, or `ip-N`.
     pub protocol: String,
     /// The client's address.
     pub near_address: IpAddr,
-    /// The client's port; `null` for protocols and fragments without.
+    /// The client's port; `null` for protocols and fragments without ports.
     pub near_port: Option<u16>,
     /// The server's address.
     pub far_address: IpAddr,
     /// The server's port.
     pub far_port: Option<u16>,
-    /// Its two directions.
+    /// Counters of both directions.
     #[serde(flatten)]
     pub counters: PairReport,
 }
@@ -243,22 +205,22 @@ pub struct CountersReport {
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
-    /// Of these, lost on the way.
+    /// Of these, lost on the link.
     pub packets_lost: u64,
     /// Of these, dropped because the queue was full.
     pub packets_queue_dropped: u64,
-    /// Of these, dropped by a rule that blocks.
+    /// Of these, dropped by a blocking rule.
     pub packets_blocked: u64,
-    /// Of these, dropped by a rule that polices.
+    /// Of these, dropped by a policing rule.
     pub packets_policed: u64,
 }
 
 /// Processor time of the link itself, in seconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct LinkCpu {
-    /// The thread that moves the packets, from going live to the stop.
+    /// The emulator's thread, from going live to the stop.
     pub emulator: CpuTime,
-    /// All of this process, from its start to the report, the emulator included.
+    /// All threads of this process, from its start to the report, including the emulator.
     pub process: CpuTime,
 }
 
@@ -267,9 +229,9 @@ pub struct LinkCpu {
 pub struct Commands {
     /// COMMAND.
     pub near: CommandReport,
-    /// `--far`, if given.
+    /// The far command, if given.
     pub far: Option<CommandReport>,
-    /// What ran at the far end before COMMAND, in its order.
+    /// Warm-ups at the far end before COMMAND, in order.
     pub warm_ups: Vec<CommandReport>,
 }
 
@@ -278,13 +240,14 @@ pub struct Commands {
 pub struct CommandReport {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// If it exited.
+    /// Exit code, if it exited.
     pub exit_code: Option<i32>,
-    /// If a signal ended it.
+    /// Signal, if a signal ended it.
     pub signal: Option<i32>,
-    /// The link had to end it by SIGKILL: it ignored SIGTERM, or its time as a warm-up was over.
+    /// Whether the link ended it with SIGKILL: it ignored SIGTERM, or its time as a warm-up had
+    /// expired.
     pub killed: bool,
-    /// Of all processes at this end of the link, whether they were waited for or not.
+    /// Processor time of all processes at this end of the link.
     pub cpu_seconds: CpuTime,
 }
 
@@ -312,9 +275,15 @@ impl Report {
         let changes = profile.changes.iter().enumerate().map(|(at, change)| ChangeReport {
             asked: change.asked(),
             made_seconds: counts.changes_made_ns.get(at).map(|ns| *ns as f64 / 1e9),
-            near_addresses: if change.new_client_address { near_addresses_after(at + 1, parts.ipv6) } else { Vec::new() },
+            near_addresses: if change.new_client_address {
+                near_addresses_after(at + 1, parts.ipv6)
+            } else {
+                Vec::new()
+            },
         });
-        let ends = |ipv4: IpAddr, ipv6: IpAddr| [ipv4].into_iter().chain(parts.ipv6.then_some(ipv6)).collect();
+        let ends = |ipv4: IpAddr, ipv6: IpAddr| {
+            [ipv4].into_iter().chain(parts.ipv6.then_some(ipv6)).collect()
+        };
         Self {
             schema: SCHEMA,
             profile: ProfileReport::of(profile),
@@ -322,19 +291,28 @@ impl Report {
             duration_seconds: counts.duration_ns as f64 / 1e9,
             time_zero_seconds: counts.time_zero_ns.map(|ns| ns as f64 / 1e9),
             time_zero_ns: counts.live_since_ns + counts.time_zero_ns.unwrap_or(0),
-            clean: kept_deadlines && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
+            clean: kept_deadlines
+                && [&up, &down].into_iter().all(DirectionReport::dropped_as_asked),
             kept_deadlines,
             lateness_us,
             lateness_bound_us: lateness::bound_ns(profile) as f64 / 1e3,
             scheduling: parts.scheduling,
             tcp_congestion: parts.congestion,
             tcp_settings: parts.tcp_settings,
-            addresses: Addresses { near: ends(NEAR_IPV4.into(), NEAR_IPV6.into()), far: ends(FAR_IPV4.into(), FAR_IPV6.into()) },
+            addresses: Addresses {
+                near: ends(NEAR_IPV4.into(), NEAR_IPV6.into()),
+                far: ends(FAR_IPV4.into(), FAR_IPV6.into()),
+            },
             up,
             down,
             rules: profile.rules.iter().map(|rule| rule.asked().clone()).collect(),
             changes: changes.collect(),
-            flows: counts.flows.sorted().into_iter().map(|(key, pair)| FlowReport::new(key, pair)).collect(),
+            flows: counts
+                .flows
+                .sorted()
+                .into_iter()
+                .map(|(key, pair)| FlowReport::new(key, pair))
+                .collect(),
             flows_beyond_table: counts.flows.beyond().into(),
             unparsed: counts.flows.unparsed().into(),
             packets_unlogged: counts.packets_unlogged,
@@ -350,40 +328,32 @@ impl Report {
 
 impl ProfileReport {
     pub(crate) fn of(profile: &Profile) -> Self {
-        Self { name: profile.name.clone(), hash: profile.hash(), description: profile.description.clone() }
+        Self {
+            name: profile.name.clone(),
+            hash: profile.hash(),
+            description: profile.description.clone(),
+        }
     }
 }
 
 impl DirectionReport {
-    fn new(asked: Asked, counters: &LaneCounters, tun_drops: u64) -> Self {
+    fn new(asked: DirectionSpec, counts: &DirectionCounts, tun_drops: u64) -> Self {
         Self {
             asked,
-            packets_in: counters.packets_in,
-            bytes_in: counters.bytes_in,
-            packets_out: counters.packets_out,
-            bytes_out: counters.bytes_out,
-            packets_lost: counters.packets_lost,
-            bytes_lost: counters.bytes_lost,
-            packets_queue_dropped: counters.packets_queue_dropped,
-            bytes_queue_dropped: counters.bytes_queue_dropped,
-            packets_blocked: counters.packets_blocked,
-            bytes_blocked: counters.bytes_blocked,
-            packets_policed: counters.packets_policed,
-            bytes_policed: counters.bytes_policed,
-            packets_held_at_end: counters.packets_held_at_end,
-            held_max_packets: counters.held_max_packets,
-            packets_overflowed: counters.packets_overflowed,
-            packets_oversized: counters.packets_oversized,
-            packets_write_failed: counters.packets_write_failed,
+            counters: counts.counters,
             tun_drops,
-            queue_max_bytes: counters.queue_max_bytes,
-            queue_max_ms: counters.queue_max_ns as f64 / 1e6,
-            lateness_us: Lateness::new(&counters.lateness),
+            queue_max_bytes: counts.queue_max_bytes,
+            queue_max_ms: counts.queue_max_ns as f64 / 1e6,
+            lateness_us: Lateness::new(&counts.lateness),
         }
     }
 
     fn dropped_as_asked(&self) -> bool {
-        self.tun_drops + self.packets_overflowed + self.packets_oversized + self.packets_write_failed == 0
+        self.tun_drops
+            + self.counters.packets_overflowed
+            + self.counters.packets_oversized
+            + self.counters.packets_write_failed
+            == 0
     }
 }
 
@@ -399,7 +369,7 @@ impl Lateness {
         }
     }
 
-    /// Whether no more packets were late than may be.
+    /// Returns whether no more packets were late than permitted.
     pub fn is_kept(&self) -> bool {
         self.late <= lateness::most_late(self.packets)
     }
@@ -426,93 +396,21 @@ impl From<Pair> for PairReport {
 
 impl From<flow::Counters> for CountersReport {
     fn from(counters: flow::Counters) -> Self {
-        let flow::Counters { packets, bytes, packets_lost, packets_queue_dropped, packets_blocked, packets_policed } = counters;
-        Self { packets, bytes, packets_lost, packets_queue_dropped, packets_blocked, packets_policed }
-    }
-}
-
-/// A report file that appears whole or not at all.
-#[derive(Debug)]
-pub struct ReportFile {
-    path: PathBuf,
-    /// `None` for a device, a pipe or a descriptor, which no file may take the place of.
-    temporary: Option<PathBuf>,
-}
-
-impl ReportFile {
-    /// Finds out at the start whether a report can be written to `path` at the end; leaves nothing there yet.
-    pub fn prepare(path: &Path) -> Result<Self, crate::Error> {
-        let failed = |source| crate::Error::Report { path: path.to_owned(), source };
-        let path = match Place::of(path).map_err(failed)? {
-            Place::Special => return Ok(Self { path: path.to_owned(), temporary: None }),
-            Place::File(path) => path,
-        };
-        let temporary = hidden_name(&path).map_err(failed)?;
-        File::create(&temporary).and_then(|_| std::fs::remove_file(&temporary)).map_err(failed)?;
-        Ok(Self { path, temporary: Some(temporary) })
-    }
-
-    /// Writes `content` as JSON, over an older report if there is one.
-    pub fn write(&self, content: &impl Serialize) -> Result<(), crate::Error> {
-        let written = match &self.temporary {
-            None => open_special(&self.path).and_then(|mut special| special.write_all(&json(content)?)),
-            Some(temporary) => write_whole(temporary, content).and_then(|()| std::fs::rename(temporary, &self.path)).inspect_err(|_| {
-                // Nothing half-written stays; if even this fails, the error before is the one to tell.
-                let _ = std::fs::remove_file(temporary);
-            }),
-        };
-        written.map_err(|source| crate::Error::Report { path: self.path.clone(), source })
-    }
-}
-
-fn write_whole(path: &Path, content: &impl Serialize) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(&json(content)?)?;
-    file.sync_data()
-}
-
-fn json(content: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(content)?;
-    text.push(b'\n');
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn report_replaces_older_one_and_leaves_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("r.json");
-        std::fs::write(&path, "older").unwrap();
-        let file = ReportFile::prepare(&path).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "older");
-        file.write(&[1, 2]).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn device_stays_what_it_is() {
-        use std::os::unix::fs::FileTypeExt;
-
-        // Through a link, so that a mistake costs the link alone.
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("null");
-        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-        ReportFile::prepare(&path).unwrap().write(&1).unwrap();
-        assert!(path.is_symlink() && path.metadata().unwrap().file_type().is_char_device());
-    }
-
-    #[test]
-    fn place_that_cannot_be_written_is_refused_at_the_start() {
-        let folder = tempfile::tempdir().unwrap();
-        for path in [folder.path().join("missing/r.json"), folder.path().to_owned()] {
-            let error = ReportFile::prepare(&path).unwrap_err();
-            assert_eq!(error.exit_code(), 73);
-            assert!(error.to_string().starts_with("cannot write the report "), "{error}");
+        let flow::Counters {
+            packets,
+            bytes,
+            packets_lost,
+            packets_queue_dropped,
+            packets_blocked,
+            packets_policed,
+        } = counters;
+        Self {
+            packets,
+            bytes,
+            packets_lost,
+            packets_queue_dropped,
+            packets_blocked,
+            packets_policed,
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

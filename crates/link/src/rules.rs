@@ -1,48 +1,65 @@
-//! Drops packets by a profile's rules, in virtual time.
+//! Drops packets according to a profile's rules, in virtual time.
 
 use crate::flow::Key;
 use crate::profile::{Action, Rule};
-use crate::scheduler::Way;
+use crate::way::Way;
 
-/// Why a rule dropped a packet.
+/// Reason why a rule dropped a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
-    /// All such packets are.
+    /// A blocking rule.
     Blocked,
-    /// It was above the rate.
+    /// The packet exceeded the rate of a policing rule.
     Policed,
 }
 
-/// The rules for one direction, in their order. The first one that drops a packet decides.
+/// Rules for one direction, in order. The first one that drops a packet decides.
 #[derive(Debug, Default)]
 pub struct Rules {
     rules: Vec<(Rule, Option<Bucket>)>,
 }
 
 impl Rules {
-    /// Those of the profile that look at this direction.
+    /// Returns the rules of the profile that apply to this direction.
     pub fn new(rules: &[Rule], way: Way) -> Self {
         let bucket = |rule: &Rule| match rule.action() {
             Action::Block => None,
-            Action::Police { bits_per_second, burst_bytes } => Some(Bucket::full(bits_per_second, burst_bytes)),
+            Action::Police { bits_per_second, burst_bytes } => {
+                Some(Bucket::full(bits_per_second, burst_bytes))
+            }
         };
-        Self { rules: rules.iter().filter(|rule| rule.is_for(way)).map(|rule| (rule.clone(), bucket(rule))).collect() }
+        Self {
+            rules: rules
+                .iter()
+                .filter(|rule| rule.is_for(way))
+                .map(|rule| (rule.clone(), bucket(rule)))
+                .collect(),
+        }
     }
 
-    /// Fills all buckets, as they were at first.
+    /// Fills all buckets, as at the start.
     pub fn refill(&mut self) {
         for bucket in self.rules.iter_mut().filter_map(|(_, bucket)| bucket.as_mut()) {
             bucket.content = bucket.capacity;
         }
     }
 
-    /// What becomes of a packet of `bytes` that reaches the link at `now_ns`, of a flow whose first one came at `since_ns`.
-    pub fn handle_packet(&mut self, flow: &Key, since_ns: u64, bytes: usize, now_ns: u64) -> Option<Dropped> {
+    /// Decides about a packet of `bytes` that reaches the link at `now_ns`, of a flow whose first
+    /// packet arrived at `since_ns`.
+    pub fn handle_packet(
+        &mut self,
+        flow: &Key,
+        since_ns: u64,
+        bytes: usize,
+        now_ns: u64,
+    ) -> Option<Dropped> {
         let age_ns = now_ns.saturating_sub(since_ns);
-        self.rules.iter_mut().filter(|(rule, _)| rule.matches(flow, age_ns)).find_map(|(_, bucket)| match bucket {
-            None => Some(Dropped::Blocked),
-            Some(bucket) => (!bucket.take(bytes as u64, now_ns)).then_some(Dropped::Policed),
-        })
+        self.rules.iter_mut().filter(|(rule, _)| rule.matches(flow, age_ns)).find_map(
+            |(_, bucket)| match bucket {
+                None => Some(Dropped::Blocked),
+                Some(bucket) => (!bucket.take(bytes as u64, now_ns)).then_some(Dropped::Policed),
+            },
+        )
     }
 }
 
@@ -67,7 +84,8 @@ impl Bucket {
     }
 
     fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
-        let added = u128::from(now_ns.saturating_sub(self.filled_ns)) * u128::from(self.bits_per_second);
+        let added =
+            u128::from(now_ns.saturating_sub(self.filled_ns)) * u128::from(self.bits_per_second);
         self.content = self.capacity.min(self.content + added);
         self.filled_ns = now_ns;
         let needed = Self::units(bytes);
@@ -96,27 +114,45 @@ mod tests {
 
     fn flow(protocol: Protocol, far_port: u16) -> Key {
         let address = IpAddr::from(Ipv4Addr::LOCALHOST);
-        Key { protocol, near: address, near_port: Some(50_000), far: address, far_port: Some(far_port) }
+        Key {
+            protocol,
+            near: address,
+            near_port: Some(50_000),
+            far: address,
+            far_port: Some(far_port),
+        }
     }
 
     #[test]
     fn policer_passes_its_rate_after_its_burst() {
-        let mut rules = rules("[[rules]]\nprotocol='udp'\npolice_mbit_per_second=5\npolice_burst_bytes=15000", Way::Up);
+        let mut rules = rules(
+            "[[rules]]\nprotocol='udp'\npolice_mbit_per_second=5\npolice_burst_bytes=15000",
+            Way::Up,
+        );
         let flow = flow(Protocol::UDP, 443);
         // 12 Mbit/s for ten seconds.
-        let passed = (0..10_000).filter(|number| rules.handle_packet(&flow, 0, 1500, number * MS).is_none()).count();
-        // The burst, and 5 Mbit/s until the last packet, in whole packets.
+        let passed = (0..10_000)
+            .filter(|number| rules.handle_packet(&flow, 0, 1500, number * MS).is_none())
+            .count();
+        // The burst plus 5 Mbit/s until the last packet, in whole packets.
         assert_eq!(passed, (15_000 + (9_999 * 5_000 / 8)) / 1500);
         assert_eq!(rules.handle_packet(&flow, 0, 15_000, 20_000 * MS), None);
         assert_eq!(rules.handle_packet(&flow, 0, 100, 20_000 * MS), Some(Dropped::Policed));
     }
 
     #[test]
-    fn rule_looks_at_protocol_port_and_direction_only() {
+    fn rule_matches_by_protocol_port_and_direction() {
         let toml = "[[rules]]\nprotocol='udp'\nport=443\ndirection='down'\nblock=true";
         let mut down = rules(toml, Way::Down);
-        assert_eq!(down.handle_packet(&flow(Protocol::UDP, 443), 0, 100, 0), Some(Dropped::Blocked));
-        for other in [flow(Protocol::TCP, 443), flow(Protocol::UDP, 53), Key { far_port: None, ..flow(Protocol::UDP, 443) }] {
+        assert_eq!(
+            down.handle_packet(&flow(Protocol::UDP, 443), 0, 100, 0),
+            Some(Dropped::Blocked)
+        );
+        for other in [
+            flow(Protocol::TCP, 443),
+            flow(Protocol::UDP, 53),
+            Key { far_port: None, ..flow(Protocol::UDP, 443) },
+        ] {
             assert_eq!(down.handle_packet(&other, 0, 100, 0), None);
         }
         assert_eq!(rules(toml, Way::Up).handle_packet(&flow(Protocol::UDP, 443), 0, 100, 0), None);
@@ -126,18 +162,29 @@ mod tests {
 
     #[test]
     fn times_count_from_the_first_packet_of_the_flow() {
-        let mut rules = rules("[[rules]]\nprotocol='udp'\nblock=true\nafter_ms=10000\nuntil_ms=20000", Way::Up);
+        let mut rules =
+            rules("[[rules]]\nprotocol='udp'\nblock=true\nafter_ms=10000\nuntil_ms=20000", Way::Up);
         let flow = flow(Protocol::UDP, 443);
-        let mut blocked = |since_ms: u64, now_ms: u64| rules.handle_packet(&flow, since_ms * MS, 100, now_ms * MS).is_some();
-        assert_eq!([blocked(0, 9_999), blocked(0, 10_000), blocked(0, 19_999), blocked(0, 20_000)], [false, true, true, false]);
+        let mut blocked = |since_ms: u64, now_ms: u64| {
+            rules.handle_packet(&flow, since_ms * MS, 100, now_ms * MS).is_some()
+        };
+        assert_eq!(
+            [blocked(0, 9_999), blocked(0, 10_000), blocked(0, 19_999), blocked(0, 20_000)],
+            [false, true, true, false]
+        );
         assert_eq!([blocked(15_000, 24_999), blocked(15_000, 25_000)], [false, true]);
     }
 
     #[test]
     fn refilled_policer_passes_its_burst_again() {
-        let mut rules = rules("[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=3000", Way::Up);
+        let mut rules = rules(
+            "[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=3000",
+            Way::Up,
+        );
         let flow = flow(Protocol::UDP, 443);
-        let passed = |rules: &mut Rules| (0..5).filter(|_| rules.handle_packet(&flow, 0, 1500, MS).is_none()).count();
+        let passed = |rules: &mut Rules| {
+            (0..5).filter(|_| rules.handle_packet(&flow, 0, 1500, MS).is_none()).count()
+        };
         assert_eq!([passed(&mut rules), passed(&mut rules)], [2, 0]);
         rules.refill();
         assert_eq!(passed(&mut rules), 2);
@@ -145,7 +192,8 @@ mod tests {
 
     #[test]
     fn first_rule_that_drops_decides() {
-        let policed = "[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=1500\n";
+        let policed =
+            "[[rules]]\nprotocol='udp'\npolice_mbit_per_second=1\npolice_burst_bytes=1500\n";
         let blocked = "[[rules]]\nblock=true\nafter_ms=1000\n";
         let mut rules = rules(&format!("{policed}{blocked}"), Way::Up);
         let flow = flow(Protocol::UDP, 443);

@@ -1,4 +1,5 @@
-//! Runs a command behind a link, with another one in front of it, and reports what the link did.
+//! Runs a command behind a link, optionally with a far command at the other end, and reports what
+//! happened on the link.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -11,32 +12,34 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::control::{Control, Order};
+use crate::control::{Control, LoadMark};
 use crate::cpu::CpuTime;
 use crate::emulator::ClockStart;
 use crate::hystart::Hystart;
 use crate::machine::{Machine, Snapshot};
 use crate::report::{CommandReport, Commands, ReportFile};
 use crate::signals::{Arrived, Signals};
-use crate::{Error, Link, Namespace, Options, Profile, cpu, enter_user_namespace_unless_root, link};
+use crate::{
+    Error, Link, Namespace, Options, Profile, cpu, enter_user_namespace_unless_root, link,
+};
 
-/// How long the far command usually may take to end after SIGTERM, before SIGKILL.
+/// Default time that the far command may take to end after SIGTERM, before SIGKILL.
 pub const FAR_GRACE: Duration = Duration::from_secs(12);
-/// How often the far namespace is asked whether its port listens.
+/// Interval at which the far namespace is checked for the listening port.
 const READY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What to run, and over which link.
+/// Commands to run, and the link between them.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// What the link does.
+    /// Profile of the link.
     pub profile: Profile,
-    /// Its seed and its TCP congestion control.
+    /// Options of the link, such as its seed and TCP congestion control.
     pub options: Options,
     /// Program and arguments for the client's namespace.
     pub command: Vec<OsString>,
     /// Program and arguments for the server's namespace.
     pub far: Option<Far>,
-    /// Where the JSON report goes.
+    /// Path of the JSON report.
     pub report: Option<PathBuf>,
 }
 
@@ -45,21 +48,23 @@ pub struct Run {
 pub struct Far {
     /// Program and arguments.
     pub argv: Vec<OsString>,
-    /// COMMAND starts only once this TCP port listens there.
+    /// TCP port on which the far command must listen before COMMAND starts.
     pub ready_port: Option<u16>,
-    /// How long that may take.
+    /// Timeout for that.
     pub ready_timeout: Duration,
-    /// Programs and arguments that run in the same namespace one after the other, each to its end, before COMMAND starts. Each may take
-    /// `ready_timeout`.
+    /// Programs and arguments that run in the same namespace one after the other, each to its end,
+    /// before COMMAND starts. Each may take up to `ready_timeout`.
     pub warm_ups: Vec<Vec<OsString>>,
-    /// How long it may take to end after SIGTERM, before SIGKILL.
+    /// Time that it may take to end after SIGTERM, before SIGKILL.
     pub grace: Duration,
 }
 
 impl Far {
-    /// Splits a command line at blanks as a shell does, with quotes and backslashes; nothing is expanded.
+    /// Splits a command line at blanks like a shell, with quotes and backslashes; nothing is
+    /// expanded.
     pub fn split(command_line: &str) -> Result<Vec<OsString>, Error> {
-        let words = shell_words::split(command_line).map_err(|error| Error::BadCommand(format!("--far `{command_line}`: {error}")))?;
+        let words = shell_words::split(command_line)
+            .map_err(|error| Error::BadCommand(format!("--far `{command_line}`: {error}")))?;
         if words.is_empty() {
             return Err(Error::BadCommand("--far is empty: give a command line".into()));
         }
@@ -67,13 +72,16 @@ impl Far {
     }
 }
 
-/// Runs to COMMAND's end and gives the exit code for the program: COMMAND's own, or 128 and its signal.
+/// Runs COMMAND to its end and returns the program's exit code: COMMAND's own, or 128 plus its
+/// signal.
 ///
-/// COMMAND has this process's standard streams and inherited descriptors; the far command reads nothing and writes both
-/// its streams to standard error. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to COMMAND; they
-/// stay blocked in the calling thread when this returns. Whatever the commands left running is ended.
+/// COMMAND has this process's standard streams and inherited descriptors; the far command reads
+/// nothing and writes both its streams to standard error. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
+/// and SIGUSR2 are forwarded to COMMAND; they stay blocked in the calling thread when this returns.
+/// Processes that the commands left running are ended.
 ///
-/// Unless the process is root, it is moved into a user namespace, so this has to be called before it starts threads.
+/// Unless the process is root, it is moved into a user namespace, so call this before starting
+/// threads.
 pub fn run(run: &Run) -> Result<u8, Error> {
     if run.command.is_empty() {
         return Err(Error::BadCommand("no COMMAND given: add `-- COMMAND [ARG...]`".into()));
@@ -106,12 +114,13 @@ pub fn run(run: &Run) -> Result<u8, Error> {
         },
         None => Vec::new(),
     };
-    // One that came while the link was being made: COMMAND was not there to get it.
+    // A signal that arrived while the link was being created, before COMMAND could receive it.
     if let Some(signal) = signals.next() {
         return Ok(code_of_signal(signal.number));
     }
     let mut load = Load::new(&link, control);
-    let (variable, descriptor) = Control::hand_over(&theirs).map_err(Error::system("hand on a socket"))?;
+    let (variable, descriptor) =
+        Control::hand_over(&theirs).map_err(Error::system("hand on a socket"))?;
     let mut near = Process::start(&run.command, |mut command| {
         command.env(variable, descriptor);
         link.spawn_near(command)
@@ -128,9 +137,16 @@ pub fn run(run: &Run) -> Result<u8, Error> {
     let code = near.code();
     report.machine = Some(machine);
     report.hystart = hystart;
-    report.commands = Some(Commands { near: near.report(near_cpu), far: far.map(|far| far.report(far_cpu)), warm_ups });
+    report.commands = Some(Commands {
+        near: near.report(near_cpu),
+        far: far.map(|far| far.report(far_cpu)),
+        warm_ups,
+    });
     if !report.clean {
-        warn("this run is not clean: the link was late or dropped packets on its own (see clean, lateness_us, tun_drops in the report)");
+        warn(
+            "this run is not clean: the link was late or dropped packets on its own (see clean, \
+                lateness_us, tun_drops in the report)",
+        );
     }
     if let Some(file) = report_file {
         file.write(&report)?;
@@ -141,23 +157,35 @@ pub fn run(run: &Run) -> Result<u8, Error> {
 
 fn refuse_one_file_for_two(run: &Run) -> Result<(), Error> {
     let tcp_info = run.options.tcp_info.as_ref().map(|asked| &asked.path);
-    let files = [("--report", run.report.as_ref()), ("--packets", run.options.packets.as_ref()), ("--tcp-info", tcp_info)];
+    let files = [
+        ("--report", run.report.as_ref()),
+        ("--packets", run.options.packets.as_ref()),
+        ("--tcp-info", tcp_info),
+    ];
     for (at, (flag, path)) in files.iter().enumerate() {
         let same = files[..at].iter().find(|(_, earlier)| path.is_some() && earlier == path);
         if let (Some((earlier, _)), Some(path)) = (same, path) {
-            return Err(Error::BadCommand(format!("{earlier} and {flag} both name {}: give each a file of its own", path.display())));
+            return Err(Error::BadCommand(format!(
+                "{earlier} and {flag} both name {}: give each a file of its own",
+                path.display()
+            )));
         }
     }
     Ok(())
 }
 
 fn warn(message: &str) {
-    // Nobody can read it: the report has it too.
+    // If standard error cannot be written, the warning is still in the report.
     let _ = writeln!(std::io::stderr(), "warning: {message}");
 }
 
-/// Waits for COMMAND's end; forwards signals meanwhile, and tells when the far command ends before.
-fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signals, load: &mut Load<'_>) -> Result<(), Error> {
+/// Waits for COMMAND's end. Forwards signals meanwhile, and warns if the far command ends first.
+fn supervise(
+    near: &mut Process,
+    mut far: Option<&mut Process>,
+    signals: &Signals,
+    load: &mut Load<'_>,
+) -> Result<(), Error> {
     while near.status.is_none() {
         let running_far = far.as_deref().filter(|far| far.status.is_none()).map(|far| &far.pidfd);
         wait(&near.pidfd, running_far, signals, load.control.fd(), None)?;
@@ -177,7 +205,7 @@ fn supervise(near: &mut Process, mut far: Option<&mut Process>, signals: &Signal
     Ok(())
 }
 
-/// Until a process ends, a signal arrives or the time is over.
+/// Waits until a process ends, a signal arrives or the time is over.
 fn wait(
     first: &OwnedFd,
     second: Option<&OwnedFd>,
@@ -185,9 +213,13 @@ fn wait(
     control: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) -> Result<(), Error> {
-    let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
     let signals = signals.as_fd();
-    let mut fds = vec![PollFd::new(first, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+    let mut fds =
+        vec![PollFd::new(first, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
     fds.extend(second.map(|fd| PollFd::new(fd, PollFlags::IN)));
     fds.extend(control.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -196,47 +228,48 @@ fn wait(
     }
 }
 
-/// The part of the run that figures are for: all of COMMAND, or what it marks.
+/// The part of the run that is measured: all of COMMAND, or the part that it marks.
 struct Load<'a> {
     link: &'a Link,
     control: Control,
     start: Figures,
-    /// Marked by COMMAND.
+    /// Statistics at the end marked by COMMAND.
     end: Option<Figures>,
 }
 
 struct Figures {
     machine: Snapshot,
-    /// Of the server, which sends most.
+    /// HyStart counters of the server, which sends most of the data.
     hystart: Option<Hystart>,
 }
 
 impl Figures {
     fn of(link: &Link) -> Self {
-        Self { machine: Snapshot::of(link), hystart: Hystart::of(link.far()) }
+        let machine = Snapshot::of(link.emulator_thread(), &link.near_roots(), &link.far_roots());
+        Self { machine, hystart: Hystart::of(link.far()) }
     }
 }
 
 impl<'a> Load<'a> {
-    /// Begins now.
+    /// Begins the load now.
     fn new(link: &'a Link, control: Control) -> Self {
         Self { link, control, start: Figures::of(link), end: None }
     }
 
     fn handle_orders(&mut self) -> Result<(), Error> {
         let Self { link, control, start, end } = self;
-        control.handle(|order| {
-            match order {
-                Order::Start => {
+        control.handle(|mark| {
+            match mark {
+                LoadMark::Start => {
                     let figures = Figures::of(link);
                     if let Err(refused) = link.start_clock(ClockStart::NextFlow)? {
                         return Ok(Err(refused));
                     }
                     (*start, *end) = (figures, None);
                 }
-                // One that comes again has nothing to end.
-                Order::End if end.is_some() => {}
-                Order::End => {
+                // A repeated `end` has no effect.
+                LoadMark::End if end.is_some() => {}
+                LoadMark::End => {
                     link.freeze_lateness()?;
                     *end = Some(Figures::of(link));
                 }
@@ -258,8 +291,9 @@ enum WarmedUp {
     Interrupted(i32),
 }
 
-/// Runs the warm-ups. One that fails is logged and stands in the report; it does not end the run, since only the reader of the report knows
-/// whether it matters. What one has started is killed with it: it would go on beside the load.
+/// Runs the warm-ups. A failed warm-up is logged and reported; it does not end the run, because
+/// only the reader of the report can tell whether it matters. Processes that it started are killed,
+/// because they would run beside the load.
 fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error> {
     let mut reports = Vec::with_capacity(far.warm_ups.len());
     for argv in &far.warm_ups {
@@ -282,9 +316,12 @@ fn warm_up(link: &Link, far: &Far, signals: &Signals) -> Result<WarmedUp, Error>
         }
         if process.code() != 0 {
             let ended = process.status.map_or_else(String::new, |status| format!(" ({status})"));
-            warn(&format!("the warm-up `{}` failed{ended}", argv.join(std::ffi::OsStr::new(" ")).to_string_lossy()));
+            warn(&format!(
+                "the warm-up `{}` failed{ended}",
+                argv.join(std::ffi::OsStr::new(" ")).to_string_lossy()
+            ));
         }
-        // It has been waited for, and what it left running counts as the far command's.
+        // The warm-up was waited for; processes that it left running count for the far command.
         reports.push(process.report(CpuTime::default()));
     }
     Ok(WarmedUp::Done(reports))
@@ -295,21 +332,25 @@ enum Started {
     Interrupted(i32),
 }
 
-/// A command with what is known of its end.
+/// A command and its exit status.
 struct Process {
     argv: Vec<OsString>,
-    /// Its own until it was waited for.
+    /// PID, valid until it was waited for.
     pid: Pid,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
-    /// Of it and of what it waited for, once it has ended.
+    /// Processor time of the process and of the children that it waited for, once it has ended.
     cpu: CpuTime,
     killed: bool,
 }
 
 impl Process {
-    fn start(argv: &[OsString], spawn: impl FnOnce(Command) -> io::Result<Child>) -> Result<Self, Error> {
-        let (program, arguments) = argv.split_first().expect("invariant: checked before the link was made");
+    fn start(
+        argv: &[OsString],
+        spawn: impl FnOnce(Command) -> io::Result<Child>,
+    ) -> Result<Self, Error> {
+        let (program, arguments) =
+            argv.split_first().expect("invariant: checked before the link was made");
         let mut command = Command::new(program);
         command.args(arguments);
         let child = spawn(command).map_err(|source| {
@@ -320,14 +361,26 @@ impl Process {
             }
         })?;
         let pid = Pid::from_child(&child);
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a process"))?;
-        Ok(Self { argv: argv.to_vec(), pid, pidfd, status: None, cpu: CpuTime::default(), killed: false })
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .map_err(Error::system("open a process"))?;
+        Ok(Self {
+            argv: argv.to_vec(),
+            pid,
+            pidfd,
+            status: None,
+            cpu: CpuTime::default(),
+            killed: false,
+        })
     }
 
     fn start_far(link: &Link, far: &Far, signals: &Signals) -> Result<Started, Error> {
-        let errors = io::stderr().as_fd().try_clone_to_owned().map_err(Error::system("duplicate standard error"))?;
+        let errors = io::stderr()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(Error::system("duplicate standard error"))?;
         let mut process = Self::start(&far.argv, |mut command| {
-            // A group of its own: Ctrl-C is for COMMAND, which may want to end its conversation with the far side.
+            // A separate process group: Ctrl-C is for COMMAND, which may want to finish its
+            // exchange with the far side.
             command.stdin(Stdio::null()).stdout(errors).process_group(0);
             link.spawn_far(command)
         })?;
@@ -339,7 +392,9 @@ impl Process {
             if let Some(status) = process.try_wait()? {
                 return Err(Error::FarEndedEarly { status, port });
             }
-            if listens(link.far(), port).map_err(Error::system("read the far namespace's sockets"))? {
+            if listens(link.far(), port)
+                .map_err(Error::system("read the far namespace's sockets"))?
+            {
                 return Ok(Started::Running(process));
             }
             if let Some(signal) = signals.next() {
@@ -355,7 +410,8 @@ impl Process {
 
     fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
         if self.status.is_none()
-            && let Some(ended) = cpu::try_wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?
+            && let Some(ended) =
+                cpu::try_wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?
         {
             self.record(ended);
         }
@@ -374,7 +430,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM, and SIGKILL when that does not help in time.
+    /// Sends SIGTERM, and SIGKILL if the process does not end in time.
     fn end(&mut self, grace: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + grace;
         if self.try_wait()?.is_none() {
@@ -385,10 +441,13 @@ impl Process {
             if left.is_zero() {
                 self.killed = true;
                 self.signal(libc::SIGKILL);
-                self.record(cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?);
+                self.record(
+                    cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?,
+                );
                 return Ok(());
             }
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             match rustix::event::poll(&mut fds, Some(&left)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -398,18 +457,21 @@ impl Process {
         Ok(())
     }
 
-    /// SIGKILL for a process that leads a group, and for all of its group.
+    /// Sends SIGKILL to a process that leads a group, and to its whole group.
     fn kill_group(&mut self) -> Result<(), Error> {
-        // While it was not waited for, no other group has its number.
+        // Until it is waited for, no other group can have its number.
         if self.try_wait()?.is_none() {
             self.killed = true;
-            rustix::process::kill_process_group(self.pid, Signal::KILL).map_err(Error::system("end a command"))?;
-            self.record(cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?);
+            rustix::process::kill_process_group(self.pid, Signal::KILL)
+                .map_err(Error::system("end a command"))?;
+            self.record(
+                cpu::wait(self.pidfd.as_fd()).map_err(Error::system("wait for a command"))?,
+            );
         }
         Ok(())
     }
 
-    /// 0 to 255, as a shell tells it.
+    /// Exit code from 0 to 255, as a shell reports it.
     fn code(&self) -> u8 {
         let status = self.status.unwrap_or_default();
         match (status.code(), status.signal()) {
@@ -419,7 +481,7 @@ impl Process {
         }
     }
 
-    /// `others` is the time of what ran at its end of the link and was not waited for by it.
+    /// `others`: processor time of the processes at its end of the link that it did not wait for.
     fn report(&self, others: CpuTime) -> CommandReport {
         let mut cpu_seconds = self.cpu;
         cpu_seconds += others;
@@ -437,8 +499,8 @@ fn code_of_signal(signal: i32) -> u8 {
     128 + signal as u8
 }
 
-/// Whether anything listens on the TCP port, at any address. Looks it up instead of connecting, so that the server does
-/// not have to deal with a connection that nobody wants.
+/// Returns whether a process listens on the TCP port, at any address. Reads the socket table
+/// instead of connecting, so that the server gets no unwanted connection.
 fn listens(namespace: &Namespace, port: u16) -> io::Result<bool> {
     namespace.run(|| {
         let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
@@ -465,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_listening_socket_of_the_port_counts() {
+    fn only_a_listening_socket_on_the_port_counts() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
              \x20  0: 0100007F:01BB 00000000:0000 0A 00000000:00000000\n\
              \x20  1: 0100007F:1F90 0100007F:C350 01 00000000:00000000\n";

@@ -4,56 +4,47 @@
 //! packet ──► queue (drop-tail, bounded) ──► rate ──► pauses ──► loss ──► delay ──► deadline
 //! ```
 //!
-//! Loss comes after the rate: a lost packet has used the wire, as on a radio link.
+//! Loss applies after the rate: a lost packet has used the wire, as on a radio link.
 
 mod jitter;
 mod loss;
 mod outages;
+mod random;
 #[cfg(test)]
 mod slow_start;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng as _;
-
 use crate::profile::Direction;
 use loss::LossProcess;
-use outages::OutageProcess;
+use random::{Draw, generator};
 
+pub use crate::way::Way;
 pub(crate) use jitter::Jitter;
 pub(crate) use wire::{Wire, mean_bits_per_second};
 
-/// Which way a packet goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// Client to server, near to far.
-    Up,
-    /// Server to client, far to near.
-    Down,
-}
-
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It arrives at this time.
+    /// The packet arrives at this time.
     Deliver {
-        /// Nanoseconds, on the clock of `now_ns`. Never before the deadline of an earlier packet, unless the profile lets
-        /// packets overtake, or the link has changed in between.
+        /// Time in nanoseconds, on the clock of `now_ns`. Never before the deadline of an earlier
+        /// packet, unless the profile permits reordering, or the link has changed in between.
         deadline_ns: u64,
     },
-    /// It used the rate and got lost on the way.
+    /// The packet used the rate and was lost on the link.
     Lost,
-    /// The queue had no room for it.
+    /// The packet was dropped because the queue was full.
     QueueFull,
 }
 
 /// Decides for each packet of one direction whether and when it arrives.
 ///
-/// One call a packet, [`Scheduler::handle_packet`], with a time that never goes back; [`Scheduler::skip_packet`] for one that
-/// something else has dropped. The same profile, seed, sizes and times give the same verdicts; which packets are lost depends on
-/// the seed and on their order only.
+/// Call [`Scheduler::handle_packet`] once per packet, with a time that never goes back, and
+/// [`Scheduler::skip_packet`] for a packet that was dropped elsewhere. The same profile, seed,
+/// sizes and times give the same verdicts; which packets are lost depends only on the seed and on
+/// their order.
 #[derive(Debug)]
 pub struct Scheduler {
     direction: Direction,
@@ -62,17 +53,17 @@ pub struct Scheduler {
     changes: u64,
     wire: Wire,
     loss: LossProcess,
-    /// Of packets without a number.
+    /// Loss of packets without a number.
     earlier_loss: LossProcess,
     jitter: Jitter,
     last_deadline_ns: u64,
     packets: u64,
-    /// Of wires that a change has replaced.
+    /// Queue maxima of wires that a change has replaced.
     queue_max_before: (u64, u64),
 }
 
 impl Scheduler {
-    /// `seed` is the link's; the two directions draw from streams of their own.
+    /// Returns a scheduler. `seed` is the link's; each direction has its own random streams.
     pub fn new(direction: &Direction, seed: u64, way: Way) -> Self {
         Self::after_changes(direction, seed, way, 0)
     }
@@ -81,7 +72,10 @@ impl Scheduler {
         Self {
             wire: Wire::of(direction, seed, way, changes),
             loss: LossProcess::new(direction.loss, generator(seed, way, Draw::Loss, changes)),
-            earlier_loss: LossProcess::new(direction.loss, generator(seed, way, Draw::EarlierLoss, changes)),
+            earlier_loss: LossProcess::new(
+                direction.loss,
+                generator(seed, way, Draw::EarlierLoss, changes),
+            ),
             jitter: Jitter::of(direction, seed, way, changes),
             direction: direction.clone(),
             seed,
@@ -93,8 +87,8 @@ impl Scheduler {
         }
     }
 
-    /// From now on the direction is another one, with an empty queue. What was accepted before keeps its deadline; packets that
-    /// come now do not wait for it. Packets are counted on.
+    /// Changes the direction, with an empty queue. Packets accepted before keep their deadlines;
+    /// new packets do not wait for them. Packet numbers continue.
     pub fn change(&mut self, direction: &Direction) {
         let changed = Self::after_changes(direction, self.seed, self.way, self.changes + 1);
         let before = std::mem::replace(self, changed);
@@ -102,31 +96,38 @@ impl Scheduler {
         self.queue_max_before = (before.queue_max_bytes(), before.queue_max_ns());
     }
 
-    /// The direction as it is now begins again: with an empty queue, the packets counted from 1, at time 0.
+    /// Restarts the direction in its current form: with an empty queue, packets counted from 1, at
+    /// time 0.
     pub fn restart(&mut self) {
         let again = Self::after_changes(&self.direction, self.seed, self.way, self.changes);
         let before = std::mem::replace(self, again);
         self.queue_max_before = (before.queue_max_bytes(), before.queue_max_ns());
     }
 
-    /// Takes a packet of `bytes` that reaches the link at `now_ns`.
+    /// Handles a packet of `bytes` that reaches the link at `now_ns`.
     pub fn handle_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
         self.packets += 1;
         let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
         let arrival_ns = self.jitter.arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
-        // Drawn for each packet that the wire sends, so that packets lost by their number leave the others' fate as it is.
+        // Drawn for each packet that the wire sends, so that packets lost by their number do not
+        // affect others.
         let lost = self.loss.next_is_lost();
-        self.verdict(lost || self.direction.lose_packets.binary_search(&self.packets).is_ok(), arrival_ns)
+        self.verdict(
+            lost || self.direction.lose_packets.binary_search(&self.packets).is_ok(),
+            arrival_ns,
+        )
     }
 
-    /// The same for a packet of a flow from before time zero: it has no number, and what others draw does not depend on it.
+    /// Handles a packet of a flow from before time zero: it has no number and does not affect the
+    /// draws of others.
     pub fn handle_earlier_packet(&mut self, bytes: usize, now_ns: u64) -> Verdict {
         let Some(sent_ns) = self.wire.send(bytes as u64, now_ns) else {
             return Verdict::QueueFull;
         };
-        let arrival_ns = self.jitter.earlier_arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
+        let arrival_ns =
+            self.jitter.earlier_arrives_ns(bytes as u64, sent_ns, self.direction.delay_ns);
         let lost = self.earlier_loss.next_is_lost();
         self.verdict(lost, arrival_ns)
     }
@@ -142,57 +143,23 @@ impl Scheduler {
         Verdict::Deliver { deadline_ns: self.last_deadline_ns }
     }
 
-    /// A packet that reached the link, but not its queue: it has a number all the same.
+    /// Counts a packet that reached the link, but not its queue.
     pub fn skip_packet(&mut self) {
         self.packets += 1;
     }
 
-    /// What waits for the rate at `now_ns`, which never goes back.
+    /// Returns the bytes that wait for the rate at `now_ns`, which never goes back.
     pub fn queued_bytes(&mut self, now_ns: u64) -> u64 {
         self.wire.queued_bytes(now_ns)
     }
 
-    /// The most that ever waited, the packet just accepted included.
+    /// Returns the maximum bytes that ever waited, including the packet just accepted.
     pub fn queue_max_bytes(&self) -> u64 {
         self.wire.queue_max().0.max(self.queue_max_before.0)
     }
 
-    /// The longest time from a packet's acceptance to its last bit on the wire.
+    /// Returns the maximum time from a packet's acceptance to its last bit on the wire.
     pub fn queue_max_ns(&self) -> u64 {
         self.wire.queue_max().1.max(self.queue_max_before.1)
     }
-}
-
-/// What random numbers are drawn for; each has a stream of its own.
-#[derive(Debug, Clone, Copy)]
-enum Draw {
-    Loss,
-    EarlierLoss,
-    Jitter,
-    EarlierJitter,
-    Outages,
-    TraceOffset,
-}
-
-/// After each change of the link, the streams are others. Outages and the place in a trace are the same for both directions: where nothing
-/// is sent, nothing is received, and what was recorded together stays together.
-fn generator(seed: u64, way: Way, draw: Draw, changes: u64) -> ChaCha8Rng {
-    const OF_OUTAGES: u64 = 1 << 32;
-    const OF_TRACE_OFFSET: u64 = 1 << 33;
-    const OF_EARLIER: u64 = 1 << 34;
-    let direction = match way {
-        Way::Up => 0,
-        Way::Down => 2,
-    };
-    let stream = match draw {
-        Draw::Loss => direction,
-        Draw::EarlierLoss => OF_EARLIER + direction,
-        Draw::Jitter => direction + 1,
-        Draw::EarlierJitter => OF_EARLIER + direction + 1,
-        Draw::Outages => OF_OUTAGES,
-        Draw::TraceOffset => OF_TRACE_OFFSET,
-    };
-    let mut generator = ChaCha8Rng::seed_from_u64(seed);
-    generator.set_stream(4 * changes + stream);
-    generator
 }

@@ -1,24 +1,30 @@
-//! Signals as input: those that the supervisor forwards are blocked and read from a descriptor.
-#![expect(unsafe_code, reason = "signal masks and signalfd are system calls without a safe wrapper here")]
+//! Signals as input: forwarded signals are blocked and read from a descriptor.
+#![expect(
+    unsafe_code,
+    reason = "signal masks and signalfd are system calls without a safe wrapper here"
+)]
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// What a user or a service manager sends to end or nudge a program.
-const FORWARDED: [libc::c_int; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// Signals by which users and service managers end or notify a program.
+const FORWARDED: [libc::c_int; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
 /// A signal that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub(crate) number: i32,
-    /// The terminal sent it (Ctrl-C), so every process of the foreground group has it already.
+    /// Whether the terminal sent it (Ctrl-C), so that every process of the foreground group already
+    /// has it.
     pub(crate) from_terminal: bool,
 }
 
-/// Holds back the forwarded signals of the calling thread and of the threads that it starts from now on.
+/// Blocks the forwarded signals in the calling thread and in threads that it starts from now on.
 ///
-/// The mask stays as it is when this is dropped: a signal that came meanwhile would end the program at that place.
+/// The mask stays when this is dropped: a pending signal would otherwise end the program at that
+/// point.
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -38,13 +44,15 @@ impl Signals {
         Ok(Self { fd })
     }
 
-    /// The next signal that waits, if any.
+    /// Returns the next pending signal, if any.
     pub(crate) fn next(&self) -> Option<Arrived> {
         // `ssi_signo` and `ssi_code` are the first and third 32-bit fields of `signalfd_siginfo`.
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         let read = rustix::io::read(&self.fd, &mut info).ok()?;
-        let field = |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        (read == info.len()).then(|| Arrived { number: field(0), from_terminal: field(8) == libc::SI_KERNEL })
+        let field =
+            |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        (read == info.len())
+            .then(|| Arrived { number: field(0), from_terminal: field(8) == libc::SI_KERNEL })
     }
 }
 
@@ -54,7 +62,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Lets the forwarded signals through again. One system call: it may run between fork and exec.
+/// Unblocks the forwarded signals. One system call: it may run between fork and exec.
 pub(crate) fn unblock() -> io::Result<()> {
     mask(libc::SIG_UNBLOCK, &forwarded())
 }

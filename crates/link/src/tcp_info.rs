@@ -1,4 +1,5 @@
-//! Samples of what the kernel knows about TCP connections over the link, `--tcp-info FILE`: both ends, at an interval.
+//! Samples of the kernel's TCP statistics for connections over the link, `--tcp-info FILE`: both
+//! ends, at an interval.
 
 mod connection;
 
@@ -12,48 +13,49 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 use serde::Serialize;
 
-use crate::emulator::clock_ns;
+use crate::monotonic::clock_ns;
 use crate::netlink::Socket;
 use crate::trace_file::TraceFile;
 use crate::{Error, Namespace};
 use connection::Connection;
 
-/// A look at all connections is followed by at least so many times the processor time that it took, so that looking takes a quarter
-/// of a processor at most.
-const REST: u32 = 3;
+/// Each sampling of all connections is followed by at least this many times the processor time that
+/// it took, so that sampling uses at most a quarter of a processor.
+const SAMPLING_PAUSE_FACTOR: u32 = 3;
 
 const HEADER: &str = "time_ns,end,near_port,far_port,state,rtt_us,rtt_var_us,rto_us,cwnd_packets,ssthresh_packets,mss,\
     unacked_packets,lost_packets,retransmitted_packets,bytes_acked,bytes_received,bytes_sent,bytes_retransmitted,busy_us,\
     receive_window_limited_us,send_buffer_limited_us,delivery_rate_bytes_per_second,congestion\n";
 
-/// What to sample, and where it goes.
+/// Sampling options.
 #[derive(Debug, Clone)]
 pub struct TcpInfo {
-    /// The file, see docs/link.md.
+    /// Path of the file, see docs/link.md.
     pub path: PathBuf,
-    /// From one sample of all connections to the next.
+    /// Interval between samples of all connections.
     pub interval: Duration,
 }
 
-/// How often was looked.
+/// Sampling statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sampled {
-    /// As asked.
+    /// The requested interval.
     pub every_ms: f64,
-    /// Looks at both ends.
+    /// Number of samples of both ends.
     pub samples: u64,
-    /// Left out because the machine was busy or has so many sockets that looking takes too long.
+    /// Samples skipped because the machine was busy or has so many sockets that sampling takes too
+    /// long.
     pub skipped: u64,
 }
 
-/// Which end of the link a socket is at.
+/// The end of the link at which a socket is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Near,
     Far,
 }
 
-/// The thread that samples.
+/// The sampling thread.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     stop: mpsc::Sender<()>,
@@ -61,10 +63,18 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Looks once before it returns, so that a kernel that cannot tell is known at once.
-    pub(crate) fn start(near: &Namespace, far: &Namespace, interval: Duration, mut file: TraceFile) -> Result<Self, Error> {
+    /// Takes a first sample before it returns, so that an unsupported kernel is noticed
+    /// immediately.
+    pub(crate) fn start(
+        near: &Namespace,
+        far: &Namespace,
+        interval: Duration,
+        mut file: TraceFile,
+    ) -> Result<Self, Error> {
         let open = |end, namespace: &Namespace| -> Result<(End, Socket), Error> {
-            let opened = namespace.run(Socket::open_sock_diag).map_err(Error::system("enter a network namespace"))?;
+            let opened = namespace
+                .run(Socket::open_sock_diag)
+                .map_err(Error::system("enter a network namespace"))?;
             let mut socket = opened.map_err(missing)?;
             connections(&mut socket).map_err(missing)?;
             Ok((end, socket))
@@ -74,7 +84,8 @@ impl Sampler {
         let thread = std::thread::Builder::new()
             .name("link-tcp-info".into())
             .spawn(move || {
-                let mut sampled = Sampled { every_ms: interval.as_secs_f64() * 1e3, samples: 0, skipped: 0 };
+                let mut sampled =
+                    Sampled { every_ms: interval.as_secs_f64() * 1e3, samples: 0, skipped: 0 };
                 match sample(&mut ends, interval, &stopped, file.rows(), &mut sampled) {
                     Ok(()) => (sampled, Ok(file)),
                     Err(error) => (sampled, Err(file.error(error))),
@@ -84,18 +95,21 @@ impl Sampler {
         Ok(Self { stop, thread })
     }
 
-    /// The file appears.
+    /// Stops the thread, and gives the file its name.
     pub(crate) fn finish(self) -> (Sampled, Result<(), Error>) {
         // After a failure the thread has ended already.
         let _ = self.stop.send(());
-        let (sampled, file) = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (sampled, file) =
+            self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (sampled, file.and_then(TraceFile::finish))
     }
 }
 
 fn missing(errno: Errno) -> Error {
     match errno {
-        Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT | Errno::OPNOTSUPP => Error::SockDiagMissing(errno.into()),
+        Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT | Errno::OPNOTSUPP => {
+            Error::SockDiagMissing(errno.into())
+        }
         _ => Error::system("ask the kernel about TCP connections")(errno),
     }
 }
@@ -109,7 +123,7 @@ fn sample(
 ) -> io::Result<()> {
     to.write_all(HEADER.as_bytes())?;
     let since = Instant::now();
-    // The number of the sample that is due, at its multiple of the interval.
+    // Number of the next sample, due at this multiple of the interval.
     let mut due = 0;
     loop {
         let used_before = processor_time();
@@ -132,14 +146,14 @@ fn sample(
     }
 }
 
-/// The sample after `due`, which has just ended.
+/// Returns the number of the sample after `due`, which has just ended.
 fn next_due(due: u64, interval: Duration, ended: Duration, took: Duration) -> u64 {
-    let rested = ended + took * REST;
+    let rested = ended + took * SAMPLING_PAUSE_FACTOR;
     let next = rested.as_nanos().div_ceil(interval.as_nanos()) as u64;
     next.max(due + 1)
 }
 
-/// Of this thread: while it waits for a processor it is no burden.
+/// Processor time of this thread: while it waits for a processor it is no load.
 fn processor_time() -> Duration {
     Duration::try_from(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
@@ -148,12 +162,14 @@ fn at(number: u64, interval: Duration) -> Duration {
     Duration::from_nanos(number.saturating_mul(interval.as_nanos() as u64))
 }
 
-/// Those between the two ends, of both families.
+/// Returns the connections between the two ends, of both families.
 fn connections(socket: &mut Socket) -> Result<Vec<Connection>, Errno> {
     let mut connections = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         match socket.tcp_sockets(family as u8, connection::STATES) {
-            Ok(replies) => connections.extend(replies.iter().filter_map(|reply| Connection::parse(reply))),
+            Ok(replies) => {
+                connections.extend(replies.iter().filter_map(|reply| Connection::parse(reply)));
+            }
             // A kernel without IPv6.
             Err(Errno::NOENT) if family == libc::AF_INET6 => {}
             Err(errno) => return Err(errno),
@@ -162,7 +178,12 @@ fn connections(socket: &mut Socket) -> Result<Vec<Connection>, Errno> {
     Ok(connections)
 }
 
-fn write_row(to: &mut impl Write, time_ns: u64, end: End, connection: &Connection) -> io::Result<()> {
+fn write_row(
+    to: &mut impl Write,
+    time_ns: u64,
+    end: End,
+    connection: &Connection,
+) -> io::Result<()> {
     let (end, near_port, far_port) = match end {
         End::Near => ("near", connection.local_port, connection.remote_port),
         End::Far => ("far", connection.remote_port, connection.local_port),
@@ -177,7 +198,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn samples_keep_to_the_multiples_of_the_interval() {
+    fn samples_stay_on_multiples_of_the_interval() {
         assert_eq!(next_due(0, 10 * MS, MS / 2, MS / 2), 1);
         // Woken 4 ms late, the next is due 5 ms later.
         assert_eq!(next_due(1, 10 * MS, 15 * MS, MS), 2);
@@ -185,15 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn slow_sample_is_followed_by_rest() {
-        // 8 ms for a look, then at least 24 ms of rest.
+    fn slow_sample_is_followed_by_a_pause() {
+        // A sample of 8 ms, then a pause of at least 24 ms.
         assert_eq!(next_due(0, 10 * MS, 8 * MS, 8 * MS), 4);
-        // Late by a second: what was missed is not made up for.
+        // A second late: missed samples are not made up for.
         assert_eq!(next_due(3, 10 * MS, 1031 * MS, MS), 104);
     }
 
     #[test]
-    fn ports_are_those_of_the_ends_of_the_link() {
+    fn ports_are_relative_to_the_end_of_the_link() {
         let connection = Connection::parse(&connection::example()).unwrap();
         let row = |end| {
             let mut row = Vec::new();

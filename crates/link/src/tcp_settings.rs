@@ -1,11 +1,13 @@
-//! Kernel parameters of TCP inside the link's namespaces: those that the link sets, and those that decide how long a transfer takes.
+//! TCP kernel parameters inside the link's namespaces: those that the link sets, and those that
+//! affect the duration of a transfer.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use serde::Serialize;
 
-/// Parameters of `net.ipv4` by which a load over TCP may be faster or slower. A namespace may have other values than the machine.
+/// Parameters of `net.ipv4` that affect TCP performance. A namespace may have other values than the
+/// machine.
 const REPORTED: [&str; 18] = [
     "tcp_early_retrans",
     "tcp_ecn",
@@ -27,7 +29,8 @@ const REPORTED: [&str; 18] = [
     "tcp_wmem",
 ];
 
-/// Parameters of `net.ipv4` by name, numbers separated by single spaces. One that this kernel does not have is left out.
+/// Parameters of `net.ipv4` by name, with numbers separated by single spaces. Parameters that the
+/// kernel does not have are omitted.
 pub type Settings = BTreeMap<&'static str, String>;
 
 /// The parameters at both ends.
@@ -45,16 +48,17 @@ pub(crate) fn of_this_namespace() -> Settings {
     REPORTED.into_iter().filter_map(read).collect()
 }
 
-/// Sets parameters of the calling thread's namespace. What cannot be set is a warning: the link works without.
+/// Sets parameters of the calling thread's namespace. Failures are warnings: the link works without
+/// them.
 pub(crate) fn set_parameters(slow_start_after_idle: Option<bool>) -> Vec<String> {
     let mut parameters = vec![
-        // Or the thresholds and round-trip times of one connection would leak into the next.
+        // Otherwise thresholds and round-trip times of one connection would affect the next.
         ("ipv4/tcp_no_metrics_save", "1"),
-        // So that a server can take port 443 without being root.
+        // Lets a server use port 443 without being root.
         ("ipv4/ip_unprivileged_port_start", "0"),
         ("ipv6/conf/all/disable_ipv6", "0"),
         ("ipv6/conf/default/disable_ipv6", "0"),
-        // No packets on the link that nobody asked for: no router solicitations, no link-local address.
+        // No unrequested packets on the link: no router solicitations, no link-local address.
         ("ipv6/conf/default/accept_ra", "0"),
         ("ipv6/conf/default/router_solicitations", "0"),
         ("ipv6/conf/default/addr_gen_mode", "1"),
@@ -75,6 +79,6 @@ pub(crate) fn set_parameters(slow_start_after_idle: Option<bool>) -> Vec<String>
 
 pub(crate) fn read_parameter(name: &str) -> io::Result<String> {
     let text = std::fs::read_to_string(format!("/proc/sys/net/{name}"))?;
-    // The kernel separates several numbers by tabs.
+    // The kernel separates several numbers with tabs.
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

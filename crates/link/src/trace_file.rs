@@ -1,4 +1,5 @@
-//! Files of rows that grow while the link runs and appear whole or not at all, also when the link is killed.
+//! Files of rows that grow while the link runs and appear completely or not at all, even if the
+//! link is killed.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 
-/// A file without a name until it is finished.
+/// A file that has no name until it is finished.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
     what: &'static str,
@@ -22,33 +23,33 @@ pub(crate) struct TraceFile {
 
 #[derive(Debug)]
 enum Kind {
-    /// The kernel frees it with its last descriptor.
+    /// Unnamed; the kernel frees it with its last descriptor.
     Nameless,
-    /// Where the file system has no such files: under a name of its own.
+    /// Temporarily named, on file systems without unnamed files.
     Hidden(PathBuf),
-    /// A device or a pipe, which no file may take the place of.
+    /// A device or a pipe, which must not be replaced by a file.
     Special,
 }
 
 impl TraceFile {
-    /// `what` stands in messages: "the packets".
+    /// Creates the file. `what` is used in messages: "the packets".
     pub(crate) fn create(what: &'static str, path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Trace { what, path: path.to_owned(), source };
         let (kind, path, file) = create(path).map_err(failed)?;
         Ok(Self { what, path, kind, rows: BufWriter::new(file) })
     }
 
-    /// Whatever is written here stands in the file once it is finished.
+    /// Returns the writer for rows, which become visible once the file is finished.
     pub(crate) fn rows(&mut self) -> &mut impl io::Write {
         &mut self.rows
     }
 
-    /// Gives the file its name, over an older file if there is one.
+    /// Gives the file its name, replacing an older file.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.publish().map_err(|source| self.error(source))
     }
 
-    /// What is to be told when rows could not be written.
+    /// Returns the error for rows that could not be written.
     pub(crate) fn error(&self, source: io::Error) -> Error {
         Error::Trace { what: self.what, path: self.path.clone(), source }
     }
@@ -59,7 +60,7 @@ impl TraceFile {
             Kind::Special => Ok(()),
             Kind::Hidden(hidden) => std::fs::rename(hidden, &self.path),
             Kind::Nameless => {
-                // A link can be made only to a name that nothing has yet; the rename then takes the older file's place.
+                // Hard links need an unused name; the rename then replaces the older file.
                 let hidden = hidden_name(&self.path)?;
                 let nameless = format!("/proc/self/fd/{}", self.rows.get_ref().as_raw_fd());
                 rustix::fs::linkat(CWD, nameless, CWD, &hidden, AtFlags::SYMLINK_FOLLOW)?;
@@ -74,25 +75,27 @@ impl TraceFile {
 impl Drop for TraceFile {
     fn drop(&mut self) {
         if let Kind::Hidden(hidden) = &self.kind {
-            // After the rename there is none.
+            // After the rename this file no longer exists.
             let _ = std::fs::remove_file(hidden);
         }
     }
 }
 
-/// Where a name leads.
+/// Target of a path.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Place {
-    /// A file, which may be there or not. If the name is a symbolic link, this is where it points to.
+pub(crate) enum FileTarget {
+    /// A file, existing or not. For a symbolic link, its target.
     File(PathBuf),
-    /// A device, a pipe, or a descriptor of this process such as `/dev/stdout`: nothing may take its place.
+    /// A device, a pipe, or a descriptor of this process such as `/dev/stdout`, which must not be
+    /// replaced.
     Special,
 }
 
-impl Place {
+impl FileTarget {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let descriptors = ["/proc", "/dev/fd"];
-        let leads_to_descriptor = |path: &Path| descriptors.iter().any(|folder| path.starts_with(folder));
+        let leads_to_descriptor =
+            |path: &Path| descriptors.iter().any(|folder| path.starts_with(folder));
         if path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -101,22 +104,22 @@ impl Place {
         }
         match std::fs::read_link(path) {
             Ok(target) if leads_to_descriptor(&target) => Ok(Self::Special),
-            // A link that leads nowhere is replaced.
+            // A dangling link is replaced.
             Ok(_) => Ok(Self::File(path.canonicalize().unwrap_or_else(|_| path.to_owned()))),
             Err(_) => Ok(Self::File(path.to_owned())),
         }
     }
 }
 
-/// A descriptor may be a file that others write to as well.
+/// Opens a special file. A descriptor may be a file that other programs write to as well.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
 fn create(path: &Path) -> io::Result<(Kind, PathBuf, File)> {
-    let path = match Place::of(path)? {
-        Place::Special => return Ok((Kind::Special, path.to_owned(), open_special(path)?)),
-        Place::File(path) => path,
+    let path = match FileTarget::of(path)? {
+        FileTarget::Special => return Ok((Kind::Special, path.to_owned(), open_special(path)?)),
+        FileTarget::File(path) => path,
     };
     let hidden = hidden_name(&path)?;
     let folder = match path.parent() {
@@ -134,7 +137,7 @@ fn create(path: &Path) -> io::Result<(Kind, PathBuf, File)> {
     }
 }
 
-/// Beside `path`, so that a rename stays within one file system.
+/// Returns a hidden name next to `path`, so that a rename stays within one file system.
 pub(crate) fn hidden_name(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let mut hidden = OsString::from(".");
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_appears_whole_over_an_older_one() {
+    fn complete_file_replaces_an_older_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
         std::fs::write(&path, "older").unwrap();
@@ -169,14 +172,18 @@ mod tests {
         let mut file = TraceFile::create("the rows", &folder.path().join("t.csv")).unwrap();
         file.rows().write_all(&vec![b'x'; 100_000]).unwrap();
         if matches!(file.kind, Kind::Nameless) {
-            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a killed link would leave a file");
+            assert_eq!(
+                std::fs::read_dir(folder.path()).unwrap().count(),
+                0,
+                "a killed link would leave a file"
+            );
         }
         drop(file);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn device_stays_what_it_is() {
+    fn device_is_written_in_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
@@ -198,19 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_of_this_process_is_no_place_for_a_new_file() {
+    fn descriptor_of_this_process_is_not_replaced_by_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join("redirected")).unwrap();
         let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
         let link = folder.path().join("stdout");
         std::os::unix::fs::symlink(&descriptor, &link).unwrap();
         for path in [link, descriptor.into(), format!("/dev/fd/{}", file.as_raw_fd()).into()] {
-            assert_eq!(Place::of(&path).unwrap(), Place::Special, "{}", path.display());
+            assert_eq!(FileTarget::of(&path).unwrap(), FileTarget::Special, "{}", path.display());
         }
     }
 
     #[test]
-    fn place_that_cannot_be_written_is_refused_at_the_start() {
+    fn unwritable_path_is_refused_at_the_start() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().join("missing/t.csv"), folder.path().to_owned()] {
             let error = TraceFile::create("the rows", &path).unwrap_err();

@@ -11,17 +11,18 @@ use crate::Error;
 /// Name of the device in both namespaces.
 pub(crate) const DEVICE: &str = "link0";
 
-/// Opens a TUN device in the calling thread's network namespace, for reading and writing without blocking.
+/// Opens a non-blocking TUN device in the calling thread's network namespace.
 ///
-/// Packets come without a prefix and without offloads (`IFF_VNET_HDR`), so the kernel segments and computes checksums
-/// before the link sees them: what is read is what a wire would carry.
+/// Packets have no prefix and no offloads (`IFF_VNET_HDR`), so the kernel segments and computes
+/// checksums before the link reads them: they are as a wire would carry them.
 pub(crate) fn open() -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::ACCESS | Errno::PERM => Error::TunNotPermitted(errno.into()),
-        Errno::NOENT | Errno::NODEV | Errno::NXIO => Error::TunMissing(errno.into()),
-        _ => Error::system("open /dev/net/tun")(errno),
-    })?;
+    let fd =
+        rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::ACCESS | Errno::PERM => Error::TunNotPermitted(errno.into()),
+            Errno::NOENT | Errno::NODEV | Errno::NXIO => Error::TunMissing(errno.into()),
+            _ => Error::system("open /dev/net/tun")(errno),
+        })?;
     attach(&fd).map_err(|errno| Error::namespace("make a TUN device", errno))?;
     Ok(fd)
 }
@@ -33,7 +34,9 @@ fn attach(fd: &OwnedFd) -> Result<(), Errno> {
     }
     let request = libc::ifreq {
         ifr_name: name,
-        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short },
+        ifr_ifru: libc::__c_anonymous_ifr_ifru {
+            ifru_flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+        },
     };
     // SAFETY: `request` is a valid `ifreq` with a zero-terminated name and lives across the call.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw const request) };

@@ -1,30 +1,31 @@
-//! What the generator's own thread costs.
+//! CPU usage of the generator's own threads.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The thread's account at one moment.
+/// A thread's CPU times at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Account {
+pub(crate) struct CpuTimes {
     at: Instant,
     used: Duration,
     waited: Option<Duration>,
 }
 
-/// What a thread did in a stretch of time.
+/// A thread's CPU usage in an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// How long the stretch was.
+    /// Length of the interval.
     pub(crate) elapsed: Duration,
     /// Processor time, in user and kernel mode.
     pub(crate) used: Duration,
-    /// Time that it was ready to run and had no processor; `None` where the kernel does not say.
+    /// Time in which the thread was ready to run but had no processor; `None` if the kernel does
+    /// not report it.
     pub(crate) waited: Option<Duration>,
 }
 
-impl Account {
-    /// Of the thread that asks.
+impl CpuTimes {
+    /// Reads the times of the calling thread.
     pub(crate) fn now() -> Self {
         let used = clock_gettime(ClockId::ThreadCPUTime);
         let used = Duration::new(used.tv_sec.cast_unsigned(), used.tv_nsec as u32);
@@ -40,7 +41,8 @@ impl Account {
     }
 }
 
-/// The second number of the file is the time spent on a run queue, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+/// Reads the time spent on a run queue: the second number of the file, in nanoseconds
+/// (Documentation/scheduler/sched-stats.rst).
 fn waited() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
@@ -52,15 +54,16 @@ mod tests {
 
     #[test]
     fn work_is_counted_and_rest_is_not() {
-        let before = Account::now();
+        let before = CpuTimes::now();
         let mut sum = 0_u64;
-        while Account::now().since(before).used < Duration::from_millis(20) {
+        while CpuTimes::now().since(before).used < Duration::from_millis(20) {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let worked = Account::now();
+        let worked = CpuTimes::now();
         std::thread::sleep(Duration::from_millis(50));
-        let rested = Account::now().since(worked);
-        // The two clocks are read one after the other, and only one of them follows the time server's: they agree roughly.
+        let rested = CpuTimes::now().since(worked);
+        // The two clocks are read one after the other, and only one of them follows the time
+        // server's: they agree roughly.
         assert!(worked.since(before).elapsed >= Duration::from_millis(10));
         assert!(rested.used < rested.elapsed / 2, "{rested:?}");
     }

@@ -1,19 +1,19 @@
-//! Why there is no report.
+//! Errors of a run.
 
 use std::io;
 
 use crate::PlanError;
 
-/// Why a run could not be made. What goes wrong with single requests is in the [`Report`](crate::Report).
+/// The reason why a run failed. Errors of single requests are in the [`Report`](crate::Report).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan cannot be carried out.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Not one connection could be opened; this is the first that failed.
-    #[error("no connection could be opened: {0}")]
+    /// No connection could be opened; this is the first failure.
+    #[error("cannot open a connection: {0}")]
     Unreachable(#[source] pronghorn_engine::Error),
-    /// A thread or its sockets could not be had.
+    /// A thread or its sockets could not be created.
     #[error("the generator failed: {0}")]
     Internal(#[from] io::Error),
 }

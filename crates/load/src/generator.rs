@@ -1,4 +1,4 @@
-//! The generator of one thread: its connections, its streams, and what gives them requests.
+//! The generator of one thread: its connections, its streams, and the scheduling of requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Uri};
 use pronghorn_engine::{Body, Connector, Error, Handle, Protocol, TlsSummary, TransportStats};
 
-use crate::cpu::{Account, Usage};
+use crate::cpu::{CpuTimes, Usage};
+use crate::deadlines::{CutOff, Deadline, Deadlines};
 use crate::exchange::Slot;
 use crate::lane::Lane;
 use crate::plan::{ConnectionUse, Plan};
@@ -23,25 +24,25 @@ use crate::schedule::{Allowance, Next, Pace, Phases, Schedule};
 use crate::signal::Signal;
 use crate::tally::Tally;
 use crate::upload;
-use crate::watch::{Cut, Seat, Watch};
 
-/// Connections that a thread opens at once before the load: more would only wait for each other's handshakes, and time out.
+/// Number of connections that a thread opens concurrently before the load: more would only wait for
+/// each other's handshakes, and time out.
 const OPENED_AT_ONCE: usize = 64;
 
-/// What the threads of a run share.
-pub(crate) struct Shared {
+/// State shared by the threads of a run.
+pub(crate) struct RunState {
     pub(crate) plan: Plan,
     allowance: Arc<Allowance>,
-    /// Threads whose connections are not yet open.
+    /// Number of threads whose connections are not open yet.
     opening: AtomicUsize,
     opened: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
-    /// When the first request is due; `None` when no connection could be opened.
+    /// Time of the first request; `None` if no connection could be opened.
     start: Signal<Option<Instant>>,
     pub(crate) interrupt: Arc<Signal<Instant>>,
 }
 
-impl Shared {
+impl RunState {
     pub(crate) fn new(plan: Plan, interrupt: Arc<Signal<Instant>>) -> Arc<Self> {
         let allowance = Arc::new(Allowance::new(plan.requests));
         let opening = AtomicUsize::new(plan.threads);
@@ -56,17 +57,18 @@ impl Shared {
         })
     }
 
-    /// No start: a thread is missing.
-    pub(crate) fn give_up(&self) {
+    /// Cancels the start because a thread failed.
+    pub(crate) fn cancel_start(&self) {
         self.start.set(None);
     }
 
-    /// Whether it ended before its start.
+    /// Returns whether the run ended before its start.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.start.value().flatten().is_none()
     }
 
-    /// The connections of one thread are there, or have failed. The last one gives the start.
+    /// Records that a thread's connections are open or have failed. The last thread triggers the
+    /// start.
     pub(crate) fn on_opened(&self, opened: usize, now: Instant) {
         self.opened.fetch_add(opened, Ordering::AcqRel);
         if self.opening.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -75,7 +77,7 @@ impl Shared {
     }
 }
 
-/// The part of a run that one thread does.
+/// The part of a run for one thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) connections: usize,
@@ -83,55 +85,62 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// What thread `number` of the plan's does.
+    /// Returns the share of thread `number`.
     pub(crate) fn of(plan: &Plan, number: usize) -> Self {
-        let connections = plan.connections / plan.threads + usize::from(number < plan.connections % plan.threads);
-        let pace = plan
-            .rate
-            .map(|rate| Pace { rate: rate * connections as f64 / plan.connections as f64, phase: number as f64 / plan.threads as f64 });
+        let connections =
+            plan.connections / plan.threads + usize::from(number < plan.connections % plan.threads);
+        let pace = plan.rate.map(|rate| Pace {
+            rate: rate * connections as f64 / plan.connections as f64,
+            phase: number as f64 / plan.threads as f64,
+        });
         Self { connections, pace }
     }
 }
 
-/// Where the time comes from: the system's clock, or that of a test.
+/// Source of time: the system's clock, or a test's.
 pub(crate) type Clock = Rc<dyn Fn() -> Instant>;
 
 pub(crate) struct Generator {
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
     share: Share,
     handle: Handle,
     clock: Clock,
     fields: HeaderMap,
-    /// What is sent in place of requests over WebSockets.
+    /// Message to send over WebSockets in place of requests.
     message: Option<Bytes>,
-    /// Which address was connected to last.
+    /// Index of the address of the last connection.
     pub(crate) address: Cell<usize>,
     pub(crate) tally: RefCell<Tally>,
     schedule: RefCell<Option<Schedule>>,
     phases: Cell<Option<Phases>>,
     idle: RefCell<VecDeque<Rc<Slot>>>,
     pace_waker: RefCell<Option<Waker>>,
-    watch: Watch,
+    deadlines: Deadlines,
     lanes: RefCell<Vec<Rc<Lane>>>,
-    /// Slots that have not ended.
+    /// Number of slots that have not ended.
     live: Cell<usize>,
     last_ended: RefCell<Option<Waker>>,
     url: Cell<usize>,
     body_sent: Cell<u64>,
-    began: Cell<Option<Account>>,
+    began: Cell<Option<CpuTimes>>,
     usage: Cell<Option<Usage>>,
     is_done: Cell<bool>,
 }
 
-/// What came of it.
-pub(crate) struct Outcome {
+/// The result of a thread.
+pub(crate) struct ThreadResult {
     pub(crate) tally: Tally,
     pub(crate) usage: Usage,
     pub(crate) body_sent: u64,
 }
 
 impl Generator {
-    pub(crate) fn new(shared: Arc<Shared>, share: Share, handle: Handle, clock: Clock) -> Rc<Self> {
+    pub(crate) fn new(
+        shared: Arc<RunState>,
+        share: Share,
+        handle: Handle,
+        clock: Clock,
+    ) -> Rc<Self> {
         let fields = shared.plan.fields();
         let message = shared.plan.message();
         Rc::new(Self {
@@ -147,7 +156,7 @@ impl Generator {
             phases: Cell::default(),
             idle: RefCell::default(),
             pace_waker: RefCell::default(),
-            watch: Watch::default(),
+            deadlines: Deadlines::default(),
             lanes: RefCell::default(),
             live: Cell::new(0),
             last_ended: RefCell::default(),
@@ -159,21 +168,22 @@ impl Generator {
         })
     }
 
-    /// Does the thread's share and returns what came of it.
-    pub(crate) async fn run(self: Rc<Self>, connectors: Vec<Connector>) -> Outcome {
+    /// Runs the thread's share and returns the result.
+    pub(crate) async fn run(self: Rc<Self>, connectors: Vec<Connector>) -> ThreadResult {
         let lanes = connectors.into_iter().cycle().take(self.share.connections);
-        *self.lanes.borrow_mut() = lanes.map(|connector| Lane::new(self.clone(), connector)).collect();
+        *self.lanes.borrow_mut() =
+            lanes.map(|connector| Lane::new(self.clone(), connector)).collect();
         let generator = self.clone();
         self.handle.spawn(async move {
             let at = generator.shared.interrupt.wait().await;
             generator.stop(at);
-            generator.watch.interrupt();
+            generator.deadlines.interrupt();
         });
         let generator = self.clone();
         self.handle.spawn(async move {
             while !generator.is_done.get() {
-                generator.handle.sleep(Watch::step(generator.plan().timeout)).await;
-                generator.watch.look(generator.clock());
+                generator.handle.sleep(Deadlines::step(generator.plan().timeout)).await;
+                generator.deadlines.check(generator.clock());
             }
         });
         if self.plan().connection_use == ConnectionUse::Kept || self.plan().needs_sessions() {
@@ -182,7 +192,7 @@ impl Generator {
             self.shared.on_opened(self.share.connections, self.clock());
         }
         let start = self.shared.start.wait().await;
-        // An interruption before that found nothing to end.
+        // After an earlier interruption there is nothing to run.
         if let Some(begins) = start.filter(|_| self.shared.interrupt.value().is_none()) {
             self.clone().load(begins).await;
         }
@@ -191,7 +201,11 @@ impl Generator {
         for lane in lanes {
             lane.close().await;
         }
-        Outcome { tally: self.tally.replace(Tally::new()), usage: self.usage.take().unwrap_or_default(), body_sent: self.body_sent.get() }
+        ThreadResult {
+            tally: self.tally.replace(Tally::new()),
+            usage: self.usage.take().unwrap_or_default(),
+            body_sent: self.body_sent.get(),
+        }
     }
 
     async fn open_lanes(self: Rc<Self>) {
@@ -202,14 +216,17 @@ impl Generator {
         let opened = Rc::new(Cell::new(0));
         let failed = Rc::new(Cell::new(0));
         for _ in 0..openers {
-            let (generator, lanes, left, done, opened) = (self.clone(), lanes.clone(), left.clone(), done.clone(), opened.clone());
-            let (failed, seat) = (failed.clone(), self.watch.seat());
+            let (generator, lanes, left, done, opened) =
+                (self.clone(), lanes.clone(), left.clone(), done.clone(), opened.clone());
+            let (failed, deadline) = (failed.clone(), self.deadlines.deadline());
             self.handle.spawn(async move {
                 loop {
                     let Some(lane) = lanes.borrow_mut().pop_front() else { break };
-                    let result = if generator.open(&lane, &seat).await { &opened } else { &failed };
+                    let result =
+                        if generator.open(&lane, &deadline).await { &opened } else { &failed };
                     result.set(result.get() + 1);
-                    // The rest would fail the same way; what can be opened later is opened when it is needed.
+                    // The rest would fail the same way; connections that can be opened later are
+                    // opened when needed.
                     if failed.get() > 0 && (opened.get() == 0 || failed.get() >= OPENED_AT_ONCE) {
                         lanes.borrow_mut().clear();
                     }
@@ -224,18 +241,22 @@ impl Generator {
         self.shared.on_opened(opened.get(), self.clock());
     }
 
-    async fn open(&self, lane: &Lane, seat: &Seat) -> bool {
+    async fn open(&self, lane: &Lane, deadline: &Deadline) -> bool {
         if self.shared.interrupt.value().is_some() {
             return false;
         }
-        let failure = match seat.guard(self.clock() + self.plan().timeout, pin!(lane.open())).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => error,
-            Err(Cut::TimedOut | Cut::Interrupted) => {
-                let remote = self.plan().remotes[self.address.get()];
-                Error::Handshake { remote: remote.into(), reason: "no connection in time".to_owned() }
-            }
-        };
+        let failure =
+            match deadline.guard(self.clock() + self.plan().timeout, pin!(lane.open())).await {
+                Ok(Ok(())) => return true,
+                Ok(Err(error)) => error,
+                Err(CutOff::TimedOut | CutOff::Interrupted) => {
+                    let remote = self.plan().remotes[self.address.get()];
+                    Error::Handshake {
+                        remote: remote.into(),
+                        reason: "no connection in time".to_owned(),
+                    }
+                }
+            };
         self.keep_failure(failure);
         false
     }
@@ -251,7 +272,8 @@ impl Generator {
         let phases = Phases { begins, measured_from, ends, grace: plan.timeout };
         self.phases.set(Some(phases));
         self.tally.borrow_mut().begin(phases);
-        *self.schedule.borrow_mut() = Some(Schedule::new(phases, self.share.pace, self.shared.allowance.clone()));
+        *self.schedule.borrow_mut() =
+            Some(Schedule::new(phases, self.share.pace, self.shared.allowance.clone()));
         let generator = self.clone();
         if plan.warm_up.is_zero() {
             generator.begin_measuring().await;
@@ -264,10 +286,11 @@ impl Generator {
         }
         let lanes = self.lanes.borrow().clone();
         self.live.set(lanes.len() * self.plan().streams);
-        // Slot by slot over all lanes, so that requests spread over the connections from the first on.
+        // Slots are started across all lanes in turn, so that requests spread over the connections
+        // from the start.
         for _ in 0..self.plan().streams {
             for lane in &lanes {
-                let slot = Slot::new(self.clone(), lane.clone(), self.watch.seat());
+                let slot = Slot::new(self.clone(), lane.clone(), self.deadlines.deadline());
                 self.handle.spawn(slot.run());
             }
         }
@@ -286,14 +309,14 @@ impl Generator {
     }
 
     async fn begin_measuring(self: Rc<Self>) {
-        self.began.set(Some(Account::now()));
+        self.began.set(Some(CpuTimes::now()));
         let lanes = self.lanes.borrow().clone();
         for lane in lanes {
             lane.begin_measuring().await;
         }
     }
 
-    /// Gives requests that are due to idle slots.
+    /// Hands out due requests to idle slots.
     async fn keep_pace(self: Rc<Self>) {
         let mut sleep = pin!(None);
         poll_fn(|cx| {
@@ -303,7 +326,7 @@ impl Generator {
                 *self.pace_waker.borrow_mut() = Some(cx.waker().clone());
                 let at = match next {
                     Next::Over => return Poll::Ready(()),
-                    // All slots are at work: the next to become idle wakes this.
+                    // All slots are busy: the next one to become idle wakes this task.
                     _ if self.idle.borrow().is_empty() => return Poll::Pending,
                     Next::At(at) => at,
                     Next::Now(_) => continue,
@@ -342,7 +365,7 @@ impl Generator {
         self.schedule.borrow_mut().as_mut().map_or(Next::Over, |schedule| schedule.take(now))
     }
 
-    /// What a slot that has just become free is to do.
+    /// Returns the next request for a slot that has just become free.
     pub(crate) fn take(&self) -> Next {
         let next = self.schedule_take();
         if next == Next::Over {
@@ -370,11 +393,11 @@ impl Generator {
         }
     }
 
-    /// No request begins from here on.
+    /// Stops the start of further requests.
     fn stop(&self, at: Instant) {
         let Some(schedule) = self.schedule.borrow_mut().take() else { return };
         self.tally.borrow_mut().not_started = schedule.backlog(at);
-        self.usage.set(self.began.get().map(|began| Account::now().since(began)));
+        self.usage.set(self.began.get().map(|began| CpuTimes::now().since(began)));
         self.wake_idle();
     }
 
@@ -415,7 +438,7 @@ impl Generator {
         self.tally.borrow_mut().on_tls(tls);
     }
 
-    /// The next request. Its content is counted when it is `measured`.
+    /// Builds the next request. Its body is counted if it is `measured`.
     pub(crate) fn request(self: &Rc<Self>, measured: bool) -> Request<Body> {
         let mut body = upload::body(&self.plan().upload);
         if measured && self.plan().upload.size().is_some() {
@@ -436,7 +459,7 @@ impl Generator {
         urls[index].clone()
     }
 
-    /// The fields of each request.
+    /// Returns the header fields of each request.
     pub(crate) fn fields(&self) -> &HeaderMap {
         &self.fields
     }

@@ -1,4 +1,4 @@
-//! One connection's place: opened, shared by its streams, replaced when it has ended.
+//! A lane: one connection, shared by its streams and replaced when it has ended.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,39 +6,42 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use pronghorn_engine::{Connection, Connector, Error, Protocol, StatsProbe, Target, TransportStats};
+use pronghorn_engine::{
+    Connection, Connector, Error, Protocol, StatsProbe, Target, TransportStats,
+};
 
 use crate::generator::Generator;
 use crate::plan::ConnectionUse;
-use crate::socket::{Answer, Socket};
+use crate::socket::{OpenResult, OpenWebSocket};
 
-/// The first wait after two failures in a row; it doubles with each further one.
+/// First pause after two consecutive failures; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// Doublings at the most: 1.28 s.
+/// Maximum number of doublings: up to 1.28 s.
 const MAX_DOUBLINGS: u32 = 7;
 
-/// One of the connections that are open at once.
+/// One of the concurrent connections.
 pub(crate) struct Lane {
     generator: Rc<Generator>,
     connector: Connector,
-    /// The present connection's number; [`Lane::take`] asks for one that is newer than the caller's.
+    /// Number of the current connection; [`Lane::take`] requests one newer than the caller's.
     number: Cell<u64>,
-    /// For whom asks next. Over HTTP/1.1 the one who takes it has it alone.
+    /// Connection for the next caller. Over HTTP/1.1 a caller gets it exclusively.
     spare: RefCell<Option<Connection>>,
     connecting: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    /// Connections begun since the last response.
-    fruitless: Cell<u32>,
-    /// Opened before the load, for the streams to take.
-    sockets: RefCell<Vec<Socket>>,
-    /// What was counted before the measuring, and how to read what is now.
+    /// Number of connections begun since the last response.
+    attempts_without_response: Cell<u32>,
+    /// WebSockets opened before the load, for the streams to use.
+    sockets: RefCell<Vec<OpenWebSocket>>,
+    /// Probe of the current connection's counters, and their values before measuring.
     counts: RefCell<Option<(StatsProbe, TransportStats)>>,
-    /// With a connection for each request: the one before, where its sessions are of use, and whether its request is measured.
+    /// With one request per connection: the previous connection, if its sessions are needed, and
+    /// whether its request is measured.
     last: RefCell<Option<(Connection, bool)>>,
 }
 
 /// A handle on a lane's connection.
-pub(crate) struct Hold {
+pub(crate) struct LaneConnection {
     pub(crate) number: u64,
     pub(crate) connection: Connection,
 }
@@ -52,24 +55,24 @@ impl Lane {
             spare: RefCell::default(),
             connecting: Cell::new(false),
             waiting: RefCell::default(),
-            fruitless: Cell::new(0),
+            attempts_without_response: Cell::new(0),
             sockets: RefCell::default(),
             counts: RefCell::default(),
             last: RefCell::default(),
         })
     }
 
-    /// A handle on a connection newer than number `seen`, which is opened if there is none.
+    /// Returns a handle on a connection newer than number `seen`, and opens one if there is none.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future lets the next caller open the connection.
-    pub(crate) async fn take(&self, seen: u64) -> Result<Hold, Error> {
+    pub(crate) async fn take(&self, seen: u64) -> Result<LaneConnection, Error> {
         self.wait_for_connecting().await;
         if self.number.get() > seen
             && let Some(connection) = self.share_spare()
         {
-            return Ok(Hold { number: self.number.get(), connection });
+            return Ok(LaneConnection { number: self.number.get(), connection });
         }
         let _connecting = Connecting::begin(self);
         self.pause().await;
@@ -79,7 +82,7 @@ impl Lane {
             self.counts.replace(Some((connection.stats().clone(), TransportStats::default())));
             *self.spare.borrow_mut() = connection.share();
         }
-        Ok(Hold { number: self.number.get(), connection })
+        Ok(LaneConnection { number: self.number.get(), connection })
     }
 
     fn share_spare(&self) -> Option<Connection> {
@@ -88,11 +91,11 @@ impl Lane {
             *spare = None;
         }
         let shared = spare.as_ref().and_then(Connection::share);
-        // A connection that cannot be shared is given away.
+        // A connection that cannot be shared is handed over.
         shared.or_else(|| spare.take())
     }
 
-    /// Opens the connection before anybody asks, or gets a session.
+    /// Opens the connection before the load, or obtains a session.
     pub(crate) async fn open(&self) -> Result<(), Error> {
         if self.generator.plan().websocket {
             return self.open_sockets().await;
@@ -114,26 +117,29 @@ impl Lane {
 
     async fn open_sockets(&self) -> Result<(), Error> {
         for _ in 0..self.generator.plan().streams {
-            match Socket::open(&self.generator, self).await? {
-                Answer::Open(socket) => self.sockets.borrow_mut().push(*socket),
-                Answer::Refused(status) => {
-                    return Err(Error::Exchange(format!("the server grants no WebSocket: it answered {status}")));
+            match OpenWebSocket::open(&self.generator, self).await? {
+                OpenResult::Open(socket) => self.sockets.borrow_mut().push(*socket),
+                OpenResult::Refused(status) => {
+                    return Err(Error::Exchange(format!(
+                        "WebSocket refused: the server answered {status}"
+                    )));
                 }
             }
         }
         Ok(())
     }
 
-    /// A WebSocket that was opened before the load.
-    pub(crate) fn take_socket(&self) -> Option<Box<Socket>> {
+    /// Returns a WebSocket that was opened before the load.
+    pub(crate) fn take_socket(&self) -> Option<Box<OpenWebSocket>> {
         self.sockets.borrow_mut().pop().map(Box::new)
     }
 
-    /// The connection has carried its one request. Sessions may come later than the answer, so that one they are wanted of stays open
-    /// for as long as the next request takes.
-    pub(crate) async fn retire(&self, hold: Option<Hold>, measured: bool) {
+    /// Retires a connection that has carried its one request. Sessions may arrive after the
+    /// response, so a connection whose sessions are needed stays open while the next request runs.
+    pub(crate) async fn retire(&self, hold: Option<LaneConnection>, measured: bool) {
         let done = hold.map(|hold| (hold.connection, measured));
-        let done = if self.generator.plan().needs_sessions() { self.last.replace(done) } else { done };
+        let done =
+            if self.generator.plan().needs_sessions() { self.last.replace(done) } else { done };
         if let Some((connection, true)) = done {
             let stats = connection.stats().read().await;
             self.generator.on_transport(stats);
@@ -143,18 +149,18 @@ impl Lane {
         }
     }
 
-    /// The connection has carried a response: if it ends now, the next may follow at once.
+    /// Records a response: if the connection ends now, the next one may be opened at once.
     pub(crate) fn on_response(&self) {
-        self.fruitless.set(0);
+        self.attempts_without_response.set(0);
     }
 
-    /// The end of the run.
+    /// Closes the lane at the end of the run.
     pub(crate) async fn close(&self) {
         self.retire(None, false).await;
         self.retire_kept().await;
     }
 
-    /// The connection is not to be used any more. Its counts are taken when the measuring has begun.
+    /// Retires the kept connection. Its counters are added once measuring has begun.
     async fn retire_kept(&self) {
         *self.spare.borrow_mut() = None;
         let counts = self.counts.borrow_mut().take();
@@ -164,13 +170,13 @@ impl Lane {
         }
     }
 
-    /// What was counted so far is of the warm-up.
+    /// Excludes everything counted so far, which belongs to the warm-up.
     pub(crate) async fn begin_measuring(&self) {
         let number = self.number.get();
         let probe = self.counts.borrow().as_ref().map(|(probe, _)| probe.clone());
         if let Some(probe) = probe {
             let before = probe.read().await;
-            // Meanwhile it may have been replaced by one that has nothing of the warm-up.
+            // It may have been replaced meanwhile by a connection without traffic of the warm-up.
             if number == self.number.get()
                 && let Some(counts) = &mut *self.counts.borrow_mut()
             {
@@ -193,12 +199,16 @@ impl Lane {
         .await;
     }
 
-    /// A server that is gone, or that ends each connection, must not be asked as fast as it can say no.
+    /// Waits before reconnecting, so that a server that is down or closes each connection is not
+    /// hit at full speed.
     async fn pause(&self) {
-        let fruitless = self.fruitless.get();
-        self.fruitless.set(fruitless.saturating_add(1));
-        if let Some(doublings) = fruitless.checked_sub(2) {
-            self.generator.handle().sleep(FIRST_PAUSE * 2_u32.pow(doublings.min(MAX_DOUBLINGS))).await;
+        let attempts_without_response = self.attempts_without_response.get();
+        self.attempts_without_response.set(attempts_without_response.saturating_add(1));
+        if let Some(doublings) = attempts_without_response.checked_sub(2) {
+            self.generator
+                .handle()
+                .sleep(FIRST_PAUSE * 2_u32.pow(doublings.min(MAX_DOUBLINGS)))
+                .await;
         }
     }
 
@@ -240,7 +250,7 @@ impl Lane {
     }
 }
 
-/// Marks a lane as being connected, until dropped.
+/// Marks a lane as connecting until dropped.
 struct Connecting<'a>(&'a Lane);
 
 impl<'a> Connecting<'a> {

@@ -1,14 +1,18 @@
-//! A load generator for HTTP/1.1, 2 and 3, and for WebSocket over them, on the engine's client side: as fast as the server answers, or at a fixed rate.
+//! A load generator for HTTP/1.1, 2 and 3, and for WebSocket over them, on the engine's client
+//! side: as fast as the server answers, or at a fixed rate.
 //!
-//! At a fixed rate a request's latency counts from when it was due, so that a server that stalls cannot hide the requests that it
-//! kept from being sent. The generator measures itself too, and says when it was the bottleneck. It never prints and holds memory
-//! for the connections and streams of its [`Plan`], not for the requests.
+//! At a fixed rate, latency is measured from when a request was due, so that a stalled server
+//! cannot hide the requests that it delayed. The generator measures itself too, and reports when it
+//! was the bottleneck. It never prints, and its memory depends on the connections and streams of
+//! its [`Plan`], not on the number of requests.
 //!
-//! Start with [`Plan`] and [`run`]; a [`Report`] is what comes out, as data and as the JSON that `docs/load.md` describes.
+//! Start with [`Plan`] and [`run`]; the result is a [`Report`], as data and as the JSON that
+//! `docs/load.md` describes.
 
 #![forbid(unsafe_code)]
 
 mod cpu;
+mod deadlines;
 mod error;
 mod exchange;
 mod generator;
@@ -21,13 +25,14 @@ mod signal;
 mod socket;
 mod tally;
 mod upload;
-mod watch;
 
 pub use error::Error;
-pub use plan::{ConnectionUse, MAX_CONNECTIONS, MAX_MESSAGE_BYTES, MAX_STREAMS, Plan, PlanError, Upload};
+pub use plan::{
+    ConnectionUse, MAX_CONNECTIONS, MAX_MESSAGE_BYTES, MAX_STREAMS, Plan, PlanError, Upload,
+};
 pub use report::{
-    Body, Connections, Errors, Latencies, Latency, PlanReport, Report, Requests, SCHEMA, StatusClasses, Thread, Transport, Warning,
-    WebSockets,
+    Body, Connections, Errors, Latencies, Latency, PlanReport, Report, Requests, SCHEMA,
+    StatusClasses, Thread, Transport, Warning, WebSockets,
 };
 pub use run::{Interrupt, run};
 

@@ -1,4 +1,4 @@
-//! What to do.
+//! The plan of a run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,118 +9,123 @@ use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use pronghorn_engine::{Congestion, Protocol, Resumption};
 
-/// The most connections of a run: each needs a descriptor over TCP, and some 60 KiB.
+/// Maximum number of connections of a run: each needs a file descriptor over TCP, and some 60 KiB.
 pub const MAX_CONNECTIONS: usize = 100_000;
-/// The most requests that a run has open at once, over all connections. Some 6 KiB each.
+/// Maximum number of open requests of a run, over all connections; some 6 KiB each.
 pub const MAX_STREAMS: usize = 1_000_000;
-/// The most bytes of a WebSocket message, sent or received: 16 MiB.
+/// Maximum size of a WebSocket message, sent or received: 16 MiB.
 pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
-/// A message where the plan gives no content.
+/// Message sent if the plan has no upload.
 const MESSAGE: &[u8; 32] = b"pronghorn load: a short message.";
 
-/// What to do. [`Plan::new`] gives one connection, one request at a time, for ten seconds.
+/// The plan of a run. [`Plan::new`] gives one connection and one request at a time, for ten
+/// seconds.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What to ask for, in turn. All of one scheme, host and port.
+    /// URLs to request in turn, all with one scheme, host and port.
     pub urls: Vec<Uri>,
-    /// Addresses of the host. The first that can be connected to is used.
+    /// Addresses of the host. The first one that accepts a connection is used.
     pub remotes: Vec<SocketAddr>,
-    /// What to speak; `None` is HTTP/2 or HTTP/1.1, as the server prefers.
+    /// Protocol to use; `None` is HTTP/2 or HTTP/1.1, as the server prefers.
     pub protocol: Option<Protocol>,
-    /// Whom to trust.
+    /// TLS settings, including the trusted roots.
     pub tls: rustls::ClientConfig,
-    /// The method.
+    /// Request method.
     pub method: Method,
-    /// Field lines of each request. `user-agent` and, with content, `content-length` are added where they are missing.
+    /// Header fields of each request. `user-agent` and, with a body, `content-length` are added if
+    /// missing.
     pub headers: HeaderMap,
-    /// Content of each request, or each message: 32 bytes where there is none.
+    /// Body of each request, or each message; by default a message has 32 bytes.
     pub upload: Upload,
-    /// Each stream holds a WebSocket open; a request is a message over it, and its response the next message that comes. All are opened
-    /// before the load begins.
+    /// Whether each stream uses a WebSocket: a request is then a message over it, and the response
+    /// is the next message received. All are opened before the load begins.
     pub websocket: bool,
-    /// Connections open at once, shared out to the threads.
+    /// Number of open connections, divided among the threads.
     pub connections: usize,
-    /// Requests open at once on each connection.
+    /// Number of open requests on each connection.
     pub streams: usize,
-    /// What becomes of a connection after a request.
+    /// Reuse of connections.
     pub connection_use: ConnectionUse,
-    /// What new connections do with the session of an earlier one. With a connection for each request, one request for each of the
-    /// connections that are open at once is sent before the load, so that there are sessions.
+    /// Whether new connections resume the session of an earlier one. With one request per
+    /// connection, one request for each of the concurrent connections is sent before the load to
+    /// obtain sessions.
     pub resumption: Resumption,
-    /// Requests a second, whatever the server does; `None` is as many as it answers.
+    /// Requests per second, regardless of the server; `None` is as fast as it answers.
     pub rate: Option<f64>,
-    /// How many requests to measure; `None` is as many as fit into the duration.
+    /// Number of requests to measure; `None` is as many as fit into the duration.
     pub requests: Option<u64>,
-    /// How long to measure; `None` is until all requests are done.
+    /// Time to measure; `None` is until all requests are done.
     pub duration: Option<Duration>,
-    /// How long to run before measuring.
+    /// Time to run before measuring.
     pub warm_up: Duration,
-    /// The congestion controller of what is sent, over QUIC and TCP. `None` is CUBIC for QUIC, and for TCP what the system is set to.
+    /// Congestion controller for sent data, over QUIC and TCP. `None` is CUBIC for QUIC and the
+    /// system's default for TCP.
     pub congestion: Option<Congestion>,
-    /// Threads, each with its own sockets.
+    /// Number of threads, each with its own sockets.
     pub threads: usize,
-    /// The most that a request may take, opening a connection for it included. Noticed within a twentieth of it.
+    /// Timeout of a request, including the opening of a connection for it. Checked every twentieth
+    /// of it.
     pub timeout: Duration,
 }
 
-/// Content of each request.
+/// The body of each request.
 #[derive(Clone, Debug, Default)]
 pub enum Upload {
-    /// None.
+    /// No body.
     #[default]
     None,
     /// These bytes.
     Bytes(Bytes),
-    /// So many bytes, made as the connection takes them.
+    /// A generated body of this many bytes.
     Size(u64),
 }
 
-/// What becomes of a connection after a request.
+/// Reuse of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// It carries the next. All are opened before the load begins.
+    /// The connection carries further requests. All connections are opened before the load begins.
     #[default]
     Kept,
-    /// It is closed: each request opens its own, and its latency holds that too.
+    /// Each request opens its own connection, which its latency includes.
     OneRequest,
 }
 
-/// Why a plan cannot be carried out.
+/// The reason why a plan is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A URL has no host, or a scheme that is not http or https.
-    #[error("{0} is not a URL to load")]
+    /// A URL has no host, or a scheme other than http or https.
+    #[error("invalid URL {0}: use http or https, with a host")]
     Url(String),
-    /// No URL at all.
-    #[error("there is no URL")]
+    /// There is no URL.
+    #[error("missing URL")]
     NoUrl,
-    /// Two URLs with different hosts, ports or schemes.
-    #[error("{0} and {1} are of different origins")]
+    /// Two URLs have different hosts, ports or schemes.
+    #[error("{0} and {1} have different origins")]
     Origins(String, String),
-    /// No address of the host.
-    #[error("there is no address to connect to")]
+    /// There is no address of the host.
+    #[error("missing address to connect to")]
     NoAddress,
     /// Nothing ends the run.
     #[error("neither a number of requests nor a duration is given")]
     Endless,
-    /// A number that has to be larger, or is too large.
+    /// A number is out of range.
     #[error("{what} must be between {least} and {most}")]
     Range {
-        /// Which.
+        /// Name of the number.
         what: &'static str,
-        /// The least that is valid.
+        /// Smallest valid value.
         least: u64,
-        /// The most that is valid.
+        /// Largest valid value.
         most: u64,
     },
-    /// Several requests at once on a connection that carries one.
-    #[error("{0} carries one request at a time on a connection")]
+    /// Several concurrent requests on a connection that allows one.
+    #[error("{0} allows only one request at a time on a connection")]
     Streams(&'static str),
-    /// Early data where none is sent.
-    #[error("early data needs an https URL, a protocol that is named, and a connection for each request")]
+    /// Early data in a plan that cannot use it.
+    #[error("early data needs an https URL, an explicit protocol, and one request per connection")]
     EarlyData,
-    /// WebSockets with something that they have not.
-    #[error("a WebSocket is asked for with GET, over a connection that is kept")]
+    /// WebSockets with unsupported settings.
+    #[error("WebSockets need the method GET and connections that are kept")]
     WebSocket,
     /// HTTP/3 for an http URL.
     #[error("HTTP/3 needs an https URL")]
@@ -128,11 +133,11 @@ pub enum PlanError {
 }
 
 const DAY_SECONDS: f64 = 86_400.0;
-/// A hundred million a second.
+/// A hundred million per second.
 const MAX_RATE_PER_DAY: u64 = 86_400 * 100_000_000;
 
 impl Plan {
-    /// One connection, one request at a time, for ten seconds.
+    /// Creates a plan with one connection and one request at a time, for ten seconds.
     pub fn new(urls: Vec<Uri>, remotes: Vec<SocketAddr>, tls: rustls::ClientConfig) -> Self {
         Self {
             urls,
@@ -157,15 +162,17 @@ impl Plan {
         }
     }
 
-    /// Whether it can be carried out.
+    /// Checks that the plan is valid.
     ///
     /// # Errors
     ///
-    /// The first reason why not.
+    /// Returns the first reason why it is invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         let first = self.urls.first().ok_or(PlanError::NoUrl)?;
         for url in &self.urls {
-            if url.authority().is_none() || !matches!(url.scheme(), Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS) {
+            if url.authority().is_none()
+                || !matches!(url.scheme(), Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS)
+            {
                 return Err(PlanError::Url(url.to_string()));
             }
             if origin(url) != origin(first) {
@@ -182,14 +189,31 @@ impl Plan {
             return Err(PlanError::Endless);
         }
         range("the number of connections", self.connections as u64, 1, MAX_CONNECTIONS as u64)?;
-        range("the number of streams of all connections", self.slots() as u64, 1, MAX_STREAMS as u64)?;
+        range(
+            "the number of streams on all connections",
+            self.slots() as u64,
+            1,
+            MAX_STREAMS as u64,
+        )?;
         range("the number of threads", self.threads as u64, 1, 256.min(self.connections as u64))?;
         range("the number of requests", self.requests.unwrap_or(1), 1, u64::MAX)?;
-        // By the day, so that rates below one a second are valid and times stay within what a clock holds. What is no number becomes zero.
-        range("the rate in requests a day", self.rate.map_or(1, |rate| (rate * DAY_SECONDS) as u64), 1, MAX_RATE_PER_DAY)?;
-        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        // Per day, so that rates below one per second are valid and times stay within the range of
+        // the clock. NaN becomes zero.
+        range(
+            "the rate in requests per day",
+            self.rate.map_or(1, |rate| (rate * DAY_SECONDS) as u64),
+            1,
+            MAX_RATE_PER_DAY,
+        )?;
+        let milliseconds =
+            |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         range("the timeout in milliseconds", milliseconds(self.timeout), 1, 86_400_000)?;
-        range("the duration in milliseconds", self.duration.map_or(1, milliseconds), 1, 31_536_000_000)?;
+        range(
+            "the duration in milliseconds",
+            self.duration.map_or(1, milliseconds),
+            1,
+            31_536_000_000,
+        )?;
         range("the warm-up in milliseconds", milliseconds(self.warm_up), 0, 31_536_000_000)?;
         if self.websocket {
             if self.method != Method::GET || self.connection_use == ConnectionUse::OneRequest {
@@ -198,12 +222,18 @@ impl Plan {
             range("the bytes of a message", self.upload.size().unwrap_or(0), 0, MAX_MESSAGE_BYTES)?;
         }
         let early = self.resumption == Resumption::EarlyData;
-        if early && !(self.secure() && self.protocol.is_some() && self.connection_use == ConnectionUse::OneRequest) {
+        if early
+            && !(self.secure()
+                && self.protocol.is_some()
+                && self.connection_use == ConnectionUse::OneRequest)
+        {
             return Err(PlanError::EarlyData);
         }
         match (self.streams, self.connection_use, self.protocol) {
             (1, _, _) => Ok(()),
-            (_, ConnectionUse::OneRequest, _) => Err(PlanError::Streams("a connection for each request")),
+            (_, ConnectionUse::OneRequest, _) => {
+                Err(PlanError::Streams("a connection for each request"))
+            }
             (_, _, Some(Protocol::Http1)) => Err(PlanError::Streams("HTTP/1.1")),
             (_, _, None) if !self.secure() => Err(PlanError::Streams("HTTP/1.1")),
             _ => Ok(()),
@@ -219,29 +249,34 @@ impl Plan {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Whether sessions are needed before the load.
+    /// Returns whether sessions are needed before the load.
     pub(crate) fn needs_sessions(&self) -> bool {
         self.connection_use == ConnectionUse::OneRequest && self.resumption != Resumption::Off
     }
 
-    /// What is sent in place of requests over WebSockets.
+    /// Returns the message to send over WebSockets in place of requests.
     pub(crate) fn message(&self) -> Option<Bytes> {
         self.websocket.then(|| match &self.upload {
             Upload::None => Bytes::from_static(MESSAGE),
             Upload::Bytes(bytes) => bytes.clone(),
-            Upload::Size(size) => vec![b'p'; usize::try_from(*size).expect("invariant: the plan was checked")].into(),
+            Upload::Size(size) => {
+                vec![b'p'; usize::try_from(*size).expect("invariant: the plan was checked")].into()
+            }
         })
     }
 
-    /// Requests open at once.
+    /// Returns the number of open requests.
     pub(crate) fn slots(&self) -> usize {
         self.connections.saturating_mul(self.streams)
     }
 
-    /// The field lines of each request, complete.
+    /// Returns the complete header fields of each request.
     pub(crate) fn fields(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
-        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("pronghorn-load/", env!("CARGO_PKG_VERSION"))));
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!(
+            "pronghorn-load/",
+            env!("CARGO_PKG_VERSION")
+        )));
         if let Some(size) = self.upload.size().filter(|_| !self.websocket) {
             headers.entry(CONTENT_LENGTH).or_insert(size.into());
         }
@@ -250,7 +285,7 @@ impl Plan {
 }
 
 impl Upload {
-    /// Its bytes, if there is any content.
+    /// Returns the size of the body, or `None` without a body.
     pub(crate) fn size(&self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -266,7 +301,11 @@ fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
 }
 
 fn range(what: &'static str, value: u64, least: u64, most: u64) -> Result<(), PlanError> {
-    if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::Range { what, least, most }) }
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(PlanError::Range { what, least, most })
+    }
 }
 
 #[cfg(test)]
@@ -286,8 +325,14 @@ mod tests {
     #[test]
     fn urls_of_one_origin_are_taken() {
         assert_eq!(plan(&["https://A.test/x", "https://a.test:443/y?z"]).check(), Ok(()));
-        assert!(matches!(plan(&["https://a.test/", "https://b.test/"]).check(), Err(PlanError::Origins(..))));
-        assert!(matches!(plan(&["https://a.test/", "http://a.test/"]).check(), Err(PlanError::Origins(..))));
+        assert!(matches!(
+            plan(&["https://a.test/", "https://b.test/"]).check(),
+            Err(PlanError::Origins(..))
+        ));
+        assert!(matches!(
+            plan(&["https://a.test/", "http://a.test/"]).check(),
+            Err(PlanError::Origins(..))
+        ));
         assert!(matches!(plan(&["ftp://a.test/"]).check(), Err(PlanError::Url(_))));
         assert!(matches!(plan(&["/path"]).check(), Err(PlanError::Url(_))));
         assert_eq!(plan(&[]).check(), Err(PlanError::NoUrl));
@@ -305,14 +350,21 @@ mod tests {
         assert!(matches!(wrong(&|plan| plan.threads = 2), PlanError::Range { .. }));
         assert!(matches!(wrong(&|plan| plan.rate = Some(0.0)), PlanError::Range { .. }));
         for rate in [f64::NAN, f64::INFINITY, f64::MIN_POSITIVE, -1.0, 1e-9] {
-            assert!(matches!(wrong(&|plan| plan.rate = Some(rate)), PlanError::Range { .. }), "{rate}");
+            assert!(
+                matches!(wrong(&|plan| plan.rate = Some(rate)), PlanError::Range { .. }),
+                "{rate}"
+            );
         }
         assert!(matches!(wrong(&|plan| plan.requests = Some(0)), PlanError::Range { .. }));
         assert!(matches!(wrong(&|plan| plan.timeout = Duration::ZERO), PlanError::Range { .. }));
-        assert_eq!(wrong(&|plan| (plan.streams, plan.protocol) = (2, Some(Protocol::Http1))), PlanError::Streams("HTTP/1.1"));
+        assert_eq!(
+            wrong(&|plan| (plan.streams, plan.protocol) = (2, Some(Protocol::Http1))),
+            PlanError::Streams("HTTP/1.1")
+        );
         assert_eq!(wrong(&|plan| plan.remotes.clear()), PlanError::NoAddress);
         assert_eq!(wrong(&|plan| plan.resumption = Resumption::EarlyData), PlanError::EarlyData);
-        let several = wrong(&|plan| (plan.streams, plan.connection_use) = (2, ConnectionUse::OneRequest));
+        let several =
+            wrong(&|plan| (plan.streams, plan.connection_use) = (2, ConnectionUse::OneRequest));
         assert!(matches!(several, PlanError::Streams(_)));
     }
 

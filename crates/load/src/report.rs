@@ -1,4 +1,4 @@
-//! What was measured, as data and as the JSON that `docs/load.md` describes.
+//! The report, as data and as the JSON that `docs/load.md` describes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,110 +8,112 @@ use pronghorn_engine::Resumption;
 use serde::Serialize;
 
 use crate::cpu::Usage;
-use crate::generator::Outcome;
+use crate::generator::ThreadResult;
 use crate::plan::{ConnectionUse, Plan};
 use crate::tally::{Failures, Kind, LATE, Tally};
 
-/// Names the layout of the JSON. A change that breaks readers gets a new number.
+/// Name of the JSON layout. A breaking change gets a new number.
 pub const SCHEMA: &str = "pronghorn-load-report/1";
 
-/// A thread that is busier than this may be what is measured, in place of the server.
+/// A thread that is busier than this may be the bottleneck instead of the server.
 const BUSY_SHARE: f64 = 0.9;
 /// A thread that waits longer than this for a processor delays requests and responses.
 const STARVED_SHARE: f64 = 0.1;
 
-/// The whole report.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// The version of the generator.
     pub version: &'static str,
-    /// What was asked for.
+    /// Settings of the run.
     pub plan: PlanReport,
-    /// It was ended early.
+    /// Whether the run was ended early.
     pub interrupted: bool,
-    /// The time that was measured: from the end of the warm-up to the planned end, or to that of the last request.
+    /// Measured time: from the end of the warm-up to the planned end, or to the end of the last
+    /// request.
     pub measured_seconds: f64,
-    /// Requests and how they ended.
+    /// Requests and their results.
     pub requests: Requests,
-    /// Content, without fields and framing.
+    /// Bodies, without header fields and framing.
     pub body: Body,
-    /// Percentiles of the measured requests that were answered, and of connections.
+    /// Percentiles of measured requests with a response, and of connections.
     pub latency_us: Latencies,
     /// Connections.
     pub connections: Connections,
-    /// WebSockets, in a run over such.
+    /// WebSockets, in a run that uses them.
     pub websockets: WebSockets,
-    /// What the transports counted from the end of the warm-up on.
+    /// Transport counters from the end of the warm-up.
     pub transport: Transport,
-    /// The generator's threads, from the end of the warm-up to the last request that was begun.
+    /// Generator threads, from the end of the warm-up to the start of the last request.
     pub threads: Vec<Thread>,
-    /// What should be known beside the numbers.
+    /// Warnings about the validity of the numbers.
     pub warnings: Vec<Warning>,
 }
 
-/// What was asked for.
+/// The settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
-    /// In the order in which they were asked for.
+    /// URLs, in the order of requests.
     pub urls: Vec<String>,
-    /// The method.
+    /// Request method.
     pub method: String,
     /// `HTTP/1.1`, `HTTP/2`, `HTTP/3`, or `null`: as the server prefers.
     pub protocol: Option<String>,
-    /// Messages over WebSockets in place of requests.
+    /// Whether WebSocket messages are sent in place of requests.
     pub websocket: bool,
-    /// Connections open at once.
+    /// Number of open connections.
     pub connections: usize,
-    /// Requests open at once on each.
+    /// Number of open requests on each connection.
     pub streams: usize,
     /// `kept`, or `one_request`.
     pub connection_use: &'static str,
     /// `off`, `session`, or `early_data`.
     pub resumption: &'static str,
-    /// `cubic`, `newreno`, `bbr`, or `null`: CUBIC over QUIC, and over TCP what the system is set to.
+    /// `cubic`, `newreno`, `bbr`, or `null`: CUBIC over QUIC, and the system's default over TCP.
     pub congestion: Option<String>,
-    /// Requests a second; `null` is as many as the server answers.
+    /// Requests per second; `null` is as fast as the server answers.
     pub rate_per_second: Option<f64>,
-    /// Requests to measure; `null` is as many as fit.
+    /// Number of requests to measure; `null` is as many as fit.
     pub requests: Option<u64>,
     /// Time to measure; `null` is until all requests are done.
     pub duration_seconds: Option<f64>,
-    /// Time before that.
+    /// Time before measuring.
     pub warm_up_seconds: f64,
-    /// The most that a request may take.
+    /// Timeout of a request.
     pub timeout_seconds: f64,
-    /// Content of each request, or each message.
+    /// Size of the body of each request, or of each message.
     pub body_bytes: u64,
 }
 
-/// Requests and how they ended. `begun` is the sum of the classes of `status`, of `errors` and of `given_up`.
+/// Requests and their results. `begun` is the sum of the classes of `status`, of `errors` and of
+/// `given_up`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Requests {
     /// Measured requests that were begun.
     pub begun: u64,
-    /// Requests of the warm-up, which are in no other number but the rates.
+    /// Requests of the warm-up, which are included in no other number but the rates.
     pub warm_up: u64,
-    /// Whole responses by the class of their status.
+    /// Complete responses by status class.
     pub status: StatusClasses,
-    /// Requests without a whole response.
+    /// Requests without a complete response.
     pub errors: Errors,
-    /// Under way when the run was interrupted.
+    /// Requests in flight when the run was interrupted.
     pub given_up: u64,
-    /// Due at the fixed rate, and not sent by the end.
+    /// Requests due at the fixed rate but not sent by the end.
     pub not_started: u64,
-    /// Sent again on another connection, because the server had not taken them.
+    /// Retries on another connection, because the server had not processed the request.
     pub resent: u64,
-    /// Begun over a millisecond late because no stream was free.
+    /// Requests begun over a millisecond late because no stream was free.
     pub held_up: u64,
-    /// Responses that ended within the measured time, whenever they began.
+    /// Responses that ended within the measured time, regardless of when they began.
     pub completed_in_time: u64,
-    /// The same by the measured time.
+    /// The same, per second of measured time.
     pub per_second: f64,
 }
 
-/// Whole responses by the class of their status.
+/// Complete responses by status class.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StatusClasses {
     /// 101 and others that end an exchange.
@@ -131,56 +133,57 @@ pub struct StatusClasses {
     pub server_error: u64,
 }
 
-/// Requests without a whole response.
+/// Requests without a complete response.
 #[derive(Clone, Debug, Serialize)]
 pub struct Errors {
     /// The sum of the following.
     pub total: u64,
-    /// No TCP connection.
+    /// The TCP connection failed.
     pub connect: u64,
-    /// No TLS or QUIC handshake, or not the protocol asked for.
+    /// The TLS or QUIC handshake failed, or negotiated another protocol.
     pub handshake: u64,
-    /// Not taken by the server, again and again.
+    /// The server refused the request repeatedly.
     pub refused: u64,
-    /// Given up by the server, which left the connection open.
+    /// The server reset the stream and left the connection open.
     pub reset: u64,
-    /// The connection ended first.
+    /// The connection ended before the response.
     pub closed: u64,
-    /// No whole response in time.
+    /// The response was not complete in time.
     pub timed_out: u64,
-    /// A response that broke the rules of the protocol.
+    /// The response violated the protocol.
     pub protocol: u64,
     /// The first message of each kind that occurred.
     pub first: BTreeMap<&'static str, String>,
 }
 
-/// Content, without fields and framing.
+/// Bodies, without header fields and framing.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Body {
-    /// Handed to the connections for measured requests.
+    /// Bytes sent on connections for measured requests.
     pub sent_bytes: u64,
-    /// Of the responses to measured requests.
+    /// Bytes of the responses to measured requests.
     pub received_bytes: u64,
-    /// Received within the measured time, by that time.
+    /// Bytes received within the measured time, per second.
     pub received_bytes_per_second: f64,
 }
 
-/// Percentiles in microseconds, of requests from when they were due (at a fixed rate) or begun.
+/// Percentiles in microseconds. Requests are timed from when they were due (at a fixed rate) or
+/// begun.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latencies {
-    /// To the head of the response.
+    /// Time to the response head.
     pub head: Latency,
-    /// To the end of the response.
+    /// Time to the end of the response.
     pub response: Latency,
-    /// From the beginning of a connection until it takes requests.
+    /// Time from the start of a connection until it accepts requests.
     pub connect: Latency,
-    /// At a fixed rate: how much later than due requests were begun.
+    /// At a fixed rate: delay between when requests were due and when they were begun.
     pub schedule_lag: Latency,
 }
 
-/// Percentiles from a histogram with three digits. All are zero where `count` is.
+/// Percentiles from a histogram with three significant digits. All are zero if `count` is.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub struct Latency {
     pub count: u64,
     pub min: f64,
@@ -196,77 +199,85 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// Connections. Those that are kept are counted from the first on; with one request each, after the warm-up.
+/// Connections. Kept connections are counted from the start; with one request each, after the
+/// warm-up.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connections {
-    /// Opened.
+    /// Connections opened.
     pub opened: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Opened with the session of an earlier one.
+    /// Connections that resumed the session of an earlier one.
     pub resumed: u64,
-    /// Opened with early data that the server took.
+    /// Connections whose early data the server accepted.
     pub early_data_accepted: u64,
-    /// Opened with early data that the server refused, and that was sent again.
+    /// Connections whose early data the server refused, so that it was sent again.
     pub early_data_refused: u64,
-    /// Opened, by what they speak.
+    /// Connections opened, by protocol.
     pub protocols: BTreeMap<String, u64>,
 }
 
-/// WebSockets, from the first on.
+/// WebSockets, from the start.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct WebSockets {
-    /// Opened.
+    /// WebSockets opened.
     pub opened: u64,
-    /// Asked for and not granted.
+    /// WebSockets that the server refused.
     pub failed: u64,
-    /// Ended by the server, or with the connection below.
+    /// WebSockets ended by the server, or with their connection.
     pub ended: u64,
 }
 
-/// What the transports counted.
+/// Transport counters.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Transport {
-    /// Bytes in UDP datagrams or TCP segments, without their headers and with what was sent again.
+    /// Bytes in UDP datagrams or TCP segments, without their headers, including retransmissions.
     pub sent_bytes: u64,
     /// Bytes in UDP datagrams or TCP segments, without their headers.
     pub received_bytes: u64,
-    /// QUIC packets, or TCP segments.
+    /// QUIC packets, or TCP segments, sent.
     pub sent_packets: u64,
-    /// UDP datagrams, or TCP segments.
+    /// UDP datagrams, or TCP segments, received.
     pub received_packets: u64,
-    /// Packets that QUIC declared lost, or segments that TCP sent again.
+    /// Packets that QUIC declared lost, or segments that TCP retransmitted.
     pub lost_packets: u64,
 }
 
-/// One of the generator's threads.
+/// A generator thread.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Thread {
     /// Processor time.
     pub cpu_seconds: f64,
-    /// Its part of the time: 1 is a thread that could do no more.
+    /// Processor time as a share of the elapsed time: 1 is a fully busy thread.
     pub cpu_share: f64,
-    /// The part of the time in which it was ready to run and had no processor; `null` where the kernel does not say.
+    /// Share of the time in which the thread was ready to run but had no processor; `null` if the
+    /// kernel does not report it.
     pub waiting_share: Option<f64>,
 }
 
-/// What should be known beside the numbers.
+/// A warning about the validity of the numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Which: the names stand in `docs/load.md`.
+    /// Name of the warning; `docs/load.md` lists them.
     pub kind: &'static str,
-    /// What it means for the numbers.
+    /// Effect on the numbers.
     pub message: String,
 }
 
 impl Report {
-    pub(crate) fn new(plan: &Plan, outcomes: &[Outcome], interrupted: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        outcomes: &[ThreadResult],
+        interrupted: Option<Instant>,
+    ) -> Self {
         let mut tally = Tally::new();
         for outcome in outcomes {
             tally.merge(&outcome.tally);
         }
         let measured = tally.measured(plan.requests, interrupted);
-        let per_second = |count: u64| if measured.is_zero() { 0.0 } else { count as f64 / measured.as_secs_f64() };
+        let per_second = |count: u64| {
+            if measured.is_zero() { 0.0 } else { count as f64 / measured.as_secs_f64() }
+        };
         let errors = errors(&tally.failures);
         let [informational, successful, redirection, client_error, server_error] = tally.classes;
         let mut report = Self {
@@ -278,7 +289,13 @@ impl Report {
             requests: Requests {
                 begun: tally.begun,
                 warm_up: tally.warm_up,
-                status: StatusClasses { informational, successful, redirection, client_error, server_error },
+                status: StatusClasses {
+                    informational,
+                    successful,
+                    redirection,
+                    client_error,
+                    server_error,
+                },
                 errors,
                 given_up: tally.given_up,
                 not_started: tally.missed(plan.requests),
@@ -299,7 +316,11 @@ impl Report {
                 schedule_lag: latency(&tally.lag),
             },
             connections: connections(&tally),
-            websockets: WebSockets { opened: tally.websockets[0], failed: tally.websockets[1], ended: tally.websockets[2] },
+            websockets: WebSockets {
+                opened: tally.websockets[0],
+                failed: tally.websockets[1],
+                ended: tally.websockets[2],
+            },
             transport: Transport {
                 sent_bytes: tally.transport.bytes_sent,
                 received_bytes: tally.transport.bytes_received,
@@ -339,7 +360,9 @@ impl PlanReport {
             duration_seconds: plan.duration.as_ref().map(Duration::as_secs_f64),
             warm_up_seconds: plan.warm_up.as_secs_f64(),
             timeout_seconds: plan.timeout.as_secs_f64(),
-            body_bytes: plan.message().map_or(plan.upload.size().unwrap_or(0), |message| message.len() as u64),
+            body_bytes: plan
+                .message()
+                .map_or(plan.upload.size().unwrap_or(0), |message| message.len() as u64),
         }
     }
 }
@@ -364,7 +387,10 @@ fn errors(failures: &[Failures; Kind::COUNT]) -> Errors {
         closed: count(Kind::Closed),
         timed_out: count(Kind::TimedOut),
         protocol: count(Kind::Protocol),
-        first: named.into_iter().filter_map(|(name, kind)| Some((name, failures[kind as usize].first.clone()?))).collect(),
+        first: named
+            .into_iter()
+            .filter_map(|(name, kind)| Some((name, failures[kind as usize].first.clone()?)))
+            .collect(),
     }
 }
 
@@ -404,8 +430,14 @@ fn latency(histogram: &Histogram<u64>) -> Latency {
 }
 
 fn thread(usage: Usage) -> Thread {
-    let share = |part: Duration| if usage.elapsed.is_zero() { 0.0 } else { part.as_secs_f64() / usage.elapsed.as_secs_f64() };
-    Thread { cpu_seconds: usage.used.as_secs_f64(), cpu_share: share(usage.used), waiting_share: usage.waited.map(share) }
+    let share = |part: Duration| {
+        if usage.elapsed.is_zero() { 0.0 } else { part.as_secs_f64() / usage.elapsed.as_secs_f64() }
+    };
+    Thread {
+        cpu_seconds: usage.used.as_secs_f64(),
+        cpu_share: share(usage.used),
+        waiting_share: usage.waited.map(share),
+    }
 }
 
 fn warnings(report: &Report) -> Vec<Warning> {
@@ -414,14 +446,19 @@ fn warnings(report: &Report) -> Vec<Warning> {
     let percent = |share: f64| (share * 100.0).round();
     let busiest = report.threads.iter().map(|thread| thread.cpu_share).fold(0.0, f64::max);
     if busiest > BUSY_SHARE {
-        let message =
-            format!("a thread of the generator was busy {} % of the time: it may be the limit; use more threads", percent(busiest));
+        let message = format!(
+            "a generator thread was busy {} % of the time and may be the bottleneck; use more \
+                threads",
+            percent(busiest)
+        );
         warn("generator_busy", message);
     }
-    let starved = report.threads.iter().filter_map(|thread| thread.waiting_share).fold(0.0, f64::max);
+    let starved =
+        report.threads.iter().filter_map(|thread| thread.waiting_share).fold(0.0, f64::max);
     if starved > STARVED_SHARE {
         let message = format!(
-            "a thread of the generator waited for a processor {} % of the time: latencies hold that; give it processors of its own",
+            "a generator thread waited for a processor {} % of the time, which the latencies \
+                include; give it dedicated processors",
             percent(starved)
         );
         warn("generator_starved", message);
@@ -430,22 +467,33 @@ fn warnings(report: &Report) -> Vec<Warning> {
     let lag = report.latency_us.schedule_lag;
     if requests.held_up * 100 >= requests.begun.max(1) {
         let message = format!(
-            "{} of {} requests were late because all streams were taken: the server is slower than the rate, or more connections or streams are needed",
+            "{} of {} requests were late because all streams were busy: the server is slower than \
+                the rate, or more connections or streams are needed",
             requests.held_up, requests.begun
         );
         warn("streams_taken", message);
     } else if lag.p99 > LATE.as_secs_f64() * 1e6 {
         warn(
             "generator_late",
-            format!("one in a hundred requests was sent {} us late or more: the generator cannot keep the rate", lag.p99),
+            format!(
+                "one in a hundred requests was sent {} us late or more: the generator cannot keep \
+                    the rate",
+                lag.p99
+            ),
         );
     }
     if requests.not_started > 0 {
-        let message = format!("{} requests were due and not sent: the percentiles know nothing of them", requests.not_started);
+        let message = format!(
+            "{} requests were due but not sent: the percentiles do not include them",
+            requests.not_started
+        );
         warn("not_started", message);
     }
     if requests.errors.total > 0 {
-        let message = format!("{} requests failed: the percentiles know nothing of them", requests.errors.total);
+        let message = format!(
+            "{} requests failed: the percentiles do not include them",
+            requests.errors.total
+        );
         warn("errors", message);
     }
     warnings

@@ -1,4 +1,4 @@
-//! A plan on its threads.
+//! Running a plan on its threads.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use pronghorn_engine::{Config, Connector, Group, Protocol, Responder, Worker};
 
-use crate::generator::{Generator, Outcome, Share, Shared};
+use crate::generator::{Generator, RunState, Share, ThreadResult};
 use crate::signal::Signal;
 use crate::{Error, Plan, Report};
 
-/// UDP sockets of a thread, over which its connections are spread: a server that spreads clients over threads by their addresses
-/// would otherwise see one. Each costs the thread a look in every turn.
+/// Number of UDP sockets of a thread, over which its connections are spread: a server that
+/// distributes clients over threads by address would otherwise see one. Each is polled by the
+/// thread in every turn.
 const UDP_SOCKETS: usize = 16;
 
 /// Ends a run early, from any thread.
@@ -23,7 +24,7 @@ const UDP_SOCKETS: usize = 16;
 pub struct Interrupt(Arc<Signal<Instant>>);
 
 impl Interrupt {
-    /// What is under way is given up, and the report holds what was measured until now.
+    /// Abandons the requests in flight; the report has the measurements so far.
     pub fn interrupt(&self) {
         self.0.set(Instant::now());
     }
@@ -35,19 +36,22 @@ impl std::fmt::Debug for Interrupt {
     }
 }
 
-/// Carries out `plan` and blocks until it is done, or `interrupt` says so.
+/// Runs `plan` and blocks until it is done or `interrupt` is triggered.
 ///
 /// # Errors
 ///
-/// When the plan is wrong, not one connection can be opened, or the system gives no threads or sockets.
+/// Returns an error if the plan is invalid, no connection can be opened, or the system provides no
+/// threads or sockets.
 pub fn run(plan: Plan, interrupt: &Interrupt) -> Result<Report, Error> {
     plan.check()?;
-    let shared = Shared::new(plan, interrupt.0.clone());
+    let shared = RunState::new(plan, interrupt.0.clone());
     let mut threads = Vec::new();
     let mut failure = None;
     for number in 0..shared.plan.threads {
         let thread_shared = shared.clone();
-        let thread = thread::Builder::new().name(format!("load-{number}")).spawn(move || run_thread(&thread_shared, number));
+        let thread = thread::Builder::new()
+            .name(format!("load-{number}"))
+            .spawn(move || run_thread(&thread_shared, number));
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -57,63 +61,73 @@ pub fn run(plan: Plan, interrupt: &Interrupt) -> Result<Report, Error> {
         }
     }
     if failure.is_some() {
-        // Those that wait for all to be ready wait for ever otherwise.
+        // Threads that wait for all to be ready would otherwise wait forever.
         shared.interrupt.set(Instant::now());
-        shared.give_up();
+        shared.cancel_start();
     }
     let results: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
     let panicked = |_| Err(io::Error::other("a thread of the generator panicked"));
-    let outcomes = results.into_iter().map(|result| result.unwrap_or_else(panicked)).collect::<io::Result<Vec<_>>>();
+    let outcomes = results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(panicked))
+        .collect::<io::Result<Vec<_>>>();
     match failure {
         Some(error) => Err(error.into()),
         None => conclude(&shared, &outcomes?),
     }
 }
 
-/// What came of all threads.
-pub(crate) fn conclude(shared: &Shared, outcomes: &[Outcome]) -> Result<Report, Error> {
+/// Combines the results of all threads into a report.
+pub(crate) fn conclude(shared: &RunState, outcomes: &[ThreadResult]) -> Result<Report, Error> {
     if shared.is_unreachable() && shared.interrupt.value().is_none() {
         let failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        return Err(failure.map_or_else(|| io::Error::other("nothing was connected to").into(), Error::Unreachable));
+        return Err(failure.map_or_else(
+            || io::Error::other("no connection was opened").into(),
+            Error::Unreachable,
+        ));
     }
     Ok(Report::new(&shared.plan, outcomes, shared.interrupt.value()))
 }
 
-fn run_thread(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
-    // Without its part the others would wait for ever.
+fn run_thread(shared: &Arc<RunState>, number: usize) -> io::Result<ThreadResult> {
+    // Without this thread's part the others would wait forever.
     let result = drive(shared, number);
     if result.is_err() {
         shared.interrupt.set(Instant::now());
-        shared.give_up();
+        shared.cancel_start();
     }
     result
 }
 
-fn drive(shared: &Arc<Shared>, number: usize) -> io::Result<Outcome> {
+fn drive(shared: &Arc<RunState>, number: usize) -> io::Result<ThreadResult> {
     let refuse = |_, responder: Responder| drop(responder);
     let config = Config { congestion: shared.plan.congestion, ..Config::default() };
     let mut worker = Worker::new(0, &Group::new(1), config, refuse)?;
     seed_random(&shared.plan)?;
     let share = Share::of(&shared.plan, number);
     let connectors = connectors(&mut worker, &shared.plan, share.connections)?;
-    let generator = Generator::new(shared.clone(), share, worker.handle().clone(), Rc::new(Instant::now));
+    let generator =
+        Generator::new(shared.clone(), share, worker.handle().clone(), Rc::new(Instant::now));
     let outcome = complete(&mut worker, generator.run(connectors))?;
-    // The goodbyes to servers.
+    // Closes the connections to the servers.
     let now = Instant::now();
     worker.shut_down(now, Duration::ZERO);
     worker.turn(now)?;
     Ok(outcome)
 }
 
-/// Random numbers of a thread are seeded when they are first asked for, which takes a tenth of a second and would be counted as part
-/// of the first handshake.
+/// Seeds the thread's random numbers. This happens on first use, takes a tenth of a second, and
+/// would otherwise count as part of the first handshake.
 fn seed_random(plan: &Plan) -> io::Result<()> {
     let random = plan.tls.crypto_provider().secure_random;
-    random.fill(&mut [0; 32]).map_err(|_| io::Error::other("the system gives no random numbers"))
+    random.fill(&mut [0; 32]).map_err(|_| io::Error::other("the system provides no random numbers"))
 }
 
 /// Turns `worker` until `future` has run on it.
-fn complete<T: 'static>(worker: &mut Worker, future: impl Future<Output = T> + 'static) -> io::Result<T> {
+fn complete<T: 'static>(
+    worker: &mut Worker,
+    future: impl Future<Output = T> + 'static,
+) -> io::Result<T> {
     let slot = Rc::new(RefCell::new(None));
     let result = slot.clone();
     worker.handle().spawn(async move {
@@ -130,6 +144,7 @@ fn complete<T: 'static>(worker: &mut Worker, future: impl Future<Output = T> + '
 }
 
 fn connectors(worker: &mut Worker, plan: &Plan, connections: usize) -> io::Result<Vec<Connector>> {
-    let sockets = if plan.protocol == Some(Protocol::Http3) { connections.min(UDP_SOCKETS) } else { 1 };
+    let sockets =
+        if plan.protocol == Some(Protocol::Http3) { connections.min(UDP_SOCKETS) } else { 1 };
     (0..sockets).map(|_| worker.connector(&plan.tls)).collect()
 }

@@ -1,43 +1,44 @@
-//! When requests are due. Time comes in as an argument.
+//! The schedule of requests. Time is passed in as an argument.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The parts of a run.
+/// The phases of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phases {
-    /// The first request.
+    /// Time of the first request.
     pub(crate) begins: Instant,
-    /// The end of the warm-up.
+    /// End of the warm-up.
     pub(crate) measured_from: Instant,
-    /// Requests that are due later are not sent.
+    /// End of the run: requests due later are not sent.
     pub(crate) ends: Option<Instant>,
-    /// How long after the end requests that were due before it may still begin: what a stalled server has held up counts.
+    /// Time after the end in which requests that were due before it may still begin, so that
+    /// requests delayed by a stalled server count.
     pub(crate) grace: Duration,
 }
 
 /// A request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// When it is due: what its latency counts from.
+    /// Due time, from which its latency is measured.
     pub(crate) at: Instant,
-    /// Not of the warm-up.
+    /// Whether it is measured, that is, not part of the warm-up.
     pub(crate) measured: bool,
 }
 
-/// What a schedule says.
+/// The next step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Send this one.
+    /// Send this request.
     Now(Ticket),
     /// Nothing is due before then.
     At(Instant),
-    /// No more.
+    /// There are no more requests.
     Over,
 }
 
-/// The number of measured requests that are left, for all threads. `None` is no end.
+/// The number of measured requests that are left, for all threads. `None` is unlimited.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance(Option<AtomicU64>);
 
@@ -55,9 +56,10 @@ impl Allowance {
 /// A fixed rate, or this thread's share of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
-    /// The part of an interval that the first request is late by, so that threads do not send at the same moments.
+    /// Fraction of an interval by which the first request is delayed, so that threads do not send
+    /// at the same moments.
     pub(crate) phase: f64,
 }
 
@@ -67,7 +69,7 @@ pub(crate) struct Schedule {
     phases: Phases,
     pace: Option<Pace>,
     allowance: Arc<Allowance>,
-    /// Requests of the pace given out.
+    /// Number of paced requests handed out.
     given: u64,
     over: bool,
 }
@@ -77,7 +79,7 @@ impl Schedule {
         Self { phases, pace, allowance, given: 0, over: false }
     }
 
-    /// Gives out the next request, if one is due.
+    /// Hands out the next request, if one is due.
     pub(crate) fn take(&mut self, now: Instant) -> Next {
         match self.peek(now) {
             Next::Now(ticket) if ticket.measured && !self.allowance.take() => {
@@ -92,7 +94,7 @@ impl Schedule {
         }
     }
 
-    /// What [`Schedule::take`] would do, unless the allowance is used up.
+    /// Returns what [`Schedule::take`] would, unless the allowance is used up.
     pub(crate) fn peek(&self, now: Instant) -> Next {
         let at = self.pace.map_or(now, |pace| self.due(pace, self.given));
         let late = self.phases.ends.is_some_and(|ends| now >= ends + self.phases.grace);
@@ -105,7 +107,8 @@ impl Schedule {
         }
     }
 
-    /// Measured requests that were due by `now` and not given out. Zero without a rate: nothing is due then.
+    /// Returns the number of measured requests that were due by `now` and not handed out. It is
+    /// zero without a rate, since nothing is due then.
     pub(crate) fn backlog(&self, now: Instant) -> u64 {
         let Some(pace) = self.pace.filter(|_| !self.over) else { return 0 };
         let until = self.phases.ends.map_or(now, |ends| ends.min(now));
@@ -129,15 +132,26 @@ mod tests {
 
     fn phases(begins: Instant, warm_up: Duration, duration: Option<Duration>) -> Phases {
         let measured_from = begins + warm_up;
-        Phases { begins, measured_from, ends: duration.map(|duration| measured_from + duration), grace: 2 * SECOND }
+        Phases {
+            begins,
+            measured_from,
+            ends: duration.map(|duration| measured_from + duration),
+            grace: 2 * SECOND,
+        }
     }
 
-    fn paced(begins: Instant, rate: f64, warm_up: Duration, duration: Option<Duration>, requests: Option<u64>) -> Schedule {
+    fn paced(
+        begins: Instant,
+        rate: f64,
+        warm_up: Duration,
+        duration: Option<Duration>,
+        requests: Option<u64>,
+    ) -> Schedule {
         let allowance = Arc::new(Allowance::new(requests));
         Schedule::new(phases(begins, warm_up, duration), Some(Pace { rate, phase: 0.0 }), allowance)
     }
 
-    /// All that is given out to somebody who takes at once, on a clock of his own.
+    /// Hands out all requests, on a clock that jumps to the next due time.
     fn all(schedule: &mut Schedule, mut now: Instant) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         loop {
@@ -157,7 +171,10 @@ mod tests {
         assert_eq!(tickets.len(), 3 * 3600);
         for (number, ticket) in tickets.iter().enumerate() {
             let exact = number as u128 * 1_000_000_000 / 3;
-            assert!(ticket.at.duration_since(begins).as_nanos().abs_diff(exact) <= 1, "request {number}");
+            assert!(
+                ticket.at.duration_since(begins).as_nanos().abs_diff(exact) <= 1,
+                "request {number}"
+            );
         }
     }
 
@@ -166,11 +183,14 @@ mod tests {
         let begins = Instant::now();
         let mut schedule = paced(begins, 10.0, Duration::ZERO, Some(2 * SECOND), None);
         assert_eq!(schedule.take(begins), Next::Now(Ticket { at: begins, measured: true }));
-        // Nobody asks for a second.
+        // No request is taken for a second.
         let now = begins + SECOND;
         assert_eq!(schedule.backlog(now), 9);
         for number in 1..=10 {
-            assert_eq!(schedule.take(now), Next::Now(Ticket { at: begins + SECOND * number / 10, measured: true }));
+            assert_eq!(
+                schedule.take(now),
+                Next::Now(Ticket { at: begins + SECOND * number / 10, measured: true })
+            );
         }
         assert_eq!(schedule.take(now), Next::At(begins + SECOND * 11 / 10));
         assert_eq!(schedule.backlog(now), 0);
@@ -222,7 +242,8 @@ mod tests {
     #[test]
     fn without_a_rate_each_request_is_due_when_it_is_asked_for() {
         let begins = Instant::now();
-        let mut schedule = Schedule::new(phases(begins, SECOND, Some(SECOND)), None, Arc::default());
+        let mut schedule =
+            Schedule::new(phases(begins, SECOND, Some(SECOND)), None, Arc::default());
         assert_eq!(schedule.take(begins), Next::Now(Ticket { at: begins, measured: false }));
         let now = begins + SECOND;
         assert_eq!(schedule.take(now), Next::Now(Ticket { at: now, measured: true }));

@@ -1,10 +1,10 @@
-//! A value that one thread sets and all wait for.
+//! A value that one thread sets and others wait for.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Set once; later values are ignored.
+/// A value that is set once; later values are ignored.
 #[derive(Debug)]
 pub(crate) struct Signal<T> {
     state: Mutex<(Option<T>, Vec<Waker>)>,
@@ -30,9 +30,11 @@ impl<T: Copy> Signal<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Waits for the value. Meant for a few waiters, each of which waits once.
+    ///
     /// # Cancel safety
     ///
-    /// Dropping it changes nothing. Meant for a few waiters, each of which waits once.
+    /// Dropping the future has no effect.
     pub(crate) async fn wait(&self) -> T {
         poll_fn(|cx| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What one thread has seen, in memory that does not grow with it.
+//! A thread's measurements, in constant memory.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,16 @@ use pronghorn_engine::{Error, Protocol, TlsSummary, TransportStats};
 
 use crate::schedule::{Phases, Ticket};
 
-/// Durations are counted in nanoseconds, to three digits, up to an hour; what is above counts as an hour.
+/// Maximum recorded duration. Durations are recorded in nanoseconds, to three digits, up to an
+/// hour; longer ones count as an hour.
 const HIGHEST_NS: u64 = 3_600_000_000_000;
-/// Below a microsecond nothing is told apart.
+/// Durations below a microsecond are not distinguished.
 const LOWEST_NS: u64 = 1_000;
-/// A request that begins later than this after it was due began late: timers of the system are more exact than that.
+/// A request that begins later than this after it was due is late: system timers are more precise
+/// than this.
 pub(crate) const LATE: Duration = Duration::from_millis(1);
 
-/// Why a request has no whole response.
+/// The reason why a request has no complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -36,15 +38,15 @@ impl Kind {
             Error::Handshake { .. } | Error::Unsupported(_) => Self::Handshake,
             Error::Refused(_) => Self::Refused,
             Error::Reset(_) => Self::Reset,
-            Error::Closed(_) | Error::Lost(_) => Self::Closed,
+            Error::Closed(_) | Error::Unreachable(_) => Self::Closed,
             Error::Exchange(_) | Error::HeadTooLarge(_) | Error::NoUpgrade(_) => Self::Protocol,
         }
     }
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestResult {
     Answered {
         status: StatusCode,
         head: Instant,
@@ -55,7 +57,7 @@ pub(crate) enum Outcome {
     GivenUp,
 }
 
-/// How often a kind of error occurred, and what the first said.
+/// The number of errors of a kind, and the first message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) count: u64,
@@ -68,18 +70,19 @@ pub(crate) struct Tally {
     pub(crate) warm_up: u64,
     /// Measured requests that were begun.
     pub(crate) begun: u64,
-    /// By the hundreds of the status, from 1xx.
+    /// Responses by the hundreds of the status, from 1xx.
     pub(crate) classes: [u64; 5],
     pub(crate) failures: [Failures; Kind::COUNT],
     pub(crate) given_up: u64,
     pub(crate) not_started: u64,
     pub(crate) resent: u64,
-    /// Requests that began late because all streams were taken.
+    /// Requests that began late because all streams were busy.
     pub(crate) held_up: u64,
-    /// Responses that ended, and bytes of content that came, within the measured time, whenever they began.
+    /// Responses that ended, and body bytes received, within the measured time, regardless of when
+    /// the requests began.
     pub(crate) completed_in_time: u64,
     pub(crate) received_in_time: u64,
-    /// Bytes of content of measured requests.
+    /// Body bytes of measured requests.
     pub(crate) received: u64,
     pub(crate) last_end: Option<Instant>,
     pub(crate) head: Histogram<u64>,
@@ -88,9 +91,9 @@ pub(crate) struct Tally {
     pub(crate) lag: Histogram<u64>,
     pub(crate) connections: u64,
     pub(crate) connections_failed: u64,
-    /// By [`Protocol`], in its order.
+    /// Connections by [`Protocol`], in its order.
     pub(crate) protocols: [u64; 3],
-    /// Opened, not granted, and ended by the server.
+    /// WebSockets opened, refused, and ended by the server.
     pub(crate) websockets: [u64; 3],
     pub(crate) resumed: u64,
     pub(crate) early_data_accepted: u64,
@@ -134,10 +137,12 @@ impl Tally {
     }
 
     fn is_in_time(&self, now: Instant) -> bool {
-        self.phases.is_some_and(|phases| now >= phases.measured_from && phases.ends.is_none_or(|ends| now < ends))
+        self.phases.is_some_and(|phases| {
+            now >= phases.measured_from && phases.ends.is_none_or(|ends| now < ends)
+        })
     }
 
-    /// `paced`: its time was set by a rate. `held_up`: no stream was free then.
+    /// `paced`: whether a rate set the due time. `held_up`: whether no stream was free then.
     pub(crate) fn on_begun(&mut self, ticket: &Ticket, now: Instant, paced: bool, held_up: bool) {
         if !ticket.measured {
             self.warm_up += 1;
@@ -171,7 +176,7 @@ impl Tally {
         record(&mut self.connect, took);
     }
 
-    /// The server was asked for a WebSocket.
+    /// Counts a WebSocket request.
     pub(crate) fn on_websocket(&mut self, opened: bool) {
         self.websockets[usize::from(!opened)] += 1;
     }
@@ -186,11 +191,12 @@ impl Tally {
         self.early_data_refused += u64::from(tls.early_data_accepted == Some(false));
     }
 
-    pub(crate) fn on_ended(&mut self, ticket: &Ticket, now: Instant, outcome: &Outcome) {
-        let answered = matches!(outcome, Outcome::Answered { .. });
+    pub(crate) fn on_ended(&mut self, ticket: &Ticket, now: Instant, outcome: &RequestResult) {
+        let answered = matches!(outcome, RequestResult::Answered { .. });
         if answered && self.is_in_time(now) {
             self.completed_in_time += 1;
-            // Responses to the warm-up's requests count towards the rate, so the time that it divides by covers them too.
+            // Responses to warm-up requests count towards the rate, so its time must cover them
+            // too.
             self.last_end = self.last_end.max(Some(now));
         }
         if !ticket.measured {
@@ -198,15 +204,17 @@ impl Tally {
         }
         self.last_end = self.last_end.max(Some(now));
         match outcome {
-            Outcome::Answered { status, head } => {
+            RequestResult::Answered { status, head } => {
                 let class = usize::from(status.as_u16() / 100).clamp(1, 5);
                 self.classes[class - 1] += 1;
                 record(&mut self.head, head.saturating_duration_since(ticket.at));
                 record(&mut self.response, now.saturating_duration_since(ticket.at));
             }
-            Outcome::Failed(error) => self.on_failed(Kind::of(error), &error.to_string()),
-            Outcome::TimedOut => self.on_failed(Kind::TimedOut, "no whole response in time"),
-            Outcome::GivenUp => self.given_up += 1,
+            RequestResult::Failed(error) => self.on_failed(Kind::of(error), &error.to_string()),
+            RequestResult::TimedOut => {
+                self.on_failed(Kind::TimedOut, "no complete response in time");
+            }
+            RequestResult::GivenUp => self.given_up += 1,
         }
     }
 
@@ -216,7 +224,7 @@ impl Tally {
         failures.first.get_or_insert_with(|| message.to_owned());
     }
 
-    /// Adds what another thread saw.
+    /// Adds another thread's measurements.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.phases = self.phases.or(other.phases);
         self.warm_up += other.warm_up;
@@ -235,7 +243,9 @@ impl Tally {
         self.early_data_accepted += other.early_data_accepted;
         self.early_data_refused += other.early_data_refused;
         self.transport += other.transport;
-        let add = |mine: &mut [u64], others: &[u64]| mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
+        let add = |mine: &mut [u64], others: &[u64]| {
+            mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
+        };
         add(&mut self.classes, &other.classes);
         add(&mut self.protocols, &other.protocols);
         add(&mut self.websockets, &other.websockets);
@@ -244,24 +254,31 @@ impl Tally {
             mine.first = mine.first.take().or_else(|| other.first.clone());
         }
         let histograms = [&mut self.head, &mut self.response, &mut self.connect, &mut self.lag];
-        for (mine, other) in histograms.into_iter().zip([&other.head, &other.response, &other.connect, &other.lag]) {
+        for (mine, other) in
+            histograms.into_iter().zip([&other.head, &other.response, &other.connect, &other.lag])
+        {
             mine.add(other).expect("invariant: both have the same bounds");
         }
     }
 
-    /// How long was measured: to the planned end, the end of the last of `requests`, or the interruption, whichever came first.
+    /// Returns the measured time: to the planned end, the end of the last of `requests`, or the
+    /// interruption, whichever came first.
     pub(crate) fn measured(&self, requests: Option<u64>, interrupted: Option<Instant>) -> Duration {
         let Some(phases) = self.phases else { return Duration::ZERO };
-        // After the last of a number of requests nothing is sent until the planned end, so that time is not part of the rate.
+        // After the last of a number of requests nothing is sent until the planned end, so that
+        // time is not part of the rate.
         let is_spent = requests.is_some_and(|requests| self.begun >= requests);
         let last_end = self.last_end.filter(|_| is_spent || phases.ends.is_none());
         let end = [phases.ends, interrupted, last_end].into_iter().flatten().min();
         end.map_or(Duration::ZERO, |end| end.saturating_duration_since(phases.measured_from))
     }
 
-    /// Requests that were due and not sent. The threads count what their pace had due, which may be more than the number of `requests`.
+    /// Returns the number of requests that were due and not sent. The threads count what was due at
+    /// their pace, which may exceed the number of `requests`.
     pub(crate) fn missed(&self, requests: Option<u64>) -> u64 {
-        requests.map_or(self.not_started, |requests| self.not_started.min(requests.saturating_sub(self.begun)))
+        requests.map_or(self.not_started, |requests| {
+            self.not_started.min(requests.saturating_sub(self.begun))
+        })
     }
 }
 
@@ -280,12 +297,17 @@ mod tests {
     fn tally(begins: Instant) -> Tally {
         let mut tally = Tally::new();
         let second = Duration::from_secs(1);
-        tally.begin(Phases { begins, measured_from: begins + second, ends: Some(begins + 2 * second), grace: second });
+        tally.begin(Phases {
+            begins,
+            measured_from: begins + second,
+            ends: Some(begins + 2 * second),
+            grace: second,
+        });
         tally
     }
 
-    fn answered(head: Instant) -> Outcome {
-        Outcome::Answered { status: StatusCode::OK, head }
+    fn answered(head: Instant) -> RequestResult {
+        RequestResult::Answered { status: StatusCode::OK, head }
     }
 
     #[test]
@@ -295,9 +317,17 @@ mod tests {
         let at = begins + Duration::from_millis(1_000);
         let ticket = Ticket { at, measured: true };
         tally.on_begun(&ticket, at + Duration::from_millis(30), true, true);
-        tally.on_ended(&ticket, at + Duration::from_millis(50), &answered(at + Duration::from_millis(40)));
+        tally.on_ended(
+            &ticket,
+            at + Duration::from_millis(50),
+            &answered(at + Duration::from_millis(40)),
+        );
         let near = |histogram: &Histogram<u64>, milliseconds: u64| {
-            assert!(histogram.equivalent(histogram.max(), milliseconds * 1_000_000), "{} is not {milliseconds} ms", histogram.max());
+            assert!(
+                histogram.equivalent(histogram.max(), milliseconds * 1_000_000),
+                "{} is not {milliseconds} ms",
+                histogram.max()
+            );
         };
         near(&tally.lag, 30);
         near(&tally.head, 40);
@@ -310,7 +340,9 @@ mod tests {
         let begins = Instant::now();
         let mut tally = tally(begins);
         let milliseconds = |count| begins + Duration::from_millis(count);
-        for (at, measured, end) in [(500, false, 900), (900, false, 1_100), (1_500, true, 1_600), (1_900, true, 2_100)] {
+        for (at, measured, end) in
+            [(500, false, 900), (900, false, 1_100), (1_500, true, 1_600), (1_900, true, 2_100)]
+        {
             let ticket = Ticket { at: milliseconds(at), measured };
             tally.on_begun(&ticket, ticket.at, true, true);
             tally.on_data(&ticket, milliseconds(end), 10);
@@ -333,7 +365,11 @@ mod tests {
             tally.on_ended(&ticket, milliseconds(end), &answered(milliseconds(end)));
         }
         assert_eq!(tally.measured(Some(2), None), Duration::from_millis(250));
-        assert_eq!(tally.measured(Some(3), None), Duration::from_secs(1), "the planned end came before the third");
+        assert_eq!(
+            tally.measured(Some(3), None),
+            Duration::from_secs(1),
+            "the planned end came before the third"
+        );
         assert_eq!(tally.measured(Some(2), Some(milliseconds(1_200))), Duration::from_millis(200));
     }
 
@@ -347,7 +383,10 @@ mod tests {
             tally.on_begun(&ticket, ticket.at, false, false);
             tally.on_ended(&ticket, milliseconds(end), &answered(milliseconds(end)));
         }
-        assert_eq!((tally.completed_in_time, tally.measured(Some(1), None)), (2, Duration::from_millis(500)));
+        assert_eq!(
+            (tally.completed_in_time, tally.measured(Some(1), None)),
+            (2, Duration::from_millis(500))
+        );
     }
 
     #[test]
@@ -363,12 +402,17 @@ mod tests {
         let mut first = tally(begins);
         let mut second = tally(begins);
         let ticket = Ticket { at: begins, measured: true };
-        second.on_ended(&ticket, begins, &Outcome::Failed(Error::Reset("one".to_owned())));
-        second.on_ended(&ticket, begins, &Outcome::TimedOut);
+        second.on_ended(&ticket, begins, &RequestResult::Failed(Error::Reset("one".to_owned())));
+        second.on_ended(&ticket, begins, &RequestResult::TimedOut);
         first.on_ended(&ticket, begins + Duration::from_millis(7), &answered(begins));
         first.merge(&second);
         assert_eq!(first.failures[Kind::Reset as usize].count, 1);
-        assert!(first.failures[Kind::Reset as usize].first.as_ref().is_some_and(|text| text.contains("one")));
+        assert!(
+            first.failures[Kind::Reset as usize]
+                .first
+                .as_ref()
+                .is_some_and(|text| text.contains("one"))
+        );
         assert_eq!(first.failures[Kind::TimedOut as usize].count, 1);
         assert_eq!((first.response.len(), first.classes[1]), (1, 1));
     }

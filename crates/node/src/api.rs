@@ -11,21 +11,22 @@ mod sessions;
 mod sockets;
 mod tunnels;
 
-use crate::addon::Addon;
+use crate::addon::{Addon, Call, Native};
 use crate::certificates;
-use crate::js::{Call, Env, Failure, Native, Value};
+use crate::js::{Env, Failure, Value};
 
-/// Fills the exports of an environment, and sees to it that nothing outlives it.
+/// Fills the exports of an environment, and registers its clean-up.
 pub(crate) fn register(env: Env, exports: Value) -> Result<(), Failure> {
     let addon = Addon::new(env, exports)?;
-    let environment = certificates::introduce(std::rc::Rc::downgrade(&addon));
+    let state = std::rc::Rc::downgrade(&addon);
+    let environment = certificates::introduce(state);
     env.set(exports, "environment", env.number(environment as f64))?;
     for (name, native) in functions() {
         env.function(exports, name, &addon, native)?;
     }
     env.on_end(Box::new(move || {
-        let listenings: Vec<_> = addon.listenings.borrow().values().cloned().collect();
-        listenings.iter().for_each(crate::listening::Listening::release);
+        let listeners: Vec<_> = addon.listeners.borrow().values().cloned().collect();
+        listeners.iter().for_each(crate::listener::Listener::release);
         addon.apps.borrow_mut().clear();
     }))
 }
@@ -43,16 +44,16 @@ fn functions() -> impl Iterator<Item = (&'static str, Native)> {
         .chain(tunnels::FUNCTIONS)
 }
 
-/// `setUp(dispatch, missingServerName)`: the functions that this side calls.
+/// `setUp(dispatch, missingServerName)`: sets the JavaScript functions that the addon calls.
 fn set_up(call: &Call<'_>) -> Result<Value, Failure> {
     let is_new = call.addon.dispatch.set(call.env.keep(call.value(0))?).is_ok();
     if !is_new || call.addon.missing_name.set(call.env.keep(call.value(1))?).is_err() {
-        return Err("the addon has been set up already".into());
+        return Err("the addon is set up already".into());
     }
     Ok(call.env.undefined())
 }
 
-/// `flush()`: carries out what stands in the shared memory.
+/// `flush()`: applies the operations in the shared memory.
 fn flush(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     Ok(call.env.undefined())

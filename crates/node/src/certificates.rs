@@ -1,4 +1,4 @@
-//! Which certificate a handshake is answered with: by the server's name, and changed at any time.
+//! Selection of certificates by server name. They can change at any time.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,24 +7,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pronghorn_certificates::{CertificateError, Loaded, Source};
-use pronghorn_engine::AsksClients;
+use pronghorn_engine::ClientCertificatePolicy;
 use rustc_hash::FxHashMap;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::addon::Addon;
 use crate::clients::Clients;
 use crate::js::Failure;
 
+/// An environment whose JavaScript can add certificates.
+pub(crate) trait AsksForName {
+    /// Notifies JavaScript of a server name without a certificate.
+    fn ask_for_name(&self, app: u32, name: &str);
+}
+
 thread_local! {
-    /// Environments of this thread, by the number that their certificates know them by.
-    static ENVIRONMENTS: RefCell<FxHashMap<u64, Weak<Addon>>> = RefCell::default();
+    /// Environments of this thread, by the number in their certificates.
+    static ENVIRONMENTS: RefCell<FxHashMap<u64, Weak<dyn AsksForName>>> = RefCell::default();
 }
 
 /// The certificates of an application.
 pub(crate) struct Certificates {
     known: Mutex<Known>,
-    /// Some entry asks clients for a certificate, or did.
+    /// Whether an entry asks clients for a certificate, or did.
     asks_clients: AtomicBool,
     environment: u64,
     app: u32,
@@ -34,41 +39,49 @@ pub(crate) struct Certificates {
 struct Known {
     default: Option<Arc<Entry>>,
     names: FxHashMap<String, Arc<Entry>>,
-    /// JavaScript wants to be asked for names that are not there.
+    /// Whether JavaScript is asked for unknown names.
     asks: bool,
 }
 
-/// What a server name, or all others, are served with.
+/// The certificate of a server name, or of all others.
 #[derive(Debug)]
 pub(crate) struct Entry {
     key: Arc<CertifiedKey>,
-    /// Whose certificates are asked for.
+    /// Client certificate settings, if clients are asked for one.
     pub(crate) clients: Option<Clients>,
 }
 
 impl Entry {
     /// # Errors
     ///
-    /// When a file cannot be read, one of the two holds something else, or the two do not belong together; with what to do.
-    pub(crate) fn new(cert: Source<'_>, key: Source<'_>, clients: Option<Clients>) -> Result<Self, Failure> {
+    /// If a file cannot be read, is malformed, or certificate and key do not belong together. The
+    /// message says what to do.
+    pub(crate) fn new(
+        cert: Source<'_>,
+        key: Source<'_>,
+        clients: Option<Clients>,
+    ) -> Result<Self, Failure> {
         let loaded = Loaded::from_sources(cert, key).map_err(explain)?;
         Ok(Self { key: loaded.key, clients })
     }
 }
 
-/// The words of the program and of the gateway, with the options of here.
+/// Formats an error like the program and the gateway, with the option names of the package.
 fn explain(error: CertificateError) -> Failure {
-    const PAIR: &str = "the certificate chain as cert_file_name or cert, and its key as key_file_name or key";
+    const PAIR: &str =
+        "the certificate chain as cert_file_name or cert, and its key as key_file_name or key";
     let hint = |error: &CertificateError| match error {
         CertificateError::Encrypted { .. } => "give it as passphrase".to_owned(),
         other => other.hint("give", PAIR),
     };
-    let each: Vec<_> = error.each().iter().map(|error| format!("{error}: {}", hint(error))).collect();
+    let each: Vec<_> =
+        error.each().iter().map(|error| format!("{error}: {}", hint(error))).collect();
     Failure(each.join("; "))
 }
 
-/// Lets handshakes of this thread find JavaScript. Returns the number for [`Certificates::new`].
-pub(crate) fn introduce(addon: Weak<Addon>) -> u64 {
+/// Registers an environment for handshakes of this thread. Returns its number for
+/// [`Certificates::new`].
+pub(crate) fn introduce(addon: Weak<dyn AsksForName>) -> u64 {
     ENVIRONMENTS.with_borrow_mut(|environments| {
         environments.retain(|_, known| known.strong_count() > 0);
         let number = environments.keys().max().map_or(0, |last| last + 1);
@@ -79,10 +92,15 @@ pub(crate) fn introduce(addon: Weak<Addon>) -> u64 {
 
 impl Certificates {
     pub(crate) fn new(environment: u64, app: u32) -> Arc<Self> {
-        Arc::new(Self { known: Mutex::default(), asks_clients: AtomicBool::default(), environment, app })
+        Arc::new(Self {
+            known: Mutex::default(),
+            asks_clients: AtomicBool::default(),
+            environment,
+            app,
+        })
     }
 
-    /// Sets what is served for `name`, which may begin with `*.`; with none, for all others.
+    /// Sets the entry of `name`, which may begin with `*.`; without a name, of all others.
     pub(crate) fn set(&self, name: Option<String>, entry: Entry) {
         if entry.clients.is_some() {
             self.asks_clients.store(true, Ordering::Relaxed);
@@ -95,7 +113,11 @@ impl Certificates {
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).names.remove(&name.to_ascii_lowercase());
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .names
+            .remove(&name.to_ascii_lowercase());
     }
 
     pub(crate) fn ask(&self) {
@@ -107,7 +129,7 @@ impl Certificates {
         known.default.is_none() && known.names.is_empty() && !known.asks
     }
 
-    /// What is served for a name, in lower case, or where there is none.
+    /// Returns the entry of a lower-case name, or the default entry.
     pub(crate) fn entry(&self, name: Option<&str>) -> Option<Arc<Entry>> {
         let found = name.and_then(|name| self.find(name));
         found.or_else(|| self.known.lock().unwrap_or_else(PoisonError::into_inner).default.clone())
@@ -119,16 +141,16 @@ impl Certificates {
         known.names.get(name).or_else(wildcard).cloned()
     }
 
-    /// Lets JavaScript add the certificate for a name; it has to do so before it returns.
+    /// Asks JavaScript for the certificate of a name. It has to be added before the call returns.
     fn ask_for(&self, name: &str) {
         if !self.known.lock().unwrap_or_else(PoisonError::into_inner).asks {
             return;
         }
-        let addon = ENVIRONMENTS.with_borrow(|environments| environments.get(&self.environment).and_then(Weak::upgrade));
-        if let Some(addon) = addon
-            && let Some(missing_name) = addon.missing_name.get()
-        {
-            addon.env.scope(|| addon.env.call(missing_name, &[addon.env.number(self.app.into()), addon.env.string(name)]));
+        let addon = ENVIRONMENTS.with_borrow(|environments| {
+            environments.get(&self.environment).and_then(Weak::upgrade)
+        });
+        if let Some(addon) = addon {
+            addon.ask_for_name(self.app, name);
         }
     }
 }
@@ -149,13 +171,13 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-impl AsksClients for Certificates {
-    fn asks_any(&self) -> bool {
+impl ClientCertificatePolicy for Certificates {
+    fn requests_any(&self) -> bool {
         self.asks_clients.load(Ordering::Relaxed)
     }
 
-    fn asks(&self, server_name: Option<&str>) -> bool {
-        self.asks_any() && self.entry(server_name).is_some_and(|entry| entry.clients.is_some())
+    fn requests(&self, server_name: Option<&str>) -> bool {
+        self.requests_any() && self.entry(server_name).is_some_and(|entry| entry.clients.is_some())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Responses that are computed without JavaScript, by a program that `DeclarativeResponse` of the package writes.
+//! Responses computed without JavaScript, by a program that `DeclarativeResponse` encodes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -8,10 +8,10 @@ use pronghorn_engine::{Request, Responder, Response};
 use crate::js::Failure;
 use crate::router::Parameters;
 
-/// Bytes of a request's content that a program may want; more is answered 413.
+/// Maximum size in bytes of request content that a program may use; more is answered 413.
 const CONTENT_BYTES: usize = 1 << 20;
 
-/// A response in pieces, each either known or taken from the request.
+/// A response in pieces, each either fixed or taken from the request.
 #[derive(Debug)]
 pub(crate) struct Program {
     fields: Vec<(HeaderName, HeaderValue)>,
@@ -25,16 +25,16 @@ enum Piece {
     Content,
     Query(String),
     Field(HeaderName),
-    /// By its place among the parameters of the route.
+    /// Index among the parameters of the route.
     Parameter(Option<usize>),
 }
 
 impl Program {
-    /// Reads a program: steps of an operation and what it needs, each with its length before it.
+    /// Parses a program: operations with their operands, each operand after its length.
     ///
     /// # Errors
     ///
-    /// When it is cut off, or names what cannot be a field.
+    /// If the program is truncated, or has an invalid field name or value.
     pub(crate) fn parse(mut code: &[u8], parameters: &[&str]) -> Result<Self, Failure> {
         let mut program = Self { fields: Vec::new(), pieces: Vec::new() };
         while let Some((operation, rest)) = code.split_first() {
@@ -47,7 +47,8 @@ impl Program {
                     return Ok(program);
                 }
                 1 => {
-                    let (name, value) = (HeaderName::from_bytes(short()?)?, HeaderValue::from_bytes(short()?)?);
+                    let (name, value) =
+                        (HeaderName::from_bytes(short()?)?, HeaderValue::from_bytes(short()?)?);
                     program.fields.push((name, value));
                 }
                 2 => program.pieces.push(Piece::Content),
@@ -56,26 +57,38 @@ impl Program {
                 5 => program.pieces.push(Piece::Text(Bytes::copy_from_slice(take(&mut code, 2)?))),
                 6 => {
                     let name = std::str::from_utf8(short()?)?;
-                    program.pieces.push(Piece::Parameter(parameters.iter().position(|known| *known == name)));
+                    program
+                        .pieces
+                        .push(Piece::Parameter(parameters.iter().position(|known| *known == name)));
                 }
                 _ => break,
             }
         }
-        Err("the handler is no program of DeclarativeResponse that ends with end()".into())
+        Err("invalid handler: it is not the result of DeclarativeResponse.end()".into())
     }
 
-    /// Answers with what the program says. Where it wants the request's content, that is read first. `begun`: a response that other
-    /// handlers gave status and fields already.
-    pub(crate) fn answer(self: std::rc::Rc<Self>, mut request: Request, responder: Responder, parameters: &Parameters, begun: Response) {
-        // What follows the wish for another protocol is no content.
-        if request.upgrade.is_some() || !self.pieces.iter().any(|piece| matches!(piece, Piece::Content)) {
+    /// Sends the program's response. If it uses the request's content, the content is read first.
+    /// `begun`: a response whose status and fields were set by earlier handlers.
+    pub(crate) fn answer(
+        self: std::rc::Rc<Self>,
+        mut request: Request,
+        responder: Responder,
+        parameters: &Parameters,
+        begun: Response,
+    ) {
+        // Bytes after an upgrade request are not content.
+        if request.upgrade.is_some()
+            || !self.pieces.iter().any(|piece| matches!(piece, Piece::Content))
+        {
             return responder.send(self.response(begun, &request, parameters, &[]));
         }
         let parameters = parameters.clone();
         responder.respond(async move {
             let mut content = BytesMut::new();
             loop {
-                let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut request.body).poll_frame(cx)).await;
+                let frame =
+                    std::future::poll_fn(|cx| std::pin::Pin::new(&mut request.body).poll_frame(cx))
+                        .await;
                 match frame {
                     None => return self.response(begun, &request, &parameters, &content),
                     Some(Err(_)) => return Response::new(StatusCode::BAD_REQUEST),
@@ -91,17 +104,29 @@ impl Program {
         });
     }
 
-    fn response(&self, begun: Response, request: &Request, parameters: &Parameters, content: &[u8]) -> Response {
+    fn response(
+        &self,
+        begun: Response,
+        request: &Request,
+        parameters: &Parameters,
+        content: &[u8],
+    ) -> Response {
         let mut body = BytesMut::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => body.put_slice(text),
                 Piece::Content => body.put_slice(content),
-                Piece::Query(name) => body.put_slice(&query_value(request.uri.query().unwrap_or_default(), name).unwrap_or_default()),
-                Piece::Field(name) => body.put_slice(request.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default()),
+                Piece::Query(name) => body.put_slice(
+                    &query_value(request.uri.query().unwrap_or_default(), name).unwrap_or_default(),
+                ),
+                Piece::Field(name) => body.put_slice(
+                    request.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default(),
+                ),
                 Piece::Parameter(index) => {
                     if let Some((begin, end)) = index.and_then(|index| parameters.get(index)) {
-                        body.put_slice(&request.uri.path().as_bytes()[*begin as usize..*end as usize]);
+                        body.put_slice(
+                            &request.uri.path().as_bytes()[*begin as usize..*end as usize],
+                        );
                     }
                 }
             }
@@ -114,9 +139,9 @@ impl Program {
     }
 }
 
-/// What stands behind a length of `size` bytes, little endian.
+/// Takes the operand after a little-endian length of `size` bytes.
 fn take<'a>(code: &mut &'a [u8], size: usize) -> Result<&'a [u8], Failure> {
-    let cut_off = || Failure("the program of a DeclarativeResponse is cut off".to_owned());
+    let cut_off = || Failure("invalid handler: the DeclarativeResponse is truncated".to_owned());
     let (length, rest) = code.split_at_checked(size).ok_or_else(cut_off)?;
     let length = length.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
     let (taken, rest) = rest.split_at_checked(length).ok_or_else(cut_off)?;
@@ -124,7 +149,8 @@ fn take<'a>(code: &mut &'a [u8], size: usize) -> Result<&'a [u8], Failure> {
     Ok(taken)
 }
 
-/// The decoded value of the first statement for `key`: empty where it has none, `None` where there is no such statement or it is broken.
+/// Returns the decoded value of the first occurrence of `key`: empty if it has no value, `None` if
+/// the key is missing or the value is malformed.
 pub(crate) fn query_value(query: &str, key: &str) -> Option<Vec<u8>> {
     if key.is_empty() {
         return None;

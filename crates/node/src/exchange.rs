@@ -1,4 +1,4 @@
-//! One request and its answer, as JavaScript and the engine share it.
+//! One request and its response, shared by JavaScript and the engine.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,56 +11,59 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body as _;
-use pronghorn_engine::{Body, Handle, Incoming, KeepAlive, Peer, Protocol, Request, Responder, Response, Sleep, Upgrade};
+use pronghorn_engine::{
+    Body, Handle, Incoming, KeepAlive, Peer, Protocol, Request, Responder, Response, Sleep, Upgrade,
+};
 
-use crate::addon::{Addon, Event};
+use crate::events::{Event, Events};
 use crate::pipe::{Pipe, Reader, pipe};
 use crate::router::Parameters;
 
-/// How many bytes of a request's content go to JavaScript at once.
+/// Number of content bytes after which a chunk goes to JavaScript.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How long content may rest in `pause` when the response is complete, before it is given up.
-const REST: Duration = Duration::from_secs(60);
-/// A map of more lines is not kept for the next response.
+/// How long content may be paused after the response is complete, before it is abandoned.
+const PAUSE_AFTER_RESPONSE: Duration = Duration::from_secs(60);
+/// Maximum capacity of a header map that is kept for the next response.
 const KEPT_LINES: usize = 24;
 
+/// A request, its response, and their progress.
 pub(crate) struct Exchange {
     pub(crate) app: u32,
-    pub(crate) listening: u32,
+    pub(crate) listener: u32,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) peer: Peer,
-    /// What the client asks to speak instead.
+    /// The upgrade that the client asks for.
     pub(crate) upgrade: Option<Upgrade>,
     pub(crate) parameters: Parameters,
-    /// How many routes have had their turn.
-    pub(crate) tried: usize,
+    /// Number of matching routes tried so far.
+    pub(crate) matches_tried: usize,
     pub(crate) responder: Option<Responder>,
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) pipe: Option<Pipe>,
-    /// Where the response was begun.
+    /// Of the connection, once the response has begun.
     keep_alive: Option<KeepAlive>,
-    /// Bytes of content given to the pipe.
+    /// Number of content bytes given to the pipe.
     pub(crate) written: u64,
     content: Content,
-    /// Its content goes on being read when it is answered.
+    /// Whether content is still read after the response.
     pub(crate) reads_on: bool,
-    /// Runs while it rests and is answered.
-    rest: Option<Pin<Box<Sleep>>>,
-    /// A future looks after it.
+    /// Timer while content is paused after the response.
+    pause_timer: Option<Pin<Box<Sleep>>>,
+    /// Whether a future watches the exchange.
     watched: bool,
     waker: Option<Waker>,
 }
 
-/// A wish for another protocol.
-pub(crate) struct Asked {
+/// An upgrade request, with everything needed to accept it.
+pub(crate) struct UpgradeRequest {
     pub(crate) responder: Responder,
     pub(crate) peer: Peer,
     pub(crate) upgrade: Upgrade,
     pub(crate) body: Incoming,
-    /// What JavaScript has written of the answer.
+    /// Response fields that JavaScript has written.
     pub(crate) fields: HeaderMap,
     pub(crate) headers: HeaderMap,
     pub(crate) uri: Uri,
@@ -72,16 +75,16 @@ struct Content {
     incoming: Option<Incoming>,
     is_wanted: bool,
     is_paused: bool,
-    /// What JavaScript has not taken yet.
+    /// Pieces that JavaScript has not taken.
     pieces: Vec<Bytes>,
     trailers: Option<HeaderMap>,
     has_ended: bool,
-    /// JavaScript has been told that there is something.
+    /// Whether JavaScript has been notified of available content.
     announced: bool,
 }
 
 impl Exchange {
-    /// One without a request, for [`Exchange::begin`].
+    /// Creates an exchange without a request, for [`Exchange::begin`].
     pub(crate) fn idle() -> Self {
         let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let peer = Peer {
@@ -95,14 +98,14 @@ impl Exchange {
         };
         Self {
             app: 0,
-            listening: 0,
+            listener: 0,
             method: Method::GET,
             uri: Uri::default(),
             headers: HeaderMap::new(),
             peer,
             upgrade: None,
             parameters: Parameters::new(),
-            tried: 1,
+            matches_tried: 1,
             responder: None,
             status: StatusCode::OK,
             fields: HeaderMap::new(),
@@ -111,23 +114,30 @@ impl Exchange {
             written: 0,
             content: Content::default(),
             reads_on: false,
-            rest: None,
+            pause_timer: None,
             watched: false,
             waker: None,
         }
     }
 
-    /// Takes a request up, in one that is idle.
-    // Inlined, all of the request would be moved once more.
+    /// Starts a request in an idle exchange.
+    // If it were inlined, the whole request would be moved once more.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, request: Request, responder: Responder, app: u32, listening: u32, parameters: Parameters) {
+    pub(crate) fn begin(
+        &mut self,
+        request: Request,
+        responder: Responder,
+        app: u32,
+        listener: u32,
+        parameters: Parameters,
+    ) {
         self.app = app;
-        self.listening = listening;
+        self.listener = listener;
         self.method = request.method;
         self.uri = request.uri;
         self.headers = request.headers;
         self.peer = request.peer;
-        // What follows the wish for another protocol is no content.
+        // Bytes after an upgrade request are not content.
         self.content.has_ended = request.upgrade.is_some() || request.body.is_end_stream();
         self.content.incoming = Some(request.body);
         self.upgrade = request.upgrade;
@@ -135,17 +145,19 @@ impl Exchange {
         self.responder = Some(responder);
     }
 
-    /// Lets go of all that it had, and is as [`Exchange::idle`] makes it. Lines of the next response may go where those of this request were.
+    /// Resets the exchange to the state of [`Exchange::idle`]. The next response may reuse the
+    /// memory of this request's field lines.
     pub(crate) fn clear(&mut self) {
-        // The future that looks after it finds it gone, and ends.
+        // The watching future finds the exchange gone, and ends.
         self.wake();
-        // Over HTTP/3 the map had room for all lines from the beginning, and over HTTP/1.1 none are joined, so that it can be told below how much
-        // memory a client has made it take. HTTP/1.1's library in turn puts the lines of a request where those of the response before it were:
-        // 72 bytes for each that the application repeated there do not show.
+        // Over HTTP/3 the map is allocated for all lines at once, and over HTTP/1.1 no lines are
+        // joined, so its capacity shows how much memory the client made it allocate. HTTP/1.1's
+        // library reuses the map of the previous response for a request: 72 bytes for each line
+        // that the application repeated there do not show.
         if self.fields.capacity() == 0 && self.peer.protocol != Protocol::Http2 {
             std::mem::swap(&mut self.fields, &mut self.headers);
         }
-        // Every one by its name, so that none that comes later is forgotten here.
+        // Destructured, so that a new field cannot be forgotten here.
         let Self {
             method,
             uri,
@@ -153,7 +165,7 @@ impl Exchange {
             peer,
             upgrade,
             parameters,
-            tried,
+            matches_tried,
             responder,
             status,
             fields,
@@ -162,13 +174,13 @@ impl Exchange {
             written,
             content,
             reads_on,
-            rest,
+            pause_timer,
             watched,
             app: _,
-            listening: _,
+            listener: _,
             waker: _,
         } = self;
-        // Those with lines of the same name have memory besides.
+        // Maps with repeated names have additional memory.
         if fields.capacity() > KEPT_LINES || fields.len() > fields.keys_len() {
             *fields = HeaderMap::new();
         } else {
@@ -180,14 +192,14 @@ impl Exchange {
         (peer.server_name, peer.client_certificate) = (None, None);
         *upgrade = None;
         *parameters = Parameters::new();
-        *tried = 1;
+        *matches_tried = 1;
         *responder = None;
         *status = StatusCode::OK;
         *pipe = None;
         *keep_alive = None;
         *written = 0;
         *content = Content::default();
-        *rest = None;
+        *pause_timer = None;
         (*reads_on, *watched) = (false, false);
     }
 
@@ -195,9 +207,9 @@ impl Exchange {
         !self.content.has_ended
     }
 
-    /// Forgets what is valid only while its handler runs.
-    pub(crate) fn forget_request(&mut self) {
-        // To be granted later, it is looked at again.
+    /// Drops the data that is valid only while the handler runs.
+    pub(crate) fn drop_head(&mut self) {
+        // Needed again to accept an upgrade later.
         if self.upgrade.is_some() {
             return;
         }
@@ -205,7 +217,8 @@ impl Exchange {
         self.uri = Uri::default();
     }
 
-    /// All of it, for somebody else to answer, if that has not begun: the request, and what was written of the response.
+    /// Returns the request, and the response written so far, for another handler, unless the
+    /// response has begun.
     pub(crate) fn hand_over(&mut self) -> Option<(Request, Responder, Parameters, Response)> {
         let begun = self.head(self.status);
         let responder = self.responder.take()?;
@@ -220,19 +233,29 @@ impl Exchange {
         Some((request, responder, std::mem::take(&mut self.parameters), begun))
     }
 
-    /// The wish for another protocol, to grant it, if the request has one and is not answered.
-    pub(crate) fn take_upgrade(&mut self) -> Option<Asked> {
+    /// Takes the upgrade request, if there is one and it has not been answered.
+    pub(crate) fn take_upgrade(&mut self) -> Option<UpgradeRequest> {
         let upgrade = self.upgrade.take()?;
         let (responder, body) = (self.responder.take()?, self.content.incoming.take()?);
         let fields = std::mem::take(&mut self.fields);
-        // Copies: the handler may read on.
+        // Copies, because the handler may continue to read them.
         let (headers, uri) = (self.headers.clone(), self.uri.clone());
-        Some(Asked { responder, peer: self.peer.clone(), upgrade, body, fields, headers, uri })
+        Some(UpgradeRequest {
+            responder,
+            peer: self.peer.clone(),
+            upgrade,
+            body,
+            fields,
+            headers,
+            uri,
+        })
     }
 
-    /// The status to answer with. Success would grant what CONNECT asks for, and there is nobody who speaks it.
-    fn answered(&self) -> StatusCode {
-        let grants = self.method == Method::CONNECT && self.upgrade.is_some() && self.status.is_success();
+    /// Returns the status to send. A success status would accept a CONNECT upgrade that no handler
+    /// serves, so it becomes 403.
+    fn response_status(&self) -> StatusCode {
+        let grants =
+            self.method == Method::CONNECT && self.upgrade.is_some() && self.status.is_success();
         if grants { StatusCode::FORBIDDEN } else { self.status }
     }
 
@@ -242,10 +265,16 @@ impl Exchange {
         response
     }
 
-    /// Answers with this content, or ends what was begun with it.
+    /// Responds with this content, or ends a begun response with it.
     ///
-    /// What it returns is to send `response`, which it fills, when nothing of the addon is borrowed.
-    pub(crate) fn end(&mut self, content: Bytes, close: bool, response: &mut Response) -> Option<Responder> {
+    /// Fills `response`. The caller sends it with the returned responder when nothing of the addon
+    /// is borrowed.
+    pub(crate) fn end(
+        &mut self,
+        content: Bytes,
+        close: bool,
+        response: &mut Response,
+    ) -> Option<Responder> {
         if let Some(pipe) = self.pipe.take() {
             if let Some(keep_alive) = self.keep_alive.take().filter(|_| close) {
                 keep_alive.disable();
@@ -255,13 +284,13 @@ impl Exchange {
             return None;
         }
         self.close_connection(close);
-        response.status = self.answered();
+        response.status = self.response_status();
         std::mem::swap(&mut response.headers, &mut self.fields);
         response.body = content.into();
         self.responder.take()
     }
 
-    /// Ends what was begun with this content, and trailers behind it.
+    /// Ends a begun response with this content and trailers.
     pub(crate) fn end_with_trailers(&mut self, content: Bytes, trailers: HeaderMap) {
         if let Some(pipe) = self.pipe.take() {
             pipe.push(content);
@@ -269,8 +298,13 @@ impl Exchange {
         }
     }
 
-    /// Answers without content; `reported`: the length that is announced, as for HEAD.
-    pub(crate) fn end_without_content(&mut self, reported: Option<u64>, close: bool, response: &mut Response) -> Option<Responder> {
+    /// Responds without content; `reported`: the announced length, as for HEAD.
+    pub(crate) fn end_without_content(
+        &mut self,
+        reported: Option<u64>,
+        close: bool,
+        response: &mut Response,
+    ) -> Option<Responder> {
         if let Some(length) = reported.filter(|_| self.pipe.is_none()) {
             self.fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -283,8 +317,8 @@ impl Exchange {
         }
     }
 
-    /// Gives up: resets the stream, or closes the connection of HTTP/1.1. What it returns is to be aborted when nothing of the addon is
-    /// borrowed.
+    /// Aborts the response: resets the stream, or closes the HTTP/1.1 connection. The caller aborts
+    /// the returned responder when nothing of the addon is borrowed.
     pub(crate) fn abort(&mut self) -> Option<Responder> {
         if let Some(pipe) = self.pipe.take() {
             pipe.fail();
@@ -292,24 +326,30 @@ impl Exchange {
         self.responder.take()
     }
 
-    /// What begins a response whose content comes piece by piece; `None` if it has begun. `total`: how many bytes there will be.
+    /// Begins a streamed response; `None` if it has begun already. `total`: its length in bytes.
     ///
-    /// To be sent when nothing of the addon is borrowed, since that may drop it at once.
-    pub(crate) fn begin_stream(&mut self, addon: &Rc<Addon>, slot: u32, total: Option<u64>) -> Option<(Responder, Response)> {
+    /// The caller sends the response when nothing of the addon is borrowed, because sending may
+    /// drop it at once.
+    pub(crate) fn begin_stream(
+        &mut self,
+        events: Rc<dyn Events>,
+        slot: u32,
+        total: Option<u64>,
+    ) -> Option<(Responder, Response)> {
         let responder = self.responder.take()?;
         if let Some(total) = total {
             self.fields.insert(CONTENT_LENGTH, HeaderValue::from(total));
         }
         let is_head = self.method == Method::HEAD;
-        let (listening, remote) = (self.listening, self.peer.remote);
-        let reader = Reader { addon: addon.clone(), listening, remote, slot, is_head };
+        let (listener, remote) = (self.listener, self.peer.remote);
+        let reader = Reader { events, listener, remote, slot, is_head };
         let (pipe, body) = pipe(reader, self.expected_content());
         self.pipe = Some(pipe);
         self.keep_alive = Some(responder.keep_alive());
-        Some((responder, self.head(self.answered()).with_body(Body::stream(body))))
+        Some((responder, self.head(self.response_status()).with_body(Body::stream(body))))
     }
 
-    /// How many bytes of content the client takes, if that is known before: 204 and 304 have none.
+    /// Returns the number of content bytes that the client takes, if known: 204 and 304 have none.
     fn expected_content(&self) -> Option<u64> {
         if matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             return Some(0);
@@ -317,24 +357,24 @@ impl Exchange {
         self.fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
-    // ---- the request's content, and whether the peer is still there ----------------------------------------------------------
+    // ---- the request's content, and the peer leaving
 
-    /// Wants the content, or pauses it.
+    /// Reads the content, or pauses reading.
     pub(crate) fn read(&mut self, is_paused: bool) {
         self.content.is_wanted = true;
         self.content.is_paused = is_paused;
-        self.rest = None;
+        self.pause_timer = None;
         self.wake();
     }
 
-    /// The content that has come.
+    /// Takes the received content.
     pub(crate) fn take_content(&mut self) -> Vec<Bytes> {
         self.content.announced = false;
         self.wake();
         std::mem::take(&mut self.content.pieces)
     }
 
-    /// What came behind the content, if anything did. It is there when the content has ended.
+    /// Returns the trailers, if any. They are available when the content has ended.
     pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
         self.content.trailers.as_ref()
     }
@@ -345,24 +385,32 @@ impl Exchange {
         }
     }
 
-    /// Whether a future has to be spawned to look after it.
+    /// Returns whether the caller has to spawn a watching future.
     pub(crate) fn begin_watch(&mut self) -> bool {
         !std::mem::replace(&mut self.watched, true)
     }
 
-    /// Ready when there is nothing more to look after.
-    pub(crate) fn poll(&mut self, slot: u32, addon: &Addon, handle: &Handle, cx: &mut Context<'_>) -> Poll<()> {
+    /// Watches the exchange. Ready when there is nothing more to watch.
+    pub(crate) fn poll(
+        &mut self,
+        slot: u32,
+        events: &dyn Events,
+        handle: &Handle,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         if let Some(responder) = &mut self.responder
             && responder.poll_closed(cx).is_ready()
         {
-            addon.push(Event::Aborted { slot });
+            events.push(Event::Aborted { slot });
             return Poll::Ready(());
         }
         self.waker = Some(cx.waker().clone());
         if self.reads_on && self.content.is_paused {
-            let rest = self.rest.get_or_insert_with(|| Box::pin(handle.sleep(REST)));
-            if rest.as_mut().poll(cx).is_ready() {
-                addon.push(Event::Aborted { slot });
+            let pause_timer = self
+                .pause_timer
+                .get_or_insert_with(|| Box::pin(handle.sleep(PAUSE_AFTER_RESPONSE)));
+            if pause_timer.as_mut().poll(cx).is_ready() {
+                events.push(Event::Aborted { slot });
                 return Poll::Ready(());
             }
         }
@@ -371,16 +419,16 @@ impl Exchange {
             return Poll::Pending;
         }
         if content.poll(cx).is_err() {
-            // The engine answers for what it does not take, and knows when there is nobody to answer.
+            // The engine replaces this response by its own, or drops it if the peer has left.
             if let Some(responder) = self.responder.take() {
                 responder.send(Response::new(StatusCode::BAD_REQUEST));
             }
-            addon.push(Event::Aborted { slot });
+            events.push(Event::Aborted { slot });
             return Poll::Ready(());
         }
         if content.has_ended || !content.pieces.is_empty() {
             content.announced = true;
-            addon.push(Event::Data { slot });
+            events.push(Event::Data { slot });
         }
         Poll::Pending
     }
@@ -388,13 +436,13 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // The future that looks after it finds it gone, and ends.
+        // The watching future finds the exchange gone, and ends.
         self.wake();
     }
 }
 
 impl Content {
-    /// Takes what is there.
+    /// Takes the available frames.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
         let mut bytes = 0;
         while let Some(incoming) = self.incoming.as_mut().filter(|_| bytes < CHUNK_BYTES) {
@@ -460,7 +508,7 @@ mod tests {
             repeated.append(COOKIE, VALUE);
         }
         assert_eq!(kept(Protocol::Http3, repeated.clone()).capacity(), 0);
-        // As crumbs of a cookie are joined: their memory is still there, and nothing shows it.
+        // Joined cookie crumbs leave memory behind that the map does not show.
         repeated.insert(COOKIE, VALUE);
         assert_eq!(kept(Protocol::Http2, repeated).capacity(), 0);
     }

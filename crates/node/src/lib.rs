@@ -1,29 +1,38 @@
-//! The engine inside Node.js: a Node-API addon that converts and forwards, for the npm package in `packages/pronghorn`.
+//! The engine inside Node.js: a Node-API addon that converts and forwards, for the npm package in
+//! `packages/pronghorn`.
 //!
-//! Each [`listening::Listening`] is one of the engine's workers behind one `uv_poll` handle ([`poll`]), on the thread whose JavaScript
-//! answers its requests. What a round of the worker brings goes to JavaScript in one call: the events stand as numbers in memory that both sides see
-//! ([`shared`]), and so does what JavaScript answers. It holds no protocol logic, and nothing of the public interface: objects, strings
-//! and errors are made by the package's JavaScript. Start with [`addon::Addon`] and `packages/pronghorn/lib/native.js`.
+//! Each [`listener::Listener`] is one of the engine's workers behind one `uv_poll` handle
+//! ([`poll`]), on the thread whose JavaScript answers its requests. All events of a worker's turn
+//! go to JavaScript in one call: events and responses are encoded as numbers in shared memory
+//! ([`shared_buffers`]). The addon contains no protocol logic and no public interface: the
+//! package's JavaScript creates objects, strings and errors. Start with [`addon::Addon`] and
+//! `packages/pronghorn/lib/native.js`.
 //!
-//! `unsafe` stands in [`js`] and [`thread`] (Node-API), [`uv`] (libuv) and [`shared`] (memory) alone.
+//! `unsafe` is used only in [`js`], [`module`] and [`poll_thread`] (Node-API), [`poll_libuv`]
+//! (libuv) and [`shared_buffers`] (memory).
 
 mod addon;
+mod admission;
 mod api;
+mod app;
 mod certificates;
 mod clients;
 mod declarative;
+mod events;
 mod exchange;
 mod head;
 mod js;
-mod listening;
+mod listener;
+mod module;
 mod ops;
 mod pipe;
 mod poll;
+mod poll_libuv;
+mod poll_thread;
 mod ports;
+mod readable;
 mod router;
 mod session;
-mod shared;
+mod shared_buffers;
 mod socket;
-mod thread;
 mod tunnel;
-mod uv;

@@ -1,4 +1,5 @@
-//! What JavaScript writes into the shared memory, see `packages/pronghorn/lib/answers.js`.
+//! Operations that JavaScript writes to the shared memory; see
+//! `packages/pronghorn/lib/operations.js`.
 
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Responder, Response};
 
 use crate::addon::Addon;
-use crate::exchange::{Asked, Exchange};
+use crate::exchange::{Exchange, UpgradeRequest};
 
 const END: i32 = 1;
 const END_AS_BEFORE: i32 = 2;
@@ -21,21 +22,23 @@ const FIELD_AS_BEFORE: i32 = 9;
 const READ_ON: i32 = 10;
 const CLEAR: i32 = 11;
 
-/// `END` with this keeps the content for `END_AS_BEFORE`, and `FIELD` the value for `FIELD_AS_BEFORE`.
+/// Flag of `END` that keeps the content for `END_AS_BEFORE`, and of `FIELD` that keeps the value
+/// for `FIELD_AS_BEFORE`.
 const KEEP: i32 = 2;
 const CLOSE: i32 = 1;
 
-/// How much content is kept to be sent again, for each route.
+/// Maximum size in bytes of the content kept for each route.
 const KEPT_BYTES: usize = 4 << 10;
 
 impl Addon {
-    /// Carries out what JavaScript has written.
+    /// Applies the operations that JavaScript has written.
     pub(crate) fn apply_answers(self: &Rc<Self>) {
         self.shared.take_answers(|numbers, bytes| {
             let mut numbers = numbers.iter().copied();
             let mut bytes = bytes;
             let mut take = |length: i32| {
-                let (taken, rest) = bytes.split_at(usize::try_from(length).unwrap_or(0).min(bytes.len()));
+                let (taken, rest) =
+                    bytes.split_at(usize::try_from(length).unwrap_or(0).min(bytes.len()));
                 bytes = rest;
                 taken
             };
@@ -48,16 +51,22 @@ impl Addon {
                         let (flags, kept, length) = (argument(), argument(), argument());
                         let content = Bytes::copy_from_slice(take(length));
                         if flags & KEEP != 0 && content.len() <= KEPT_BYTES {
-                            self.kept.borrow_mut().insert(kept as u32, content.clone());
+                            self.repeated_bodies.borrow_mut().insert(kept as u32, content.clone());
                         }
                         self.end(slot, content, flags & CLOSE != 0);
                     }
                     END_AS_BEFORE => {
-                        let content = self.kept.borrow().get(&(argument() as u32)).cloned().unwrap_or_default();
+                        let content = self
+                            .repeated_bodies
+                            .borrow()
+                            .get(&(argument() as u32))
+                            .cloned()
+                            .unwrap_or_default();
                         self.end(slot, content, false);
                     }
                     STATUS => {
-                        let status = StatusCode::from_u16(argument() as u16).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                        let status = StatusCode::from_u16(argument() as u16)
+                            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                         self.with_exchange(slot, |exchange| exchange.status = status);
                     }
                     FIELD => {
@@ -69,21 +78,29 @@ impl Addon {
                             if flags & KEEP != 0 {
                                 *kept = Some(value.clone());
                             }
-                            self.with_exchange(slot, |exchange| exchange.fields.append(&*name, value));
+                            self.with_exchange(slot, |exchange| {
+                                exchange.fields.append(&*name, value)
+                            });
                         }
                     }
                     FIELD_AS_BEFORE => {
-                        if let Some((name, Some(value))) = self.names.borrow().get(argument() as usize) {
-                            self.with_exchange(slot, |exchange| exchange.fields.append(name, value.clone()));
+                        if let Some((name, Some(value))) =
+                            self.names.borrow().get(argument() as usize)
+                        {
+                            self.with_exchange(slot, |exchange| {
+                                exchange.fields.append(name, value.clone())
+                            });
                         }
                     }
-                    CLEAR => self.with_exchange(slot, |exchange| exchange.fields.clear()).unwrap_or(()),
+                    CLEAR => {
+                        self.with_exchange(slot, |exchange| exchange.fields.clear()).unwrap_or(());
+                    }
                     WATCH => {
-                        self.with_exchange(slot, Exchange::forget_request);
+                        self.with_exchange(slot, Exchange::drop_head);
                         self.watch(slot);
                     }
                     READ_ON => {
-                        // While the responder is there to spawn the future.
+                        // Before the responder is taken, because it spawns the future.
                         self.watch(slot);
                         self.with_exchange(slot, |exchange| exchange.reads_on = true);
                     }
@@ -95,38 +112,50 @@ impl Addon {
                     }
                     END_WITHOUT_CONTENT => {
                         let (flags, low, high) = (argument(), argument(), argument());
-                        let reported = (high >= 0).then(|| u64::from(low as u32) | (u64::from(high as u32) << 32));
+                        let reported = (high >= 0)
+                            .then(|| u64::from(low as u32) | (u64::from(high as u32) << 32));
                         let close = flags & CLOSE != 0;
-                        self.answer(slot, |exchange, response| exchange.end_without_content(reported, close, response));
+                        self.answer(slot, |exchange, response| {
+                            exchange.end_without_content(reported, close, response)
+                        });
                     }
                     _ => return,
                 }
             }
         });
-        self.let_go();
+        self.free_lingering();
     }
 
     pub(crate) fn end(&self, slot: u32, content: Bytes, close: bool) {
         self.answer(slot, |exchange, response| exchange.end(content, close, response));
     }
 
-    /// Ends an exchange by `end`, which fills the response.
-    fn answer(&self, slot: u32, end: impl FnOnce(&mut Exchange, &mut Response) -> Option<Responder>) {
+    /// Ends an exchange with `end`, which fills the response.
+    fn answer(
+        &self,
+        slot: u32,
+        end: impl FnOnce(&mut Exchange, &mut Response) -> Option<Responder>,
+    ) {
         let mut response = Response::new(StatusCode::OK);
         if let Some(responder) = self.finish(slot, |exchange| end(exchange, &mut response)) {
             responder.send(response);
         }
     }
 
-    /// Ends an exchange by `end`. Its request can be read as long as its handler runs, and its content perhaps longer.
-    pub(crate) fn finish<T>(&self, slot: u32, end: impl FnOnce(&mut Exchange) -> Option<T>) -> Option<T> {
+    /// Ends an exchange with `end`. Its request stays readable while its handler runs, and its
+    /// content possibly longer.
+    pub(crate) fn finish<T>(
+        &self,
+        slot: u32,
+        end: impl FnOnce(&mut Exchange) -> Option<T>,
+    ) -> Option<T> {
         if self.shared.current() == Some(slot) {
-            self.let_go();
+            self.free_lingering();
             self.lingering.set(Some(slot));
         } else if !self.reads_on(slot)? {
             let mut exchange = self.take(slot)?;
             let ended = end(&mut exchange);
-            self.keep(exchange);
+            self.recycle(exchange);
             return ended;
         }
         self.with_exchange(slot, end)?
@@ -136,14 +165,17 @@ impl Addon {
         self.with_exchange(slot, |exchange| exchange.reads_on)
     }
 
-    /// Ends an exchange for what is to be spoken instead. One that asks for nothing else, or was answered, stays as it is.
-    pub(crate) fn take_upgrade(&self, slot: u32) -> Option<Asked> {
-        let can = self.with_exchange(slot, |exchange| exchange.upgrade.is_some() && exchange.responder.is_some())?;
+    /// Ends an exchange to upgrade it. An exchange without an upgrade request, or that was
+    /// answered, is not changed.
+    pub(crate) fn take_upgrade(&self, slot: u32) -> Option<UpgradeRequest> {
+        let can = self.with_exchange(slot, |exchange| {
+            exchange.upgrade.is_some() && exchange.responder.is_some()
+        })?;
         if can { self.finish(slot, Exchange::take_upgrade) } else { None }
     }
 
-    /// Forgets the request that was ended while its handler ran, when it runs no more.
-    fn let_go(&self) {
+    /// Frees the exchange that was ended while its handler ran, once the handler has returned.
+    fn free_lingering(&self) {
         if let Some(slot) = self.lingering.get()
             && self.shared.current() != Some(slot)
         {
@@ -151,7 +183,7 @@ impl Addon {
             if self.reads_on(slot) != Some(true)
                 && let Some(exchange) = self.take(slot)
             {
-                self.keep(exchange);
+                self.recycle(exchange);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The content of a response that JavaScript writes piece by piece.
+//! The content of a streamed response, from JavaScript to the engine.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,29 +12,31 @@ use http::HeaderMap;
 use http_body::Frame;
 use pronghorn_engine::BodyError;
 
-use crate::addon::{Addon, Event};
+use crate::events::{Event, Events};
 
-/// How many bytes may wait for the protocol before JavaScript is told to stop. What `write` brings beyond it is held all the same.
+/// Number of buffered bytes at which JavaScript is told to stop. Chunks beyond it are buffered in
+/// any case.
 pub(crate) const HIGH_WATER: usize = 128 << 10;
-/// When no more than so many are left it is told to go on.
+/// Number of buffered bytes at which JavaScript is told to continue.
 const LOW_WATER: usize = 32 << 10;
 
 #[derive(Default)]
 struct State {
     pieces: VecDeque<Bytes>,
     waiting: usize,
-    /// Bytes that the protocol has taken, and all that it will take, if that is known.
+    /// Number of bytes that the protocol has taken.
     taken: u64,
+    /// Number of bytes that the protocol will take, if known.
     expected: Option<u64>,
-    /// What goes behind the content.
+    /// Trailers after the content.
     trailers: Option<HeaderMap>,
     ended: bool,
     failed: bool,
     /// JavaScript has been told to stop.
     is_full: bool,
-    /// The protocol has dropped its end: the peer has gone, or all is sent.
+    /// The protocol has dropped its end: the peer has left, or everything was sent.
     dropped: bool,
-    /// The peer has gone, which JavaScript is about to be told.
+    /// The peer has left, and JavaScript's event is pending.
     is_lost: bool,
     reader: Option<Waker>,
 }
@@ -48,33 +50,34 @@ pub(crate) struct PipeBody {
     reader: Reader,
 }
 
-/// Whose response it is, and who reads it.
+/// The exchange and client of a response.
 pub(crate) struct Reader {
-    pub(crate) addon: Rc<Addon>,
-    pub(crate) listening: u32,
+    pub(crate) events: Rc<dyn Events>,
+    pub(crate) listener: u32,
     pub(crate) remote: SocketAddr,
     pub(crate) slot: u32,
-    /// It asked for the head alone, and drops the rest unread.
+    /// Whether it is a HEAD request, whose content is dropped unread.
     pub(crate) is_head: bool,
 }
 
-/// `expected`: how many bytes the protocol takes, if that is known.
+/// Creates a pipe. `expected`: number of bytes that the protocol takes, if known.
 pub(crate) fn pipe(reader: Reader, expected: Option<u64>) -> (Pipe, PipeBody) {
     let state = Rc::new(RefCell::new(State { expected, ..State::default() }));
     (Pipe(state.clone()), PipeBody { state, reader })
 }
 
 impl Pipe {
-    /// How many bytes may be added before it is full.
+    /// Returns the number of bytes that can be added before the pipe is full.
     pub(crate) fn room(&self) -> usize {
         HIGH_WATER.saturating_sub(self.0.borrow().waiting)
     }
 
-    /// Adds a piece. Returns whether there is room for more; if not, an event tells when there is, or that the peer has gone.
+    /// Adds a piece. Returns whether there is capacity for more; if not, an event follows when
+    /// there is, or when the peer has left.
     pub(crate) fn push(&self, piece: Bytes) -> bool {
         let mut state = self.0.borrow_mut();
         if state.dropped {
-            // Whoever writes as long as there is room would never hear of it.
+            // `false` for a lost peer stops programs that write in a loop.
             return !state.is_lost;
         }
         if !piece.is_empty() {
@@ -89,7 +92,8 @@ impl Pipe {
         has_room
     }
 
-    /// Asks for the event although the pipe is not full: a part of what was offered was not taken.
+    /// Requests the event although the pipe is not full, because a part of a chunk was not
+    /// accepted.
     pub(crate) fn ask_for_room(&self) {
         self.0.borrow_mut().is_full = true;
     }
@@ -102,13 +106,13 @@ impl Pipe {
         wake(reader);
     }
 
-    /// Ends it, with these behind the content.
+    /// Ends the content with trailers.
     pub(crate) fn end_with(&self, trailers: HeaderMap) {
         self.0.borrow_mut().trailers = Some(trailers);
         self.end();
     }
 
-    /// Ends it so that the peer does not take it for complete.
+    /// Ends the content as incomplete, so that the peer notices.
     pub(crate) fn fail(&self) {
         self.0.borrow_mut().failed = true;
         self.end();
@@ -117,14 +121,14 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // Nobody writes any more: a protocol that waits for the rest would do so for ever.
+        // The protocol would wait for the rest forever.
         if !self.0.borrow().ended {
             self.fail();
         }
     }
 }
 
-/// Wakes a future, if one waits.
+/// Wakes a waiting future, if any.
 pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -135,14 +139,19 @@ impl http_body::Body for PipeBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state.borrow_mut();
         if state.failed {
-            return Poll::Ready(Some(Err("the handler gave up its response".into())));
+            return Poll::Ready(Some(Err("the handler aborted its response".into())));
         }
         let Some(piece) = state.pieces.pop_front() else {
             if state.ended {
-                return Poll::Ready(state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+                return Poll::Ready(
+                    state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+                );
             }
             state.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -152,8 +161,8 @@ impl http_body::Body for PipeBody {
         if state.is_full && state.waiting <= LOW_WATER && !state.ended {
             state.is_full = false;
             drop(state);
-            let Reader { addon, slot, .. } = &self.reader;
-            addon.push(Event::Writable { slot: *slot });
+            let Reader { events, slot, .. } = &self.reader;
+            events.push(Event::Writable { slot: *slot });
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -172,13 +181,13 @@ impl Drop for PipeBody {
         if state.ended {
             return;
         }
-        let Reader { addon, listening, remote, slot, is_head } = &self.reader;
+        let Reader { events, listener, remote, slot, is_head } = &self.reader;
         if *is_head {
-            // It is complete for the client; what JavaScript writes goes nowhere.
-            addon.outlive(*listening, *remote, *slot);
+            // The response is complete for the client. Further writes are discarded.
+            events.track_head_response(*listener, *remote, *slot);
         } else if state.expected.is_none_or(|expected| state.taken < expected) {
             state.is_lost = true;
-            addon.push(Event::Aborted { slot: *slot });
+            events.push(Event::Aborted { slot: *slot });
         }
     }
 }

@@ -1,49 +1,44 @@
-//! A descriptor in the event loop of the host: by libuv where that is the host's own, or else by a thread that waits for it.
+//! A descriptor in the event loop of the host: with libuv if that is the host's loop, otherwise
+//! with a thread that waits for it.
 
 use std::os::fd::RawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 
-use crate::js::{Env, Failure, end_after_panic};
-use crate::{thread, uv};
-
-/// What is called when the descriptor is readable.
-pub(crate) type OnReadable = Rc<dyn Fn()>;
+use crate::js::{Env, Failure};
+use crate::readable::OnReadable;
+use crate::{poll_libuv, poll_thread};
 
 /// Calls a function on JavaScript's thread whenever the descriptor is readable.
 ///
-/// It keeps the process running, until it is dropped or unreferenced.
+/// It keeps the process running until it is dropped or unreferenced.
 pub(crate) enum Poll {
-    Loop(uv::Poll),
-    Thread(thread::Poll),
+    Loop(poll_libuv::Poll),
+    Thread(poll_thread::Poll),
 }
 
 impl Poll {
-    /// `by_thread`: whatever functions of libuv the host has, its loop is another.
+    /// `by_thread`: the host's loop is not libuv, even if it has libuv's functions.
     ///
     /// # Errors
     ///
-    /// When the host's libuv refuses the descriptor, or there can be no other thread.
-    pub(crate) fn new(env: Env, by_thread: bool, descriptor: RawFd, on_readable: OnReadable) -> Result<Self, Failure> {
-        if by_thread || !uv::is_there() {
-            thread::Poll::new(env, descriptor, on_readable).map(Self::Thread)
+    /// If libuv rejects the descriptor, or the thread cannot be started.
+    pub(crate) fn new(
+        env: Env,
+        by_thread: bool,
+        descriptor: RawFd,
+        on_readable: OnReadable,
+    ) -> Result<Self, Failure> {
+        if by_thread || !poll_libuv::is_there() {
+            poll_thread::Poll::new(env, descriptor, on_readable).map(Self::Thread)
         } else {
-            uv::Poll::new(env, descriptor, on_readable).map(Self::Loop)
+            poll_libuv::Poll::new(env, descriptor, on_readable).map(Self::Loop)
         }
     }
 
-    /// Whether the process goes on because of it.
+    /// Sets whether it keeps the process running.
     pub(crate) fn set_referenced(&self, referenced: bool) {
         match self {
             Self::Loop(poll) => poll.set_referenced(referenced),
             Self::Thread(poll) => poll.set_referenced(referenced),
         }
-    }
-}
-
-/// Runs what the host calls from C, which a panic must not reach.
-pub(crate) fn run_or_abort(action: &dyn Fn()) {
-    if catch_unwind(AssertUnwindSafe(action)).is_err() {
-        end_after_panic();
     }
 }

@@ -1,19 +1,20 @@
-//! Which handler a request is for: by specificity, not by the order of registration.
+//! Selects the handler of a request by specificity, not by the order of registration.
 //!
-//! A pattern is a list of segments, what stands between slashes. For each segment of the path a static one goes before a parameter
-//! (`:name`, which takes any segment that is not empty), and that before a wildcard (`*`, which takes the rest, an empty one too). Routes
-//! of the request's own method go before those of any method. A handler may yield to the next match.
+//! A pattern is a list of segments between slashes. For each segment of the path, a static segment
+//! comes before a parameter (`:name`, any segment that is not empty), and a parameter before a
+//! wildcard (`*`, the rest, which may be empty). Routes of the request's own method come before
+//! those of any method. A handler may yield to the next match.
 
 use http::Method;
 use smallvec::SmallVec;
 
-/// As many segments as a pattern or a path may have; what has more matches nothing.
+/// Maximum number of segments of a path; a longer one matches only a wildcard within this depth.
 const MAX_SEGMENTS: usize = 100;
 
-/// Where in the path the values of parameters are.
+/// Byte ranges of the parameters in the path.
 pub(crate) type Parameters = SmallVec<[(u32, u32); 4]>;
 
-/// The routes of one application, or of one of its server names.
+/// The routes of one host name of an application.
 #[derive(Default)]
 pub(crate) struct Router {
     methods: Vec<(Method, Node)>,
@@ -29,7 +30,7 @@ struct Node {
     handler: Option<u32>,
 }
 
-/// A search of the routes for the match after those that were skipped.
+/// A search for the match after those to skip.
 struct Search<'a> {
     path: &'a str,
     skip: usize,
@@ -37,17 +38,22 @@ struct Search<'a> {
 }
 
 impl Router {
-    /// Adds a handler, in the place of the one that the same pattern and method had. `method`: `None` for any.
+    /// Sets the handler of a pattern and method, replacing an earlier one. `method`: `None` for
+    /// any.
     ///
-    /// Names of parameters do not matter: `/:a` and `/:b` are the same pattern. `None` as handler removes the route.
+    /// Parameter names do not matter: `/:a` and `/:b` are the same pattern. `None` as handler
+    /// removes the route.
     pub(crate) fn set(&mut self, method: Option<Method>, pattern: &str, handler: Option<u32>) {
         let mut node = match method {
             None => &mut self.any,
             Some(method) => {
-                let index = self.methods.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
-                    self.methods.push((method, Node::default()));
-                    self.methods.len() - 1
-                });
+                let index =
+                    self.methods.iter().position(|(known, _)| *known == method).unwrap_or_else(
+                        || {
+                            self.methods.push((method, Node::default()));
+                            self.methods.len() - 1
+                        },
+                    );
                 &mut self.methods[index].1
             }
         };
@@ -59,13 +65,14 @@ impl Router {
                 }
                 [b':', ..] => &mut **node.parameter.get_or_insert_default(),
                 _ => {
-                    let index = match node.statics.binary_search_by(|(name, _)| (**name).cmp(segment)) {
-                        Ok(index) => index,
-                        Err(index) => {
-                            node.statics.insert(index, (segment.into(), Node::default()));
-                            index
-                        }
-                    };
+                    let index =
+                        match node.statics.binary_search_by(|(name, _)| (**name).cmp(segment)) {
+                            Ok(index) => index,
+                            Err(index) => {
+                                node.statics.insert(index, (segment.into(), Node::default()));
+                                index
+                            }
+                        };
                     &mut node.statics[index].1
                 }
             };
@@ -73,18 +80,26 @@ impl Router {
         node.handler = handler;
     }
 
-    /// The handler of match number `skip`, counted from 0, and the values of its parameters. `skip` becomes what is left to skip.
-    pub(crate) fn find(&self, method: &Method, path: &str, skip: &mut usize) -> Option<(u32, Parameters)> {
+    /// Returns the handler of match number `skip`, counted from 0, and its parameters. `skip`
+    /// becomes the number of matches left to skip.
+    pub(crate) fn find(
+        &self,
+        method: &Method,
+        path: &str,
+        skip: &mut usize,
+    ) -> Option<(u32, Parameters)> {
         let mut search = Search { path, skip: *skip, parameters: Parameters::new() };
         let own = self.methods.iter().find(|(known, _)| known == method).map(|(_, node)| node);
-        let handler = own.into_iter().chain([&self.any]).find_map(|node| node.find(&mut search, 0, 0));
+        let handler =
+            own.into_iter().chain([&self.any]).find_map(|node| node.find(&mut search, 0, 0));
         *skip = search.skip;
         Some((handler?, search.parameters))
     }
 }
 
 impl Node {
-    /// `at`: where the rest of the path begins, with its slash. `depth`: how many segments came before.
+    /// Searches below this node. `at`: start of the rest of the path, at its slash. `depth`: number
+    /// of segments before it.
     fn find(&self, search: &mut Search<'_>, at: usize, depth: usize) -> Option<u32> {
         if at >= search.path.len() {
             return self.handler.and_then(|handler| search.take(handler));
@@ -97,7 +112,9 @@ impl Node {
         let end = path[begin..].find('/').map_or(path.len(), |slash| begin + slash);
         let segment = &path[begin..end];
         let found = self.statics.binary_search_by(|(name, _)| (**name).cmp(segment)).ok();
-        if let Some(handler) = found.and_then(|index| self.statics[index].1.find(search, end, depth + 1)) {
+        if let Some(handler) =
+            found.and_then(|index| self.statics[index].1.find(search, end, depth + 1))
+        {
             return Some(handler);
         }
         if let Some(parameter) = self.parameter.as_ref().filter(|_| begin < end) {
@@ -121,12 +138,12 @@ impl Search<'_> {
     }
 }
 
-/// What stands after each slash.
+/// Returns the segments of a pattern.
 fn segments(pattern: &str) -> impl Iterator<Item = &str> {
     pattern.strip_prefix('/').unwrap_or(pattern).split('/')
 }
 
-/// The names of a pattern's parameters, in order.
+/// Returns the parameter names of a pattern, in order.
 pub(crate) fn parameter_names(pattern: &str) -> impl Iterator<Item = &str> {
     segments(pattern).filter_map(|segment| segment.strip_prefix(':'))
 }
@@ -149,17 +166,27 @@ mod tests {
         router
     }
 
-    /// The numbers of all routes that match, the best first.
+    /// Returns the numbers of all matching routes, the best first.
     fn all(router: &Router, method: &str, path: &str) -> Vec<u32> {
         let method = method.parse().unwrap();
-        (0..).map_while(|mut skip| router.find(&method, path, &mut skip)).map(|(handler, _)| handler).collect()
+        (0..)
+            .map_while(|mut skip| router.find(&method, path, &mut skip))
+            .map(|(handler, _)| handler)
+            .collect()
     }
 
     #[test]
     fn matches_come_in_the_order_of_their_specificity() {
-        let methods: &[_] = &[(ANY, "/static/route"), ("PATCH", "/static/route"), ("GET", "/static/route")];
-        let patterns: &[_] =
-            &[(ANY, "/a/b/c"), ("GET", "/a/:b/c"), ("GET", "/a/*"), ("GET", "/a/b/c"), ("POST", "/a/:b/c"), (ANY, "/a/:b/c")];
+        let methods: &[_] =
+            &[(ANY, "/static/route"), ("PATCH", "/static/route"), ("GET", "/static/route")];
+        let patterns: &[_] = &[
+            (ANY, "/a/b/c"),
+            ("GET", "/a/:b/c"),
+            ("GET", "/a/*"),
+            ("GET", "/a/b/c"),
+            ("POST", "/a/:b/c"),
+            (ANY, "/a/:b/c"),
+        ];
         let slashes: &[_] = &[("GET", "/foo//////bar/baz/qux"), ("GET", "/foo")];
         let candy: &[_] = &[
             ("GET", "/candy/:kind/*"),
@@ -194,25 +221,43 @@ mod tests {
             (&[("GET", "/:a/x"), ("GET", "/:b/x")], "GET", "/1/x", &[1]),
         ];
         for (routes, method, path, expected) in cases {
-            assert_eq!(all(&router(routes), method, path), *expected, "{method} {path} of {routes:?}");
+            assert_eq!(
+                all(&router(routes), method, path),
+                *expected,
+                "{method} {path} of {routes:?}"
+            );
         }
     }
 
     #[test]
     fn parameters_are_those_of_the_route_that_matched() {
-        let router = router(&[("GET", "/candy/:kind/*"), ("GET", "/candy/lollipop/*"), ("GET", "/candy/:kind/:action")]);
+        let router = router(&[
+            ("GET", "/candy/:kind/*"),
+            ("GET", "/candy/lollipop/*"),
+            ("GET", "/candy/:kind/:action"),
+        ]);
         let path = "/candy/lollipop/eat";
         let values = |mut skip| {
             let (_, parameters) = router.find(&Method::GET, path, &mut skip).unwrap();
-            parameters.iter().map(|(begin, end)| &path[*begin as usize..*end as usize]).collect::<Vec<_>>()
+            parameters
+                .iter()
+                .map(|(begin, end)| &path[*begin as usize..*end as usize])
+                .collect::<Vec<_>>()
         };
-        assert_eq!([values(0), values(1), values(2)], [vec![], vec!["lollipop", "eat"], vec!["lollipop"]]);
-        assert_eq!(parameter_names("/candy/:kind/x/:action").collect::<Vec<_>>(), ["kind", "action"]);
+        assert_eq!(
+            [values(0), values(1), values(2)],
+            [vec![], vec!["lollipop", "eat"], vec!["lollipop"]]
+        );
+        assert_eq!(
+            parameter_names("/candy/:kind/x/:action").collect::<Vec<_>>(),
+            ["kind", "action"]
+        );
     }
 
     #[test]
     fn path_of_too_many_segments_matches_nothing() {
-        let router = router(&[("GET", "/*"), ("GET", &"/:s".repeat(100)), ("GET", &"/:s".repeat(101))]);
+        let router =
+            router(&[("GET", "/*"), ("GET", &"/:s".repeat(100)), ("GET", &"/:s".repeat(101))]);
         assert_eq!(all(&router, "GET", &"/x".repeat(100)), [1, 0]);
         assert_eq!(all(&router, "GET", &"/x".repeat(101)), [0]);
     }

@@ -1,4 +1,4 @@
-//! A WebTransport session and its streams, as JavaScript and the engine share them.
+//! WebTransport sessions and their streams, shared by JavaScript and the engine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,48 +10,48 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use pronghorn_engine::{RecvStream, SendStream, SessionEnd, SessionStreamError, WebTransport};
 
-use crate::addon::{Addon, Event};
+use crate::events::{Event, Events};
 
-/// What an event tells of a session.
+/// Kinds of session events.
 #[derive(Clone, Copy)]
-enum Told {
+enum SessionEvent {
     Datagram = 0,
-    /// The peer has opened a stream, whose number is the code.
+    /// The peer opened a stream, whose number is the code.
     Bidirectional = 1,
     Unidirectional = 2,
-    /// The peer wants it to come to an end.
+    /// The peer asks to end the session.
     Draining = 3,
     Closed = 4,
 }
 
-/// The event after which there are no others of a session.
-pub(crate) const CLOSED: i32 = Told::Closed as i32;
+/// The last event of a session.
+pub(crate) const CLOSED: i32 = SessionEvent::Closed as i32;
 
-/// Whether the event's code is the number of a stream.
+/// Returns whether the event's code is the number of a stream.
 pub(crate) fn is_stream(what: i32) -> bool {
-    what == Told::Bidirectional as i32 || what == Told::Unidirectional as i32
+    what == SessionEvent::Bidirectional as i32 || what == SessionEvent::Unidirectional as i32
 }
 
-/// What an event tells of a stream.
+/// Kinds of stream events.
 #[derive(Clone, Copy)]
-enum Heard {
+enum StreamEvent {
     Data = 0,
     End = 1,
-    /// Nothing more comes; the code is the peer's.
+    /// The peer reset its direction, with the code.
     Reset = 2,
-    /// What was written has left, as far as that there is room for more.
+    /// There is capacity for another write.
     Written = 3,
-    /// Nothing more can be sent; the code is the peer's. What the peer sends goes on.
+    /// The peer stopped reading, with the code. It may continue to send.
     Stopped = 4,
-    /// Neither direction goes on: with its session.
+    /// The stream ended with its session, in both directions.
     Lost = 5,
 }
 
-/// What JavaScript wants of a stream: one queue for each direction.
+/// The orders of JavaScript for a stream: one queue for each direction.
 pub(crate) struct Stream {
     pub(crate) sending: Orders<Send>,
     pub(crate) receiving: Orders<Receive>,
-    /// So that they can be counted.
+    /// Counts live streams.
     _alive: Rc<()>,
 }
 
@@ -60,7 +60,7 @@ impl Stream {
         Self { sending: Orders::default(), receiving: Orders::default(), _alive: alive }
     }
 
-    /// Resets and stops what has not ended yet, and with that ends the futures that look after it.
+    /// Resets and stops open directions, which ends their futures.
     pub(crate) fn end(&self, code: u32) {
         self.sending.give(Send::Reset(code));
         self.receiving.give(Receive::Stop(code));
@@ -74,12 +74,13 @@ pub(crate) enum Send {
 }
 
 pub(crate) enum Receive {
-    /// One piece.
+    /// Reads one piece.
     Read,
     Stop(u32),
 }
 
-/// JavaScript asks for the next only when it has been told of the last, so that there are few.
+/// A queue of orders. JavaScript gives the next order only after the event of the last, so it stays
+/// short.
 pub(crate) struct Orders<T> {
     queue: RefCell<VecDeque<T>>,
     waker: Cell<Option<Waker>>,
@@ -108,22 +109,28 @@ impl<T> Orders<T> {
     }
 }
 
-/// Tells JavaScript of a session.
+/// Owner of the streams of an environment.
+pub(crate) trait Streams: Events {
+    /// Creates a stream. Returns its number and the stream.
+    fn add_stream(&self) -> (u32, Rc<Stream>);
+}
+
+/// Sends events of a session to JavaScript.
 #[derive(Clone)]
-struct Teller {
-    addon: Rc<Addon>,
+struct EventSender {
+    streams: Rc<dyn Streams>,
     number: u32,
 }
 
-impl Teller {
-    fn tell(&self, what: Told, code: u32, data: Bytes) {
-        self.addon.push(Event::Session { session: self.number, what: what as i32, code, data });
+impl EventSender {
+    fn send(&self, what: SessionEvent, code: u32, data: Bytes) {
+        self.streams.push(Event::Session { session: self.number, what: what as i32, code, data });
     }
 }
 
-/// Tells that a session is over, also where nobody waits for that any more: with its worker.
+/// Reports the end of a session when dropped, so also when its worker ends.
 struct End {
-    teller: Teller,
+    sender: EventSender,
     code: u32,
     reason: Bytes,
 }
@@ -131,7 +138,9 @@ struct End {
 impl End {
     fn set(&mut self, end: SessionEnd) {
         (self.code, self.reason) = match end {
-            SessionEnd::ByPeer { code, reason } | SessionEnd::Locally { code, reason } => (code, reason.into()),
+            SessionEnd::Peer { code, reason } | SessionEnd::Local { code, reason } => {
+                (code, reason.into())
+            }
             SessionEnd::Lost(reason) => (0, reason.into()),
         };
     }
@@ -139,52 +148,58 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.teller.tell(Told::Closed, self.code, std::mem::take(&mut self.reason));
+        self.sender.send(SessionEvent::Closed, self.code, std::mem::take(&mut self.reason));
     }
 }
 
-/// Looks after a session until it has ended.
-pub(crate) fn run(addon: &Rc<Addon>, number: u32, session: &WebTransport) {
+/// Spawns the futures that serve a session until it has ended.
+pub(crate) fn run(streams: Rc<dyn Streams>, number: u32, session: &WebTransport) {
     let handle = session.handle().clone();
-    let told = Teller { addon: addon.clone(), number };
-    let (mut end, watched) = (End { teller: told.clone(), code: 0, reason: Bytes::new() }, session.clone());
+    let events = EventSender { streams, number };
+    let (mut end, watched) =
+        (End { sender: events.clone(), code: 0, reason: Bytes::new() }, session.clone());
     handle.spawn(async move {
         end.set(watched.closed().await);
     });
-    let (tell, draining) = (told.clone(), session.clone());
+    let (sender, draining) = (events.clone(), session.clone());
     handle.spawn(async move {
         draining.draining().await;
-        tell.tell(Told::Draining, 0, Bytes::new());
+        sender.send(SessionEvent::Draining, 0, Bytes::new());
     });
-    let (tell, datagrams) = (told.clone(), session.clone());
+    let (sender, datagrams) = (events.clone(), session.clone());
     handle.spawn(async move {
         while let Ok(datagram) = datagrams.read_datagram().await {
-            tell.tell(Told::Datagram, 0, datagram);
+            sender.send(SessionEvent::Datagram, 0, datagram);
         }
     });
-    let (tell, streams) = (told.clone(), session.clone());
+    let (sender, streams) = (events.clone(), session.clone());
     handle.spawn(async move {
         while let Ok((send, receive)) = streams.accept_bi().await {
-            let (number, stream) = tell.addon.add_stream();
-            tell.tell(Told::Bidirectional, number, Bytes::new());
-            streams.handle().spawn(sending(tell.addon.clone(), number, send, stream.clone()));
-            streams.handle().spawn(receiving(tell.addon.clone(), number, receive, stream));
+            let (number, stream) = sender.streams.add_stream();
+            sender.send(SessionEvent::Bidirectional, number, Bytes::new());
+            streams.handle().spawn(sending(sender.streams.clone(), number, send, stream.clone()));
+            streams.handle().spawn(receiving(sender.streams.clone(), number, receive, stream));
         }
     });
     let streams = session.clone();
     handle.spawn(async move {
         while let Ok(receive) = streams.accept_uni().await {
-            let (number, stream) = told.addon.add_stream();
-            told.tell(Told::Unidirectional, number, Bytes::new());
-            streams.handle().spawn(receiving(told.addon.clone(), number, receive, stream));
+            let (number, stream) = events.streams.add_stream();
+            events.send(SessionEvent::Unidirectional, number, Bytes::new());
+            streams.handle().spawn(receiving(events.streams.clone(), number, receive, stream));
         }
     });
 }
 
-/// Opens a stream. Its number is there at once, the stream as soon as the peer allows another one.
-pub(crate) fn open(addon: &Rc<Addon>, session: &WebTransport, is_unidirectional: bool) -> u32 {
-    let (number, stream) = addon.add_stream();
-    let (addon, session, handle) = (addon.clone(), session.clone(), session.handle().clone());
+/// Opens a stream and returns its number at once. The stream opens when the peer allows another
+/// one.
+pub(crate) fn open(
+    streams: Rc<dyn Streams>,
+    session: &WebTransport,
+    is_unidirectional: bool,
+) -> u32 {
+    let (number, stream) = streams.add_stream();
+    let (session, handle) = (session.clone(), session.handle().clone());
     handle.spawn(async move {
         let opened = if is_unidirectional {
             session.open_uni().await.map(|send| (send, None))
@@ -194,31 +209,42 @@ pub(crate) fn open(addon: &Rc<Addon>, session: &WebTransport, is_unidirectional:
         match opened {
             Ok((send, receive)) => {
                 if let Some(receive) = receive {
-                    session.handle().spawn(receiving(addon.clone(), number, receive, stream.clone()));
+                    session.handle().spawn(receiving(
+                        streams.clone(),
+                        number,
+                        receive,
+                        stream.clone(),
+                    ));
                 }
-                sending(addon, number, send, stream).await;
+                sending(streams, number, send, stream).await;
             }
-            Err(_) => hear(&addon, number, Heard::Lost, 0, Bytes::new()),
+            Err(_) => push_stream_event(&*streams, number, StreamEvent::Lost, 0, Bytes::new()),
         }
     });
     number
 }
 
-fn hear(addon: &Addon, stream: u32, what: Heard, code: u32, data: Bytes) {
-    addon.push(Event::Stream { stream, what: what as i32, code, data });
+fn push_stream_event(
+    streams: &dyn Streams,
+    stream: u32,
+    what: StreamEvent,
+    code: u32,
+    data: Bytes,
+) {
+    streams.push(Event::Stream { stream, what: what as i32, code, data });
 }
 
-/// Tells how a direction has ended.
-fn hear_end(addon: &Addon, stream: u32, error: &SessionStreamError) {
+/// Reports how a direction has ended.
+fn push_stream_end(streams: &dyn Streams, stream: u32, error: &SessionStreamError) {
     let (what, code) = match error {
-        SessionStreamError::Reset { code } => (Heard::Reset, code.unwrap_or(0)),
-        SessionStreamError::Stopped { code } => (Heard::Stopped, code.unwrap_or(0)),
-        _ => (Heard::Lost, 0),
+        SessionStreamError::Reset { code } => (StreamEvent::Reset, code.unwrap_or(0)),
+        SessionStreamError::Stopped { code } => (StreamEvent::Stopped, code.unwrap_or(0)),
+        _ => (StreamEvent::Lost, 0),
     };
-    hear(addon, stream, what, code, Bytes::new());
+    push_stream_event(streams, stream, what, code, Bytes::new());
 }
 
-/// Ready with the next order, or when the other thing has come first.
+/// Returns the next order, or the result of `other` if that is ready first.
 async fn either<T, O>(orders: &Orders<T>, other: impl Future<Output = O>) -> Result<T, O> {
     let mut other = pin!(other);
     poll_fn(|cx| match orders.poll(cx) {
@@ -228,26 +254,35 @@ async fn either<T, O>(orders: &Orders<T>, other: impl Future<Output = O>) -> Res
     .await
 }
 
-async fn sending(addon: Rc<Addon>, number: u32, mut send: SendStream, stream: Rc<Stream>) {
+async fn sending(streams: Rc<dyn Streams>, number: u32, mut send: SendStream, stream: Rc<Stream>) {
     loop {
         let order = match either(&stream.sending, send.stopped()).await {
             Ok(order) => order,
-            Err(error) => return hear_end(&addon, number, &error),
+            Err(error) => return push_stream_end(&*streams, number, &error),
         };
         match order {
             Send::Finish => return send.finish(),
             Send::Reset(code) => return send.reset(code),
             Send::Write(data) => match either(&stream.sending, send.write(data)).await {
-                // While a piece waits there is no other order.
-                Ok(order) => return send.reset(if let Send::Reset(code) = order { code } else { 0 }),
-                Err(Ok(())) => hear(&addon, number, Heard::Written, 0, Bytes::new()),
-                Err(Err(error)) => return hear_end(&addon, number, &error),
+                // While a write is pending, the only other order is a reset.
+                Ok(order) => {
+                    return send.reset(if let Send::Reset(code) = order { code } else { 0 });
+                }
+                Err(Ok(())) => {
+                    push_stream_event(&*streams, number, StreamEvent::Written, 0, Bytes::new());
+                }
+                Err(Err(error)) => return push_stream_end(&*streams, number, &error),
             },
         }
     }
 }
 
-async fn receiving(addon: Rc<Addon>, number: u32, mut receive: RecvStream, stream: Rc<Stream>) {
+async fn receiving(
+    streams: Rc<dyn Streams>,
+    number: u32,
+    mut receive: RecvStream,
+    stream: Rc<Stream>,
+) {
     loop {
         let order = poll_fn(|cx| stream.receiving.poll(cx)).await;
         let read = match order {
@@ -255,10 +290,14 @@ async fn receiving(addon: Rc<Addon>, number: u32, mut receive: RecvStream, strea
             Receive::Read => either(&stream.receiving, receive.read()).await,
         };
         match read {
-            Ok(order) => return receive.stop(if let Receive::Stop(code) = order { code } else { 0 }),
-            Err(Ok(Some(data))) => hear(&addon, number, Heard::Data, 0, data),
-            Err(Ok(None)) => return hear(&addon, number, Heard::End, 0, Bytes::new()),
-            Err(Err(error)) => return hear_end(&addon, number, &error),
+            Ok(order) => {
+                return receive.stop(if let Receive::Stop(code) = order { code } else { 0 });
+            }
+            Err(Ok(Some(data))) => push_stream_event(&*streams, number, StreamEvent::Data, 0, data),
+            Err(Ok(None)) => {
+                return push_stream_event(&*streams, number, StreamEvent::End, 0, Bytes::new());
+            }
+            Err(Err(error)) => return push_stream_end(&*streams, number, &error),
         }
     }
 }

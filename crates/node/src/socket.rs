@@ -1,4 +1,4 @@
-//! A WebSocket connection, as JavaScript and the engine share it.
+//! WebSocket connections, shared by JavaScript and the engine.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -8,23 +8,27 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pronghorn_engine::websocket::{self, CloseCode, CloseReason, Fragment, Message, Options, Prepared, ProtocolError, Sender, WebSocket};
+use pronghorn_engine::websocket::{
+    self, CloseCode, CloseReason, Fragment, Message, Options, Prepared, ProtocolError, Sender,
+    WebSocket,
+};
 use pronghorn_engine::{Handle, Sleep};
 
-use crate::addon::{Addon, Event};
+use crate::events::{Event, Events};
 
-/// Events that one connection may bring in a row, so that a fast peer does not hold the others up.
+/// Maximum number of events of one connection in a row, so that a fast peer does not delay others.
 const EVENTS_IN_A_ROW: usize = 64;
-/// The code of a connection that ended without a close frame (RFC 6455, section 7.1.5), and of a close frame without a code.
+/// The code of a connection that ended without a close frame (RFC 6455, section 7.1.5).
 pub(crate) const ABNORMAL: u16 = 1006;
+/// The code of a close frame without a code.
 const NO_CODE: u16 = 1005;
 
-/// What the connections of a route have in common.
+/// The settings of a route's connections.
 pub(crate) struct Kind {
     pub(crate) options: Options,
-    /// Bytes that may wait for a client that does not take them; further messages are dropped.
+    /// Maximum number of bytes buffered for a slow client; further messages are dropped.
     pub(crate) max_backpressure: usize,
-    /// How long a connection may last.
+    /// Maximum duration of a connection.
     pub(crate) lifetime: Option<Duration>,
 }
 
@@ -34,19 +38,22 @@ pub(crate) struct Socket {
     handle: Handle,
     max_backpressure: usize,
     fresh: Cell<Fresh>,
-    /// JavaScript knows that bytes wait, and is told when they have gone.
+    /// Whether JavaScript knows of buffered bytes and gets an event when they have been sent.
     awaits_drain: Cell<bool>,
-    /// The same of what waits for the last part of a message.
+    /// The same for bytes that wait for the last fragment of a message.
     awaits_last: Cell<bool>,
     driver: RefCell<Option<Waker>>,
 }
 
-/// With so much that is fresh, what comes on top is not: a client that takes nothing causes no turn, and what waits for it would be fresh for ever.
+/// Maximum number of fresh bytes. A client that reads nothing causes no turn, so its bytes would
+/// stay fresh forever.
 const FRESH_BYTES: usize = 1 << 20;
-/// How much more of a message in parts may wait than of whole ones, which are dropped. What goes beyond ends the connection.
+/// Bytes beyond the back-pressure limit that a fragmented message may buffer, because its fragments
+/// cannot be dropped. More ends the connection.
 const UNFINISHED_BYTES: usize = 16 << 20;
 
-/// Bytes that the connection below has had no chance to take: those of this turn of the worker, and those from between the turns.
+/// Bytes that the connection has had no chance to send: those of this turn of the worker, and those
+/// from between the turns.
 #[derive(Clone, Copy, Default)]
 struct Fresh {
     turn: u64,
@@ -54,15 +61,15 @@ struct Fresh {
     before: usize,
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It waits behind what the client has not taken.
+    /// Buffered, because the client is slow.
     Waiting = 0,
     Sent = 1,
-    /// The client has too much to take.
+    /// Dropped, because too many bytes are buffered.
     Dropped = 2,
-    /// The connection is closed, though JavaScript may not have been told.
+    /// The connection has closed; JavaScript's event may be pending.
     Gone = 3,
 }
 
@@ -73,20 +80,31 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, message: &Message, compress: bool) -> Outcome {
-        self.push(true, Sender::buffered_amount, |sender| sender.push_compressed(message, compress)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_compressed(message, compress))
+            .unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn send_prepared(&self, prepared: &Prepared) -> Outcome {
-        self.push(true, Sender::buffered_amount, |sender| sender.push_prepared(prepared)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_prepared(prepared))
+            .unwrap_or(Outcome::Gone)
     }
 
+    /// Sends a fragment.
+    ///
     /// # Errors
     ///
-    /// When the part may not come now.
-    pub(crate) fn send_fragment(&self, fragment: Fragment, data: Bytes) -> Result<Outcome, websocket::Error> {
-        // Of a message that is under way nothing may be missing, and what waits for its last part is let go by that part alone.
+    /// If the fragment is out of order.
+    pub(crate) fn send_fragment(
+        &self,
+        fragment: Fragment,
+        data: Bytes,
+    ) -> Result<Outcome, websocket::Error> {
+        // A started message must be complete, and only its last fragment releases the messages that
+        // wait for it.
         let may_drop = matches!(fragment, Fragment::First { .. });
-        let outcome = match self.push(may_drop, Sender::sendable_amount, |sender| sender.push_fragment(fragment, data)) {
+        let outcome = match self
+            .push(may_drop, Sender::sendable_amount, |sender| sender.push_fragment(fragment, data))
+        {
             Err(error @ websocket::Error::Fragment(_)) => return Err(error),
             other => other.unwrap_or(Outcome::Gone),
         };
@@ -97,7 +115,8 @@ impl Socket {
     }
 
     pub(crate) fn ping(&self, data: &[u8]) -> Outcome {
-        self.push(true, Sender::buffered_amount, |sender| sender.push_ping(data)).unwrap_or(Outcome::Gone)
+        self.push(true, Sender::buffered_amount, |sender| sender.push_ping(data))
+            .unwrap_or(Outcome::Gone)
     }
 
     pub(crate) fn close(&self, reason: Option<CloseReason>) {
@@ -108,7 +127,7 @@ impl Socket {
         self.sender.abort();
     }
 
-    /// How many bytes wait; if any do, an event tells when they have gone.
+    /// Returns the number of buffered bytes. If there are any, an event follows as they are sent.
     pub(crate) fn buffered(&self) -> usize {
         let buffered = self.sender.buffered_amount();
         if self.sender.sendable_amount() > 0 {
@@ -119,7 +138,7 @@ impl Socket {
         buffered
     }
 
-    /// `may_drop`: while too much waits. `waits`: what counts as waiting.
+    /// `may_drop`: whether the message is dropped at the limit. `waits`: counts the buffered bytes.
     fn push(
         &self,
         may_drop: bool,
@@ -132,9 +151,9 @@ impl Socket {
             let before = if fresh.turn + 1 == turn { fresh.now } else { 0 };
             fresh = Fresh { turn, now: 0, before };
         }
-        // What was pushed a moment ago leaves with the turn: it says nothing about the client.
+        // Bytes pushed in this turn leave with it, and say nothing about the client's speed.
         let buffered = self.sender.buffered_amount();
-        // What of it has gone is fresh no more.
+        // Sent bytes are not fresh any more.
         fresh.before = fresh.before.min(buffered);
         fresh.now = fresh.now.min(buffered - fresh.before);
         let waiting = waits(&self.sender).saturating_sub(fresh.now + fresh.before);
@@ -150,7 +169,8 @@ impl Socket {
         }
         push(&self.sender)?;
         if fresh.now + fresh.before < FRESH_BYTES {
-            // As a whole, however large: a client that has taken all so far has had no chance to take this.
+            // The whole message counts as fresh, however large: the client has had no chance to
+            // read it.
             fresh.now += self.sender.buffered_amount().saturating_sub(buffered);
         }
         self.fresh.set(fresh);
@@ -170,33 +190,52 @@ impl Socket {
     }
 }
 
-/// Reads a connection, and tells JavaScript of it until it has ended.
+/// Reads a connection and reports its events to JavaScript until it has ended.
 pub(crate) struct Driver {
-    addon: Rc<Addon>,
+    events: Rc<dyn Events>,
     number: u32,
     socket: Rc<Socket>,
     connection: WebSocket,
     lifetime: Option<Pin<Box<Sleep>>>,
-    /// How few bytes are to wait before JavaScript is told.
+    /// Number of buffered bytes at which JavaScript gets the next drain event.
     drained_at: Option<usize>,
     has_ended: bool,
-    /// The peer has closed in this turn.
+    /// The turn in which the peer closed.
     closed_in: Option<u64>,
 }
 
 impl Driver {
-    pub(crate) fn new(addon: &Rc<Addon>, number: u32, socket: Rc<Socket>, connection: WebSocket, lifetime: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        events: Rc<dyn Events>,
+        number: u32,
+        socket: Rc<Socket>,
+        connection: WebSocket,
+        lifetime: Option<Duration>,
+    ) -> Self {
         let lifetime = lifetime.map(|lifetime| Box::pin(socket.handle.sleep(lifetime)));
-        Self { addon: addon.clone(), number, socket, connection, lifetime, drained_at: None, has_ended: false, closed_in: None }
+        Self {
+            events,
+            number,
+            socket,
+            connection,
+            lifetime,
+            drained_at: None,
+            has_ended: false,
+            closed_in: None,
+        }
     }
 
     fn tell(&self, what: i32, data: Bytes) {
-        self.addon.push(Event::Message { socket: self.number, what, data });
+        self.events.push(Event::Message { socket: self.number, what, data });
     }
 
     fn end(&mut self, code: u16, reason: &str) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            self.addon.push(Event::Closed { socket: self.number, code, reason: Bytes::copy_from_slice(reason.as_bytes()) });
+            self.events.push(Event::Closed {
+                socket: self.number,
+                code,
+                reason: Bytes::copy_from_slice(reason.as_bytes()),
+            });
         }
     }
 
@@ -213,17 +252,20 @@ impl Driver {
 
     fn poll_drained(&mut self, cx: &mut Context<'_>) {
         while self.socket.awaits_drain.get() {
-            // Without what is held for the last part of a message: who sends the parts may wait for this before the next.
+            // Without bytes that wait for the last fragment of a message: the sender may wait for
+            // this event before the next fragment.
             let waiting = self.socket.sender.sendable_amount();
             let wanted = *self.drained_at.get_or_insert(waiting / 2);
             match self.socket.sender.poll_drained(wanted, cx) {
                 Poll::Pending => return,
                 Poll::Ready(result) => {
                     self.drained_at = None;
-                    // It is told again for each half, and the last time when nothing waits.
-                    self.socket.awaits_drain.set(result.is_ok() && self.socket.sender.sendable_amount() > 0);
+                    // One event for each half, and the last when nothing is buffered.
+                    self.socket
+                        .awaits_drain
+                        .set(result.is_ok() && self.socket.sender.sendable_amount() > 0);
                     if result.is_ok() {
-                        self.addon.push(Event::Drain { socket: self.number });
+                        self.events.push(Event::Drain { socket: self.number });
                     }
                 }
             }
@@ -247,7 +289,10 @@ impl Future for Driver {
                     {
                         this.lifetime = None;
                         let reason = "please reconnect";
-                        this.connection.close(CloseReason { code: CloseCode::NORMAL, text: reason.to_owned() });
+                        this.connection.close(CloseReason {
+                            code: CloseCode::NORMAL,
+                            text: reason.to_owned(),
+                        });
                         this.end(CloseCode::NORMAL.number(), reason);
                         cx.waker().wake_by_ref();
                     }
@@ -257,12 +302,16 @@ impl Future for Driver {
                 }
                 Poll::Ready(Some(Ok(event))) => match event {
                     websocket::Event::Message(message) => {
-                        this.tell((message.kind() == websocket::Kind::Binary).into(), message.into_data());
+                        this.tell(
+                            (message.kind() == websocket::Kind::Binary).into(),
+                            message.into_data(),
+                        );
                     }
                     websocket::Event::Ping(data) => this.tell(2, data),
                     websocket::Event::Pong(data) => this.tell(3, data),
                     websocket::Event::Close(_) => {
-                        // JavaScript hears at the end of this turn of what came before, and may answer. Behind the answer to the close nothing can go.
+                        // At the end of this turn JavaScript gets the earlier messages and may
+                        // answer them. Nothing can follow the answering close frame.
                         this.closed_in = Some(this.socket.handle.turn());
                         this.socket.handle.defer(cx.waker());
                         return Poll::Pending;
@@ -273,7 +322,10 @@ impl Future for Driver {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => {
-                    let (code, text) = this.connection.reason().map_or((NO_CODE, String::new()), |r| (r.code.number(), r.text.clone()));
+                    let (code, text) = this
+                        .connection
+                        .reason()
+                        .map_or((NO_CODE, String::new()), |r| (r.code.number(), r.text.clone()));
                     this.end(code, &text);
                     return Poll::Ready(());
                 }
@@ -286,7 +338,7 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // With its worker.
+        // Dropped with its worker.
         self.end(ABNORMAL, "");
     }
 }

@@ -1,4 +1,5 @@
-//! A connection or stream that goes on in another protocol: bytes in both directions, as JavaScript and the engine share them.
+//! A connection or stream upgraded to another protocol: bytes in both directions, shared by
+//! JavaScript and the engine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,46 +11,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
-use pronghorn_engine::{BodyError, Cut, Handle, Incoming};
+use pronghorn_engine::{AbortHandle, BodyError, Handle, Incoming};
 
-use crate::addon::{Addon, Event};
+use crate::events::{Event, Events, TunnelEvent};
 use crate::pipe::wake;
 
-/// With so many bytes from the peer that JavaScript has not fetched nothing more is read, which holds the peer back. One piece may go beyond.
+/// Number of unread bytes at which reading stops, which holds the peer back. One piece may exceed
+/// it.
 const INBOUND_BYTES: usize = 64 << 10;
-/// With so many bytes that wait for the peer JavaScript is told to stop. The chunk that reaches it is kept as a whole.
+/// Number of buffered bytes at which JavaScript is told to stop. The chunk that reaches it is
+/// buffered as a whole.
 const OUTBOUND_BYTES: usize = 128 << 10;
-/// When no more than so many are left JavaScript is told to go on.
+/// Number of buffered bytes at which JavaScript is told to continue.
 const LOW_WATER: usize = 32 << 10;
 
-/// How long the peer may take for what was written before JavaScript was done. It keeps memory and its connection until then.
+/// How long the peer may take to receive the remaining bytes after JavaScript ended the tunnel.
+/// Memory and connection are kept until then.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What an event says of a tunnel.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// There are bytes to be fetched, or the peer has ended its direction.
-    Readable = 0,
-    Writable = 1,
-    /// All that was written has left, and so has the end.
-    Finished = 2,
-    /// The peer has reset it, left, or was given up.
-    Failed = 3,
-    /// Its worker has ended.
-    Closed = 4,
-}
-
-/// What both directions share with JavaScript. There is one future for what the peer sends; what is sent is a body that the engine polls.
+/// The state of both directions. A future reads from the peer; the engine polls a body to send.
 pub(crate) struct Tunnel {
-    pub(crate) listening: u32,
+    pub(crate) listener: u32,
     inbound: RefCell<Inbound>,
     outbound: RefCell<Outbound>,
-    /// For a peer that takes nothing: the engine asks for no more then, and would not hear of a reset.
-    cut: Cut,
-    /// The engine has taken all that was written, and the end.
+    /// Aborts sending. Needed if the peer reads nothing, because the engine then does not poll the
+    /// body and would not notice a reset.
+    cut: AbortHandle,
+    /// Whether the engine has taken all bytes and the end.
     has_left: Rc<Cell<bool>>,
     handle: Handle,
-    /// So that they can be counted.
+    /// Counts live tunnels.
     _alive: Rc<()>,
 }
 
@@ -58,11 +49,11 @@ struct Inbound {
     pieces: Vec<Bytes>,
     bytes: usize,
     has_ended: bool,
-    /// JavaScript reads.
+    /// Whether JavaScript is reading.
     is_wanted: bool,
-    /// JavaScript has been told that there is something.
+    /// Whether JavaScript has been notified of available bytes.
     is_announced: bool,
-    /// JavaScript reads no more.
+    /// Whether JavaScript has stopped reading for good.
     is_dropped: bool,
     reader: Option<Waker>,
 }
@@ -72,41 +63,41 @@ struct Outbound {
     pieces: VecDeque<Bytes>,
     bytes: usize,
     end: Option<Ending>,
-    /// JavaScript has been told to stop.
+    /// Whether JavaScript has been told to stop.
     is_full: bool,
-    /// The engine polls no more.
+    /// Whether the engine has dropped the body.
     is_dropped: bool,
     sender: Option<Waker>,
 }
 
-/// How what is sent comes to its end.
+/// How the sending direction ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Behind all that was written.
+    /// After all written bytes.
     Complete,
-    /// At once: the stream is reset, over HTTP/1.1 the connection is closed.
+    /// At once: resets the stream, or closes the connection over HTTP/1.1.
     Reset,
 }
 
 impl Tunnel {
-    pub(crate) fn new(listening: u32, handle: Handle, alive: Rc<()>) -> Self {
+    pub(crate) fn new(listener: u32, handle: Handle, alive: Rc<()>) -> Self {
         let (inbound, outbound, cut, has_left) = Default::default();
-        Self { listening, inbound, outbound, cut, has_left, handle, _alive: alive }
+        Self { listener, inbound, outbound, cut, has_left, handle, _alive: alive }
     }
 
-    /// What ends it although its peer takes nothing.
-    pub(crate) fn cut(&self) -> Cut {
+    /// Returns the handle that aborts sending even if the peer reads nothing.
+    pub(crate) fn cut(&self) -> AbortHandle {
         self.cut.clone()
     }
 
-    /// JavaScript reads: an event says that there is something.
+    /// Requests an event for available bytes.
     pub(crate) fn read(&self) {
         let mut inbound = self.inbound.borrow_mut();
         inbound.is_wanted = true;
         wake(inbound.reader.take());
     }
 
-    /// Returns what has come, and makes room for more.
+    /// Takes the received bytes, and makes room for more.
     pub(crate) fn take(&self) -> Vec<Bytes> {
         let mut inbound = self.inbound.borrow_mut();
         (inbound.is_wanted, inbound.is_announced, inbound.bytes) = (false, false, 0);
@@ -114,16 +105,17 @@ impl Tunnel {
         std::mem::take(&mut inbound.pieces)
     }
 
-    /// Whether the peer has ended its direction, and nothing comes behind what [`Tunnel::take`] returns.
+    /// Returns whether the peer has ended its direction: nothing follows the bytes of
+    /// [`Tunnel::take`].
     pub(crate) fn has_ended(&self) -> bool {
         self.inbound.borrow().has_ended
     }
 
-    /// Sends a piece. Returns whether there is room for more; if not, an event says when there is.
+    /// Sends a piece. Returns whether there is capacity for more; if not, an event follows.
     pub(crate) fn write(&self, piece: Bytes) -> bool {
         let mut outbound = self.outbound.borrow_mut();
         if outbound.is_dropped {
-            // The end of the tunnel is about to be told.
+            // The event of the tunnel's end is pending.
             return false;
         }
         if outbound.end.is_some() || piece.is_empty() {
@@ -136,7 +128,7 @@ impl Tunnel {
         !outbound.is_full
     }
 
-    /// Nothing more is sent. A reset goes before what waits, even where the end was announced.
+    /// Ends the sending direction. A reset discards buffered bytes, even after a complete end.
     pub(crate) fn finish(&self, ending: Ending) {
         let mut outbound = self.outbound.borrow_mut();
         if outbound.end.is_none() || ending == Ending::Reset {
@@ -145,20 +137,22 @@ impl Tunnel {
         wake(outbound.sender.take());
         drop(outbound);
         if ending == Ending::Reset {
-            self.cut.cut();
+            self.cut.abort();
         }
     }
 
-    /// JavaScript is done with it.
+    /// Ends the tunnel for JavaScript.
     pub(crate) fn end(&self, ending: Ending) {
         self.finish(ending);
         if ending == Ending::Complete && !self.outbound.borrow().is_dropped {
-            let (cut, has_left, handle) = (self.cut.clone(), self.has_left.clone(), self.handle.clone());
+            let (cut, has_left, handle) =
+                (self.cut.clone(), self.has_left.clone(), self.handle.clone());
             self.handle.spawn(async move {
-                // From the turn on that comes next: JavaScript may have called between two, and the time is that of the last one.
+                // Counts from the next turn: JavaScript may have called between turns, where the
+                // clock is that of the last one.
                 handle.sleep(LINGER).await;
                 if !has_left.get() {
-                    cut.cut();
+                    cut.abort();
                 }
             });
         }
@@ -169,37 +163,47 @@ impl Tunnel {
     }
 }
 
-/// Tells JavaScript of one tunnel.
+/// Sends events of a tunnel to JavaScript.
 #[derive(Clone)]
-struct Teller {
-    addon: Rc<Addon>,
+struct EventSender {
+    events: Rc<dyn Events>,
     number: u32,
 }
 
-impl Teller {
-    fn tell(&self, what: Told) {
-        self.addon.push(Event::Tunnel { tunnel: self.number, what });
+impl EventSender {
+    fn send(&self, what: TunnelEvent) {
+        self.events.push(Event::Tunnel { tunnel: self.number, what });
     }
 }
 
-/// The two ends that the engine has: what it polls for bytes to send, and what reads those that come.
-pub(crate) fn ends(addon: &Rc<Addon>, number: u32, tunnel: &Rc<Tunnel>, body: Incoming) -> (TunnelBody, TunnelReader) {
-    let teller = Teller { addon: addon.clone(), number };
-    let reader = TunnelReader { teller: teller.clone(), tunnel: tunnel.clone(), body: Some(body), has_told_end: false };
-    (TunnelBody { teller, tunnel: tunnel.clone(), has_told_end: false }, reader)
+/// Creates the engine's two ends: the body to send, and the reader of received bytes.
+pub(crate) fn ends(
+    events: Rc<dyn Events>,
+    number: u32,
+    tunnel: &Rc<Tunnel>,
+    body: Incoming,
+) -> (TunnelBody, TunnelReader) {
+    let sender = EventSender { events, number };
+    let reader = TunnelReader {
+        sender: sender.clone(),
+        tunnel: tunnel.clone(),
+        body: Some(body),
+        has_told_end: false,
+    };
+    (TunnelBody { sender, tunnel: tunnel.clone(), has_told_end: false }, reader)
 }
 
-/// What is sent.
+/// The body of bytes to send.
 pub(crate) struct TunnelBody {
-    teller: Teller,
+    sender: EventSender,
     tunnel: Rc<Tunnel>,
     has_told_end: bool,
 }
 
 impl TunnelBody {
-    fn tell_end(&mut self, what: Told) {
+    fn tell_end(&mut self, what: TunnelEvent) {
         if !std::mem::replace(&mut self.has_told_end, true) {
-            self.teller.tell(what);
+            self.sender.send(what);
         }
     }
 }
@@ -208,7 +212,10 @@ impl http_body::Body for TunnelBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let tunnel = self.tunnel.clone();
         let mut outbound = tunnel.outbound.borrow_mut();
         if outbound.end == Some(Ending::Reset) {
@@ -217,7 +224,7 @@ impl http_body::Body for TunnelBody {
         let Some(piece) = outbound.pieces.pop_front() else {
             if outbound.end.is_some() {
                 tunnel.has_left.set(true);
-                self.tell_end(Told::Finished);
+                self.tell_end(TunnelEvent::Finished);
                 return Poll::Ready(None);
             }
             outbound.sender = Some(cx.waker().clone());
@@ -226,7 +233,7 @@ impl http_body::Body for TunnelBody {
         outbound.bytes -= piece.len();
         if outbound.is_full && outbound.bytes <= LOW_WATER {
             outbound.is_full = false;
-            self.teller.tell(Told::Writable);
+            self.sender.send(TunnelEvent::Writable);
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -239,22 +246,22 @@ impl Drop for TunnelBody {
         outbound.pieces.clear();
         outbound.bytes = 0;
         drop(outbound);
-        // Where that is not because all was sent.
-        self.tell_end(Told::Failed);
+        // No effect if everything was sent.
+        self.tell_end(TunnelEvent::Failed);
     }
 }
 
-/// Reads what comes, no further than JavaScript fetches it.
+/// Reads from the peer, bounded by what JavaScript has not taken.
 pub(crate) struct TunnelReader {
-    teller: Teller,
+    sender: EventSender,
     tunnel: Rc<Tunnel>,
     body: Option<Incoming>,
-    /// The last event of this direction has been pushed.
+    /// Whether the last event of this direction was pushed.
     has_told_end: bool,
 }
 
 impl TunnelReader {
-    /// Reads what is there, as far as there is room. Returns whether the peer has failed.
+    /// Reads available bytes, up to the limit. Returns whether the peer has failed.
     fn fill(&mut self, inbound: &mut Inbound, cx: &mut Context<'_>) -> bool {
         while let Some(body) = self.body.as_mut().filter(|_| inbound.bytes < INBOUND_BYTES) {
             match Pin::new(body).poll_frame(cx) {
@@ -291,12 +298,15 @@ impl Future for TunnelReader {
         }
         if this.fill(&mut inbound, cx) {
             this.has_told_end = true;
-            this.teller.tell(Told::Failed);
+            this.sender.send(TunnelEvent::Failed);
             return Poll::Ready(());
         }
-        if inbound.is_wanted && !inbound.is_announced && (inbound.has_ended || !inbound.pieces.is_empty()) {
+        if inbound.is_wanted
+            && !inbound.is_announced
+            && (inbound.has_ended || !inbound.pieces.is_empty())
+        {
             inbound.is_announced = true;
-            this.teller.tell(Told::Readable);
+            this.sender.send(TunnelEvent::Readable);
             if inbound.has_ended {
                 this.has_told_end = true;
                 return Poll::Ready(());
@@ -309,9 +319,9 @@ impl Future for TunnelReader {
 
 impl Drop for TunnelReader {
     fn drop(&mut self) {
-        // With its worker.
+        // Dropped with its worker.
         if !self.has_told_end {
-            self.teller.tell(Told::Closed);
+            self.sender.send(TunnelEvent::Closed);
         }
     }
 }

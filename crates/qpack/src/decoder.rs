@@ -1,4 +1,4 @@
-//! Field sections to field lines.
+//! Decodes field sections.
 
 mod encoder_stream;
 
@@ -15,81 +15,96 @@ use crate::{
 
 use encoder_stream::EncoderStream;
 
-/// How decoding a section ended, when nothing is wrong with it.
+/// Result of decoding a valid section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// All lines are there.
+    /// All lines were decoded.
     Complete,
-    /// The section needs dynamic table entries that have not arrived: keep it, and decode it again when
-    /// [`Decoder::poll_unblocked`] names its stream. Until then nothing else of the stream may be decoded. Never returned
-    /// while [`Decoder::max_blocked_streams`] is zero.
+    /// The section needs dynamic table entries that have not arrived. Keep it, and decode it again
+    /// when [`Decoder::poll_unblocked`] returns its stream. Until then nothing else of the stream
+    /// may be decoded. Never returned while [`Decoder::max_blocked_streams`] is zero.
     Blocked,
 }
 
-/// Decodes the field sections of one connection, reads the peer's encoder stream and writes our decoder stream.
+/// Decodes the field sections of a connection, reads the peer's encoder stream and writes the local
+/// decoder stream.
 ///
-/// 1. Sections go in by [`Decoder::decode`], bytes of the encoder stream by [`Decoder::handle_encoder_stream`]. An error
-///    ends the connection, unless it concerns one message only.
-/// 2. After encoder stream bytes: [`Decoder::poll_unblocked`] until it is empty.
-/// 3. A stream that is reset, or read no more before its end, goes in by [`Decoder::cancel_stream`].
-/// 4. [`Decoder::take_instructions`]: once for a batch of the above, so that one instruction tells of all insertions.
+/// 1. Pass sections to [`Decoder::decode`], and bytes of the encoder stream to
+///    [`Decoder::handle_encoder_stream`]. An error ends the connection, unless it concerns one
+///    message only.
+/// 2. After encoder stream bytes, call [`Decoder::poll_unblocked`] until it is empty.
+/// 3. Pass streams that are reset, or no longer read before their end, to
+///    [`Decoder::cancel_stream`].
+/// 4. Call [`Decoder::take_instructions`] once for a batch of the above, so that one instruction
+///    covers all insertions.
 ///
-/// It holds the table, about twice its capacity at worst, an insertion under way, and a few bytes for each blocked
-/// stream. Blocked sections are the caller's to keep.
+/// It stores the table, at worst about twice its capacity, a partial insertion, and a few bytes for
+/// each blocked stream. Blocked sections are stored by the caller.
 #[derive(Debug, Default)]
 pub struct Decoder {
     max_table_capacity: u64,
     max_blocked_streams: u64,
     table: DynamicTable,
     encoder_stream: EncoderStream,
-    /// Streams that wait, with the insertions that they wait for, in the order in which they were blocked.
+    /// Blocked streams with their required insert counts, in the order in which they were blocked.
     blocked: Vec<(u64, u64)>,
     instructions: BytesMut,
-    /// The insertions that our instructions have told the peer of.
+    /// Number of insertions already acknowledged to the peer.
     known_received_count: u64,
 }
 
 impl Decoder {
-    /// A decoder without a dynamic table.
+    /// Returns a decoder without a dynamic table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A decoder whose peer may use a dynamic table of this capacity in bytes, and let this many streams wait for it. Both
-    /// have to be said in our SETTINGS.
+    /// Returns a decoder whose peer may use a dynamic table of this capacity in bytes, and block
+    /// this many streams on it. Both values must be announced in SETTINGS.
     ///
     /// # Panics
-    /// If the capacity exceeds 1 GiB.
+    /// Panics if the capacity exceeds 1 GiB.
     pub fn with_table(max_table_capacity: u64, max_blocked_streams: u64) -> Self {
         assert!(max_table_capacity <= 1 << 30, "a dynamic table of more than 1 GiB");
         Self { max_table_capacity, max_blocked_streams, ..Self::default() }
     }
 
-    /// What our SETTINGS have to say as QPACK_MAX_TABLE_CAPACITY.
+    /// Value for SETTINGS_QPACK_MAX_TABLE_CAPACITY.
     pub const fn max_table_capacity(&self) -> u64 {
         self.max_table_capacity
     }
 
-    /// What our SETTINGS have to say as QPACK_BLOCKED_STREAMS.
+    /// Value for SETTINGS_QPACK_BLOCKED_STREAMS.
     pub const fn max_blocked_streams(&self) -> u64 {
         self.max_blocked_streams
     }
 
-    /// The bytes in the dynamic table, as RFC 9204 section 3.2.1 counts them.
+    /// Returns the size of the dynamic table in bytes, as defined in RFC 9204 section 3.2.1.
     pub const fn table_size(&self) -> u64 {
         self.table.size()
     }
 
-    /// Appends the lines of an encoded section to `into`, which may then be at most `limit` bytes in size
-    /// ([`FieldSection::size`]). After an error `into` holds the lines before it.
-    pub fn decode(&mut self, stream_id: u64, section: &[u8], limit: u64, into: &mut FieldSection) -> Result<Decoded, DecompressionError> {
+    /// Decodes a section and appends its lines to `into`, whose size ([`FieldSection::size`]) must
+    /// then not exceed `limit` bytes. After an error `into` contains the lines before it.
+    pub fn decode(
+        &mut self,
+        stream_id: u64,
+        section: &[u8],
+        limit: u64,
+        into: &mut FieldSection,
+    ) -> Result<Decoded, DecompressionError> {
         let mut input = section;
-        let prefix = Prefix::decode(&mut input, max_entries(self.max_table_capacity), self.table.insert_count())?;
+        let prefix = Prefix::decode(
+            &mut input,
+            max_entries(self.max_table_capacity),
+            self.table.insert_count(),
+        )?;
         if prefix.required_insert_count > self.table.insert_count() {
             self.block(stream_id, prefix.required_insert_count)?;
             return Ok(Decoded::Blocked);
         }
-        // What most sections grow to: Huffman codes are at least 5 bits long, and an index of the dynamic table stands for some bytes.
+        // Typical size of a decoded section: Huffman codes have at least 5 bits, and a dynamic
+        // table index stands for several bytes.
         into.reserve(input.len() * 2, input.len() / 2);
         let references = References { table: &self.table, prefix };
         //= RFC 9204 section 2.2
@@ -106,24 +121,24 @@ impl Decoder {
         Ok(Decoded::Complete)
     }
 
-    /// Takes bytes of the peer's encoder stream, in order, cut anywhere.
+    /// Handles bytes of the peer's encoder stream, in order, split anywhere.
     pub fn handle_encoder_stream(&mut self, bytes: &[u8]) -> Result<(), EncoderStreamError> {
         self.encoder_stream.read(bytes, self.max_table_capacity, &mut self.table)
     }
 
-    /// A stream whose section can be decoded now.
+    /// Returns a stream whose section can now be decoded.
     pub fn poll_unblocked(&mut self) -> Option<u64> {
         let insert_count = self.table.insert_count();
         let place = self.blocked.iter().position(|(_, required)| *required <= insert_count)?;
         Some(self.blocked.remove(place).0)
     }
 
-    /// Whether a section of this stream waits for insertions.
+    /// Returns whether a section of this stream is blocked.
     pub fn is_blocked(&self, stream_id: u64) -> bool {
         self.blocked.iter().any(|(blocked, _)| *blocked == stream_id)
     }
 
-    /// The stream was reset, or is read no more, before all of it was decoded.
+    /// Cancels a stream that was reset, or is no longer read, before all of it was decoded.
     pub fn cancel_stream(&mut self, stream_id: u64) {
         self.blocked.retain(|(blocked, _)| *blocked != stream_id);
         // RFC 9204 section 2.2.2.2: without a table there is nothing to cancel.
@@ -132,14 +147,14 @@ impl Decoder {
         }
     }
 
-    /// Whether [`Decoder::take_instructions`] has bytes.
+    /// Returns whether [`Decoder::take_instructions`] has bytes.
     pub fn has_instructions(&self) -> bool {
         !self.instructions.is_empty() || self.table.insert_count() > self.known_received_count
     }
 
-    /// Bytes for our decoder stream, if any are due.
+    /// Returns bytes for the local decoder stream, if any are due.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
-        // Acknowledged sections have told of most insertions already; one instruction tells of all others.
+        // Section acknowledgments have covered most insertions; one instruction covers all others.
         let untold = self.table.insert_count() - self.known_received_count;
         if untold > 0 {
             integer::encode(0, 6, untold, &mut self.instructions);
@@ -148,7 +163,7 @@ impl Decoder {
         if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }
     }
 
-    /// Gives back memory that is kept for what comes next. The table stays.
+    /// Releases memory that is kept for later input. The table is kept.
     pub fn release_memory(&mut self) {
         self.encoder_stream.release_memory();
         self.blocked.shrink_to_fit();
@@ -166,7 +181,9 @@ impl Decoder {
         //# If a decoder encounters more blocked streams than it promised to support, it MUST treat this as a connection error
         //# of type QPACK_DECOMPRESSION_FAILED.
         if self.blocked.len() as u64 >= self.max_blocked_streams {
-            return Err(DecompressionError::TooManyBlockedStreams { limit: self.max_blocked_streams });
+            return Err(DecompressionError::TooManyBlockedStreams {
+                limit: self.max_blocked_streams,
+            });
         }
         self.blocked.push((stream_id, required));
         Ok(())
@@ -181,7 +198,7 @@ impl Decoder {
     }
 }
 
-/// What the lines of one section can refer to.
+/// The entries that a section can refer to.
 struct References<'a> {
     table: &'a DynamicTable,
     prefix: Prefix,
@@ -189,7 +206,13 @@ struct References<'a> {
 
 impl<'a> References<'a> {
     /// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6).
-    fn decode_line(&self, first: u8, input: &mut &[u8], limit: u64, into: &mut FieldSection) -> Result<(), DecompressionError> {
+    fn decode_line(
+        &self,
+        first: u8,
+        input: &mut &[u8],
+        limit: u64,
+        into: &mut FieldSection,
+    ) -> Result<(), DecompressionError> {
         if first & 0x80 != 0 {
             let index = integer::decode(6, input)?;
             if first & 0x40 != 0 {
@@ -251,8 +274,13 @@ impl<'a> References<'a> {
     }
 }
 
-/// A reference of a byte or two can stand for a large entry: its size is checked before it is copied.
-fn push_entry(entry: &Entry, limit: u64, into: &mut FieldSection) -> Result<(), DecompressionError> {
+/// Copies an entry, after checking its size: a reference of a byte or two can stand for a large
+/// entry.
+fn push_entry(
+    entry: &Entry,
+    limit: u64,
+    into: &mut FieldSection,
+) -> Result<(), DecompressionError> {
     if into.size() + entry.size() > limit {
         return Err(DecompressionError::SectionTooLarge { limit });
     }
@@ -260,8 +288,13 @@ fn push_entry(entry: &Entry, limit: u64, into: &mut FieldSection) -> Result<(), 
     Ok(())
 }
 
-/// A line with an entry's name and a value of its own.
-fn push_value(entry: &Entry, never_index: bool, input: &mut &[u8], into: &mut FieldSection) -> Result<(), DecompressionError> {
+/// Decodes a line with an entry's name and a literal value.
+fn push_value(
+    entry: &Entry,
+    never_index: bool,
+    input: &mut &[u8],
+    into: &mut FieldSection,
+) -> Result<(), DecompressionError> {
     let name_start = into.bytes_mut().len();
     into.push_entry_name(entry);
     let value_start = into.bytes_mut().len();
@@ -280,8 +313,13 @@ fn static_index(index: u64) -> Result<u8, DecompressionError> {
     }
 }
 
-/// Appends a string literal to `out`; its H bit stands above the length's prefix (RFC 9204 section 4.1.2).
-fn decode_string(prefix_bits: u32, input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), DecompressionError> {
+/// Decodes a string literal and appends it to `out`. Its H bit precedes the length's prefix (RFC
+/// 9204 section 4.1.2).
+fn decode_string(
+    prefix_bits: u32,
+    input: &mut &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), DecompressionError> {
     let is_huffman = input.first().is_some_and(|byte| byte & (1 << prefix_bits) != 0);
     let len = integer::decode(prefix_bits, input)?;
     let len = usize::try_from(len).map_err(|_| DecompressionError::Truncated)?;

@@ -1,37 +1,39 @@
-//! The dynamic table of RFC 9204 section 3.2, as both sides keep it.
+//! The dynamic table of RFC 9204 section 3.2, used by encoder and decoder.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::static_table;
 
-/// RFC 9204 section 3.2.1: what each entry adds to the size of the table, besides name and value.
+/// RFC 9204 section 3.2.1: overhead added to the size of each entry.
 pub(crate) const ENTRY_OVERHEAD: u64 = 32;
 
-/// How many entries a table of this capacity can have: the smallest entry has an empty name and an empty value.
+/// Returns the maximum number of entries in a table of this capacity: the smallest entry has an
+/// empty name and value.
 pub(crate) const fn max_entries(capacity: u64) -> u64 {
     capacity / ENTRY_OVERHEAD
 }
 
-/// The size of an entry, as RFC 9204 section 3.2.1 counts it.
+/// Returns the size of an entry, as defined in RFC 9204 section 3.2.1.
 pub(crate) const fn entry_size(name: &[u8], value: &[u8]) -> u64 {
     name.len() as u64 + value.len() as u64 + ENTRY_OVERHEAD
 }
 
-/// One entry. A clone shares the text: a Duplicate instruction of one byte copies nothing.
+/// A table entry. Clones share the text, so a Duplicate instruction of one byte copies nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The name, and the value after it.
+    /// The name, followed by the value.
     text: Arc<[u8]>,
     name_len: u32,
-    /// Where the static table has the same name.
+    /// Static table index with the same name.
     static_name: Option<u8>,
 }
 
 impl Entry {
-    /// `text` is the name, `name_len` bytes, and the value after it.
+    /// `text` is the name of `name_len` bytes, followed by the value.
     pub(crate) fn new(text: &[u8], name_len: usize) -> Self {
         let static_name = static_table::name_index(&text[..name_len]);
-        let name_len = u32::try_from(name_len).expect("invariant: an entry fits its table, whose capacity is far below 4 GiB");
+        let name_len = u32::try_from(name_len)
+            .expect("invariant: an entry fits its table, whose capacity is far below 4 GiB");
         Self { text: text.into(), name_len, static_name }
     }
 
@@ -52,16 +54,16 @@ impl Entry {
     }
 }
 
-/// Entries in the order of their insertion. Each has an absolute index, which counts insertions from zero and never
-/// changes; relative indices of the wire are turned into absolute ones by whoever reads them.
+/// Entries in order of insertion. Each has an absolute index, which counts insertions from zero and
+/// never changes; callers convert relative indices of the wire to absolute ones.
 ///
 /// ```text
 ///   absolute:  first()                     insert_count() - 1
 ///              |  oldest, evicted first          |  newest
 /// ```
 ///
-/// It holds what `size` counts: the texts, and less than the overhead for each entry's place. Short texts round up to
-/// what the allocator gives, so the memory is at most about twice the capacity.
+/// Memory use: the texts, plus less than the overhead for each entry. Because of the allocator's
+/// rounding of short texts, that is at most about twice the capacity.
 #[derive(Debug, Default)]
 pub(crate) struct DynamicTable {
     entries: VecDeque<Entry>,
@@ -83,29 +85,30 @@ impl DynamicTable {
         self.capacity
     }
 
-    /// The absolute index of the oldest entry, or of the next one if there is none.
+    /// Returns the absolute index of the oldest entry, or of the next one if the table is empty.
     pub(crate) fn first(&self) -> u64 {
         self.insert_count - self.entries.len() as u64
     }
 
-    /// The entry of this absolute index, unless it was evicted or is yet to come.
+    /// Returns the entry with this absolute index, unless it was evicted or not inserted yet.
     pub(crate) fn get(&self, absolute: u64) -> Option<&Entry> {
         let place = absolute.checked_sub(self.first())?;
         self.entries.get(usize::try_from(place).ok()?)
     }
 
-    /// The entry that an encoder instruction names: index 0 is the newest (RFC 9204 section 3.2.5).
+    /// Returns the entry of an encoder instruction: index 0 is the newest (RFC 9204 section 3.2.5).
     pub(crate) fn newest(&self, relative: u64) -> Option<&Entry> {
         self.get(self.insert_count.checked_sub(relative)?.checked_sub(1)?)
     }
 
-    /// Changes the capacity, and evicts what does not fit it any more.
+    /// Changes the capacity, and evicts entries that no longer fit.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         self.capacity = capacity;
         self.evict_above(capacity);
     }
 
-    /// Adds an entry after making room for it; `false`, and nothing is changed, if it is larger than the table.
+    /// Inserts an entry, evicting others as needed. Returns `false` and changes nothing if the
+    /// entry is larger than the table.
     pub(crate) fn insert(&mut self, entry: Entry) -> bool {
         let size = entry.size();
         let Some(rest) = self.capacity.checked_sub(size) else { return false };
@@ -119,7 +122,7 @@ impl DynamicTable {
         true
     }
 
-    /// Takes the oldest entry out.
+    /// Removes the oldest entry.
     pub(crate) fn evict(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.size -= entry.size();

@@ -1,8 +1,9 @@
-//! Field lines to field sections.
+//! Encodes field sections.
 
 mod indexed_table;
-mod latest;
+mod line_cache;
 mod policy;
+pub(crate) mod static_line;
 mod unacknowledged;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,7 +12,6 @@ use crate::{
     dynamic_table::{Entry, entry_size, max_entries},
     error::DecoderStreamError,
     field::FieldLine,
-    huffman,
     integer::{self, Progress, Step},
     prefix::Prefix,
     ready_line::OutgoingLine,
@@ -19,47 +19,51 @@ use crate::{
 };
 
 use indexed_table::{IndexedTable, Keys};
-use latest::{Known, Latest};
+use line_cache::{CachedMatch, LineCache};
 use policy::{Insertion, Seen};
+use static_line::{encode_static_line, encode_string, encode_value};
 use unacknowledged::{Section, Unacknowledged};
 
 /// The size that RFC 9114 section 4.2.2 adds for each line.
 const LINE_OVERHEAD: u64 = 32;
-/// The table that we use of what the peer offers, unless the caller says otherwise. It holds what repeats in the heads of
-/// a browsing session; a larger one saves little more and costs each connection its memory.
+/// Default maximum capacity used of the peer's table. It suffices for the repeated field lines of a
+/// browsing session; a larger table saves little more and costs memory on each connection.
 const DEFAULT_MAX_TABLE_CAPACITY: u64 = 4096;
-/// Instructions that nobody has taken: with more nothing is inserted.
+/// Maximum pending instruction bytes; beyond that nothing is inserted.
 const MAX_PENDING_INSTRUCTION_BYTES: usize = 16 * 1024;
 
-/// Encodes the field sections of one connection, writes our encoder stream and reads the peer's decoder stream.
+/// Encodes the field sections of a connection, writes the local encoder stream and reads the peer's
+/// decoder stream.
 ///
-/// 1. [`Encoder::set_peer_settings`] once, when the peer's SETTINGS have arrived. Before that, and if they allow no
-///    dynamic table, sections refer to the static table only.
-/// 2. [`Encoder::encode`] for each section. What it wrote has to be sent.
-/// 3. [`Encoder::take_instructions`] after it. They should be sent before the section, though they need not arrive before.
-/// 4. [`Encoder::handle_decoder_stream`] as bytes of it come.
+/// 1. Call [`Encoder::set_peer_settings`] once, when the peer's SETTINGS have arrived. Before that,
+///    and if they permit no dynamic table, sections refer to the static table only.
+/// 2. Call [`Encoder::encode`] for each section. Its output must be sent.
+/// 3. Call [`Encoder::take_instructions`] afterwards. Send the instructions before the section,
+///    though they need not arrive first.
+/// 4. Pass received bytes to [`Encoder::handle_decoder_stream`].
 ///
-/// Lines that repeat are inserted into the dynamic table, never those that are marked [`FieldLine::never_index`]. It holds
-/// the table, about three times its capacity with what finds entries in it, and some bytes for each of at most 512 sections that
-/// the peer has not acknowledged.
+/// Repeated lines are inserted into the dynamic table, except those marked
+/// [`FieldLine::never_index`]. The encoder stores the table, about three times its capacity
+/// including the indexes for searching it, and some bytes for each of at most 512 unacknowledged
+/// sections.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Our own limit.
+    /// The local limit.
     max_table_capacity: u64,
     peer_max_table_capacity: u64,
     peer_max_blocked_streams: u64,
-    /// Only with a peer that allows a dynamic table.
+    /// Only if the peer permits a dynamic table.
     seen: Option<Seen>,
-    latest: Latest,
+    line_cache: LineCache,
     table: IndexedTable,
     unacknowledged: Unacknowledged,
     instructions: BytesMut,
-    /// The transport has not taken all instructions that were passed on.
-    is_held_up: bool,
+    /// Whether the transport has not accepted all instructions yet.
+    is_backlogged: bool,
     incoming: Option<(Instruction, Progress)>,
 }
 
-/// What arrives on the decoder stream (RFC 9204 section 4.4).
+/// A decoder stream instruction (RFC 9204 section 4.4).
 #[derive(Clone, Copy, Debug)]
 enum Instruction {
     SectionAcknowledgment,
@@ -67,11 +71,11 @@ enum Instruction {
     InsertCountIncrement,
 }
 
-/// A field section is larger than the limit; nothing was written.
+/// The field section exceeds the limit; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the field section of {size} bytes is too large")]
 pub struct SectionTooLarge {
-    /// Its size, as RFC 9114 section 4.2.2 counts it.
+    /// Size as defined in RFC 9114 section 4.2.2.
     pub size: u64,
 }
 
@@ -82,15 +86,16 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// An encoder for a new connection, which uses a dynamic table of at most 4096 bytes.
+    /// Returns an encoder that uses a dynamic table of at most 4096 bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An encoder that uses at most this much of what the peer offers as its dynamic table; zero for none.
+    /// Returns an encoder that uses at most this much of the dynamic table that the peer offers;
+    /// zero for none.
     ///
     /// # Panics
-    /// If the capacity exceeds 1 GiB.
+    /// Panics if the capacity exceeds 1 GiB.
     pub fn with_max_table_capacity(max_table_capacity: u64) -> Self {
         assert!(max_table_capacity <= 1 << 30, "a dynamic table of more than 1 GiB");
         Self {
@@ -98,36 +103,41 @@ impl Encoder {
             peer_max_table_capacity: 0,
             peer_max_blocked_streams: 0,
             seen: None,
-            latest: Latest::default(),
+            line_cache: LineCache::default(),
             table: IndexedTable::default(),
             unacknowledged: Unacknowledged::default(),
             instructions: BytesMut::new(),
-            is_held_up: false,
+            is_backlogged: false,
             incoming: None,
         }
     }
 
-    /// Takes what the peer's SETTINGS say, once: the largest dynamic table that it keeps for us and the streams that may be
-    /// blocked on it. Both are zero before.
+    /// Sets the peer's SETTINGS, once: the maximum capacity of its dynamic table, and the number of
+    /// streams that may be blocked on it. Both are initially zero.
     pub fn set_peer_settings(&mut self, max_table_capacity: u64, max_blocked_streams: u64) {
         debug_assert!(self.table.capacity() == 0, "the peer's settings are taken once");
         self.peer_max_table_capacity = max_table_capacity;
         self.peer_max_blocked_streams = max_blocked_streams;
-        // Less than one entry is of no use.
+        // A table smaller than one entry is useless.
         self.seen = (max_entries(self.table_capacity()) > 0).then(Seen::new);
     }
 
-    /// Appends a field section for a stream to `section` and returns the size of what was encoded, as RFC 9114 section
-    /// 4.2.2 counts it.
-    pub fn encode<'a>(&mut self, stream_id: u64, lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>, section: &mut BytesMut) -> u64 {
+    /// Encodes a field section for a stream and appends it to `section`. Returns the section's
+    /// unencoded size, as defined in RFC 9114 section 4.2.2.
+    pub fn encode<'a>(
+        &mut self,
+        stream_id: u64,
+        lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
+        section: &mut BytesMut,
+    ) -> u64 {
         match self.encode_within(u64::MAX, stream_id, lines, section) {
             Ok(size) => size,
             Err(error) => unreachable!("invariant: {error}, and nothing exceeds 2^64 bytes"),
         }
     }
 
-    /// The same, unless the section is larger than `limit`: then nothing is written, and the section does not count as
-    /// sent.
+    /// Encodes like [`Encoder::encode`], unless the section is larger than `limit`. Then nothing is
+    /// written, and the section does not count as sent.
     pub fn encode_within<'a>(
         &mut self,
         limit: u64,
@@ -138,7 +148,8 @@ impl Encoder {
         self.encode_if(limit, stream_id, lines, section, || Ok(()))
     }
 
-    /// The same, unless `check`, which is called after the last line, fails: then the outcome is as with one that is too large.
+    /// Encodes like [`Encoder::encode`], unless `check` fails, which is called after the last line.
+    /// Then nothing is written, and the section does not count as sent.
     pub fn encode_if<'a, E: From<SectionTooLarge>>(
         &mut self,
         limit: u64,
@@ -148,14 +159,16 @@ impl Encoder {
         check: impl FnOnce() -> Result<(), E>,
     ) -> Result<u64, E> {
         let start = section.len();
-        // Required Insert Count 0 and Base 0, if nothing refers to the dynamic table (RFC 9204 section 4.5.1).
+        // Required Insert Count 0 and Base 0 if the section does not refer to the dynamic table
+        // (RFC 9204 section 4.5.1).
         section.extend_from_slice(&[0, 0]);
         let mut size = 0;
         let mut references = self.references(stream_id);
         let mut place = 0;
         //= RFC 9204 section 2.1
         //# An encoder MUST emit field representations in the order they appear in the input field section.
-        // The iterators run themselves: a chain of them has to find out for each line which one it is at otherwise.
+        // Internal iteration: with external iteration, a chain of iterators would determine for
+        // each line which one is active.
         lines.into_iter().map(Into::into).for_each(|outgoing: OutgoingLine<'a>| {
             let line = outgoing.line;
             size += line.name.len() as u64 + line.value.len() as u64 + LINE_OVERHEAD;
@@ -164,7 +177,9 @@ impl Encoder {
             }
             match (outgoing.ready(), &mut references) {
                 (Some(ready), _) => return section.extend_from_slice(ready.encoded()),
-                (None, Some(references)) => self.encode_next_line(place, &line, references, section),
+                (None, Some(references)) => {
+                    self.encode_next_line(place, &line, references, section);
+                }
                 (None, None) => encode_static_line(&line, section),
             }
             place += 1;
@@ -174,25 +189,28 @@ impl Encoder {
             section.truncate(start);
             return Err(error);
         }
-        if let Some(references) = references.filter(|references| references.required_insert_count > 0) {
+        if let Some(references) =
+            references.filter(|references| references.required_insert_count > 0)
+        {
             self.on_encoded(stream_id, &references, start, section);
         }
         Ok(size)
     }
 
-    /// The bytes in the dynamic table, as RFC 9204 section 3.2.1 counts them.
+    /// Returns the size of the dynamic table in bytes, as defined in RFC 9204 section 3.2.1.
     pub const fn table_size(&self) -> u64 {
         self.table.size()
     }
 
-    /// Whether [`Encoder::take_instructions`] has bytes.
+    /// Returns whether [`Encoder::take_instructions`] has bytes.
     pub fn has_instructions(&self) -> bool {
         !self.instructions.is_empty()
     }
 
-    /// Gives back memory that is kept for the next sections, and with it what is known of the lines of the latest ones. The table stays.
+    /// Releases memory that is kept for later sections, including what is remembered of recent
+    /// lines. The table is kept.
     pub fn release_memory(&mut self) {
-        self.latest = Latest::default();
+        self.line_cache = LineCache::default();
         self.unacknowledged.release_memory();
         if let Some(seen) = &mut self.seen {
             seen.clear();
@@ -202,27 +220,30 @@ impl Encoder {
         }
     }
 
-    /// Bytes for our encoder stream, if any are due.
+    /// Returns bytes for the local encoder stream, if any are due.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         if self.instructions.is_empty() { None } else { Some(self.instructions.split().freeze()) }
     }
 
-    /// Whether the transport still holds instructions back that were taken. While it does, nothing more is inserted and no
-    /// section refers to an entry that may not have arrived: else the section could use up the very flow control credit
-    /// that the instructions wait for.
+    /// Sets whether the transport still buffers instructions that were taken. If so, nothing is
+    /// inserted, and no section refers to an entry that may not have arrived: the section could
+    /// otherwise use up the flow-control credit that the instructions wait for.
     //= RFC 9204 section 2.1.3
     //# To avoid these deadlocks, an encoder SHOULD NOT write an instruction unless sufficient stream and connection
     //# flow-control credit is available for the entire instruction.
-    pub const fn set_held_up(&mut self, is_held_up: bool) {
-        self.is_held_up = is_held_up;
+    pub const fn set_backlogged(&mut self, is_backlogged: bool) {
+        self.is_backlogged = is_backlogged;
     }
 
-    /// Takes bytes of the peer's decoder stream, in order, cut anywhere.
+    /// Handles bytes of the peer's decoder stream, in order, split anywhere.
     pub fn handle_decoder_stream(&mut self, bytes: &[u8]) -> Result<(), DecoderStreamError> {
         for &byte in bytes {
             let (instruction, step) = match self.incoming.take() {
                 None => start(byte),
-                Some((instruction, progress)) => (instruction, progress.next(byte).map_err(|_| DecoderStreamError::IntegerOverflow)?),
+                Some((instruction, progress)) => (
+                    instruction,
+                    progress.next(byte).map_err(|_| DecoderStreamError::IntegerOverflow)?,
+                ),
             };
             match step {
                 Step::Complete(value) => self.on_instruction(instruction, value)?,
@@ -232,7 +253,11 @@ impl Encoder {
         Ok(())
     }
 
-    fn on_instruction(&mut self, instruction: Instruction, value: u64) -> Result<(), DecoderStreamError> {
+    fn on_instruction(
+        &mut self,
+        instruction: Instruction,
+        value: u64,
+    ) -> Result<(), DecoderStreamError> {
         match instruction {
             Instruction::SectionAcknowledgment => {
                 //= RFC 9204 section 4.4.1
@@ -241,18 +266,20 @@ impl Encoder {
                 //# as a connection error of type QPACK_DECODER_STREAM_ERROR.
                 let unexpected = DecoderStreamError::UnexpectedAcknowledgment { stream_id: value };
                 let section = self.unacknowledged.acknowledge(value).ok_or(unexpected)?;
-                self.table.release(&section);
+                self.table.remove_references(&section);
             }
             Instruction::StreamCancellation => {
-                // RFC 9204 section 2.2.2.2: it does not say that any insertion has arrived.
+                // RFC 9204 section 2.2.2.2: a cancellation does not acknowledge any insertion.
                 while let Some(section) = self.unacknowledged.cancel(value) {
-                    self.table.release(&section);
+                    self.table.remove_references(&section);
                 }
             }
             //= RFC 9204 section 4.4.3
             //# An encoder that receives an Increment field equal to zero, or one that increases the Known Received Count
             //# beyond what the encoder has sent, MUST treat this as a connection error of type QPACK_DECODER_STREAM_ERROR.
-            Instruction::InsertCountIncrement if value == 0 => return Err(DecoderStreamError::IncrementIsZero),
+            Instruction::InsertCountIncrement if value == 0 => {
+                return Err(DecoderStreamError::IncrementIsZero);
+            }
             Instruction::InsertCountIncrement => {
                 // Both are below 2^62.
                 let received = self.unacknowledged.known_received_count() + value;
@@ -274,7 +301,7 @@ impl Encoder {
         self.max_table_capacity.min(self.peer_max_table_capacity)
     }
 
-    /// What a section of this stream may refer to; `None` for the static table only.
+    /// Returns what a section of this stream may refer to; `None` for the static table only.
     //= RFC 9204 section 3.2.3
     //# When the maximum table capacity is zero, the encoder MUST NOT insert entries into the dynamic table and MUST NOT send
     //# any encoder instructions on the encoder stream.
@@ -282,34 +309,64 @@ impl Encoder {
         if self.seen.is_none() || self.unacknowledged.is_full() {
             return None;
         }
-        Some(References { stream_id, base: self.table.insert_count(), required_insert_count: 0, oldest: u64::MAX, risks_blocking: None })
+        Some(References {
+            stream_id,
+            base: self.table.insert_count(),
+            required_insert_count: 0,
+            oldest: u64::MAX,
+            risks_blocking: None,
+        })
     }
 
-    /// `place`: how many lines of the section come before it.
-    fn encode_next_line(&mut self, place: usize, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) {
-        if let Some(known) = self.latest.get(place)
+    /// `place`: index of the line in its section.
+    fn encode_next_line(
+        &mut self,
+        place: usize,
+        line: &FieldLine<'_>,
+        references: &mut References,
+        out: &mut BytesMut,
+    ) {
+        if let Some(known) = self.line_cache.get(place)
             && self.encode_as(known, line, references, out)
         {
             return;
         }
         let known = self.encode_line(line, references, out);
-        self.latest.set(place, known);
+        self.line_cache.set(place, known);
     }
 
-    /// Encodes the line if it is the one that is known. It comes out as [`Encoder::encode_line`] would have it.
-    fn encode_as(&self, known: Known, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) -> bool {
+    /// Encodes the line if it equals the remembered one. The output is the same as that of
+    /// [`Encoder::encode_line`].
+    fn encode_as(
+        &self,
+        known: CachedMatch,
+        line: &FieldLine<'_>,
+        references: &mut References,
+        out: &mut BytesMut,
+    ) -> bool {
         let FieldLine { name, value, never_index } = *line;
         match known {
-            Known::Static(index) if static_table::value(index) == value && static_table::name(index) == name && !never_index => {
+            CachedMatch::Static(index)
+                if static_table::value(index) == value
+                    && static_table::name(index) == name
+                    && !never_index =>
+            {
                 integer::encode(0b1100_0000, 6, index.into(), out);
             }
-            // Names whose values are never inserted have one entry each, so this is what a search would find.
-            Known::Name(index) if static_table::name(index) == name && static_table::value(index) != value && !never_index => {
+            // Names whose values are never inserted have only one entry, so a search would find
+            // this one.
+            CachedMatch::Name(index)
+                if static_table::name(index) == name
+                    && static_table::value(index) != value
+                    && !never_index =>
+            {
                 encode_value(index, line, out);
             }
-            Known::Dynamic(absolute) if !never_index && !self.table.is_draining(absolute) => {
+            CachedMatch::Dynamic(absolute) if !never_index && !self.table.is_draining(absolute) => {
                 let is_same = |entry: &Entry| entry.value() == value && entry.name() == name;
-                if !self.table.entry(absolute).is_some_and(is_same) || self.refer(absolute, references).is_none() {
+                if !self.table.entry(absolute).is_some_and(is_same)
+                    || self.refer(absolute, references).is_none()
+                {
                     return false;
                 }
                 references.encode_indexed(absolute, out);
@@ -319,31 +376,38 @@ impl Encoder {
         true
     }
 
-    /// Returns what the same line will be again, if that can be said.
-    fn encode_line(&mut self, line: &FieldLine<'_>, references: &mut References, out: &mut BytesMut) -> Option<Known> {
+    /// Encodes a line. Returns how to encode the same line the next time, if known.
+    fn encode_line(
+        &mut self,
+        line: &FieldLine<'_>,
+        references: &mut References,
+        out: &mut BytesMut,
+    ) -> Option<CachedMatch> {
         let FieldLine { name, value, never_index } = *line;
         let static_name = match static_table::find(name, value) {
             Some(Match::Full(index)) if !never_index => {
                 integer::encode(0b1100_0000, 6, index.into(), out);
-                return Some(Known::Static(index));
+                return Some(CachedMatch::Static(index));
             }
             Some(Match::Full(index) | Match::Name(index)) => Some(index),
             None => None,
         };
-        let insertion = if never_index { Insertion::Never } else { policy::insertion(name, static_name) };
+        let insertion =
+            if never_index { Insertion::Never } else { policy::insertion(name, static_name) };
         if insertion == Insertion::Never
             && let Some(index) = static_name
         {
             encode_value(index, line, out);
-            return (!never_index).then_some(Known::Name(index));
+            return (!never_index).then_some(CachedMatch::Name(index));
         }
-        // The lowest index of the name: a full match is another one.
+        // The lowest index with this name: a full match is a different index.
         let keys = Keys::new(name, static_name.map(static_table::first_of_name), value);
         if insertion != Insertion::Never
-            && let Some(absolute) = self.find_or_insert(line, static_name, insertion, keys, references)
+            && let Some(absolute) =
+                self.find_or_insert(line, static_name, insertion, keys, references)
         {
             references.encode_indexed(absolute, out);
-            return Some(Known::Dynamic(absolute));
+            return Some(CachedMatch::Dynamic(absolute));
         }
         if let Some(index) = static_name {
             encode_value(index, line, out);
@@ -351,13 +415,16 @@ impl Encoder {
         }
         match self.find_or_insert_name(line, keys, references) {
             Some(absolute) => references.encode_name(absolute, never_index, out),
-            None => encode_string(if never_index { 0b0011_0000 } else { 0b0010_0000 }, 3, name, out),
+            None => {
+                encode_string(if never_index { 0b0011_0000 } else { 0b0010_0000 }, 3, name, out);
+            }
         }
         encode_string(0, 7, value, out);
         None
     }
 
-    /// An entry for the line that the section can refer to.
+    /// Returns a dynamic entry for the line that the section can refer to, inserting one if
+    /// worthwhile.
     fn find_or_insert(
         &mut self,
         line: &FieldLine<'_>,
@@ -369,7 +436,9 @@ impl Encoder {
         let absolute = match self.table.find_line(keys, line.name, line.value) {
             Some(absolute) if self.table.is_draining(absolute) => {
                 let copy = self.duplicate(absolute, keys, references);
-                return copy.and_then(|copy| self.refer(copy, references)).or_else(|| self.refer(absolute, references));
+                return copy
+                    .and_then(|copy| self.refer(copy, references))
+                    .or_else(|| self.refer(absolute, references));
             }
             Some(absolute) => absolute,
             None => {
@@ -383,8 +452,14 @@ impl Encoder {
         self.refer(absolute, references)
     }
 
-    /// An entry with the name of a line that has no entry of its own. A name that repeats gets one with an empty value.
-    fn find_or_insert_name(&mut self, line: &FieldLine<'_>, keys: Keys, references: &mut References) -> Option<u64> {
+    /// Returns an entry with the line's name, for a line without an entry of its own. A repeated
+    /// name gets an entry with an empty value.
+    fn find_or_insert_name(
+        &mut self,
+        line: &FieldLine<'_>,
+        keys: Keys,
+        references: &mut References,
+    ) -> Option<u64> {
         let absolute = match self.table.find_name(keys, line.name) {
             Some(absolute) => absolute,
             None if line.never_index => return None,
@@ -398,12 +473,15 @@ impl Encoder {
         self.refer(absolute, references)
     }
 
-    /// Notes that the section refers to the entry, if it is there and the section may.
+    /// Records a reference to the entry, if it exists and the section may refer to it.
     fn refer(&self, absolute: u64, references: &mut References) -> Option<u64> {
         self.table.entry(absolute)?;
         if absolute >= self.unacknowledged.known_received_count() {
             let limit = self.peer_max_blocked_streams;
-            let may_risk = || !self.is_held_up && self.unacknowledged.may_risk_blocking(references.stream_id, limit);
+            let may_risk = || {
+                !self.is_backlogged
+                    && self.unacknowledged.may_risk_blocking(references.stream_id, limit)
+            };
             if !*references.risks_blocking.get_or_insert_with(may_risk) {
                 return None;
             }
@@ -413,12 +491,24 @@ impl Encoder {
         Some(absolute)
     }
 
-    fn insert(&mut self, keys: Keys, name: &[u8], static_name: Option<u8>, value: &[u8], references: &References) -> Option<u64> {
+    fn insert(
+        &mut self,
+        keys: Keys,
+        name: &[u8],
+        static_name: Option<u8>,
+        value: &[u8],
+        references: &References,
+    ) -> Option<u64> {
         self.make_room(entry_size(name, value), references)?;
         if let Some(index) = static_name {
             integer::encode(0b1100_0000, 6, index.into(), &mut self.instructions);
         } else if let Some(absolute) = self.table.find_name(keys, name) {
-            integer::encode(0b1000_0000, 6, self.table.insert_count() - absolute - 1, &mut self.instructions);
+            integer::encode(
+                0b1000_0000,
+                6,
+                self.table.insert_count() - absolute - 1,
+                &mut self.instructions,
+            );
         } else {
             encode_string(0b0100_0000, 5, name, &mut self.instructions);
         }
@@ -433,9 +523,9 @@ impl Encoder {
         Some(self.table.insert(keys, entry))
     }
 
-    /// Whether an entry of this size may be inserted now.
+    /// Returns whether an entry of this size may be inserted now.
     fn make_room(&mut self, size: u64, references: &References) -> Option<()> {
-        if self.is_held_up || self.instructions.len() > MAX_PENDING_INSTRUCTION_BYTES {
+        if self.is_backlogged || self.instructions.len() > MAX_PENDING_INSTRUCTION_BYTES {
             return None;
         }
         if self.table.capacity() == 0 {
@@ -449,16 +539,23 @@ impl Encoder {
         self.table.has_room(size, &self.unacknowledged, references.oldest).then_some(())
     }
 
-    /// Puts the prefix in its place and remembers the section until it is acknowledged.
-    fn on_encoded(&mut self, stream_id: u64, references: &References, start: usize, section: &mut BytesMut) {
-        /// What was left for the prefix.
+    /// Writes the prefix, and remembers the section until it is acknowledged.
+    fn on_encoded(
+        &mut self,
+        stream_id: u64,
+        references: &References,
+        start: usize,
+        section: &mut BytesMut,
+    ) {
+        /// Bytes reserved for the prefix.
         const RESERVED: usize = 2;
         /// Two integers of 62 bits.
         const LONGEST: usize = 20;
         let References { base, required_insert_count, oldest, .. } = *references;
         let mut bytes = [0; LONGEST];
         let mut rest = &mut bytes[..];
-        Prefix { required_insert_count, base }.encode(max_entries(self.peer_max_table_capacity), &mut rest);
+        Prefix { required_insert_count, base }
+            .encode(max_entries(self.peer_max_table_capacity), &mut rest);
         let len = LONGEST - rest.len();
         if len > RESERVED {
             let end = section.len();
@@ -467,20 +564,20 @@ impl Encoder {
         }
         section[start..start + len].copy_from_slice(&bytes[..len]);
         let unacknowledged = Section { stream_id, required_insert_count, oldest };
-        self.table.hold(&unacknowledged);
+        self.table.add_references(&unacknowledged);
         self.unacknowledged.push(unacknowledged);
     }
 }
 
-/// The entries that the section under way refers to.
+/// Entries that the current section refers to.
 #[derive(Debug)]
 struct References {
     stream_id: u64,
-    /// The insertions before the section: newer entries are named by post-base indices.
+    /// Insertions before the section: newer entries use post-base indices.
     base: u64,
     required_insert_count: u64,
     oldest: u64,
-    /// Whether it may refer to entries that perhaps have not arrived; found out when it first matters.
+    /// Whether it may refer to entries that may not have arrived; determined when first needed.
     risks_blocking: Option<bool>,
 }
 
@@ -493,11 +590,18 @@ impl References {
         }
     }
 
-    /// The name of a literal: RFC 9204 sections 4.5.4 and 4.5.5.
+    /// Encodes the name of a literal (RFC 9204 sections 4.5.4 and 4.5.5).
     fn encode_name(&self, absolute: u64, never_index: bool, out: &mut BytesMut) {
         match absolute.checked_sub(self.base) {
-            Some(index) => integer::encode(if never_index { 0b0000_1000 } else { 0 }, 3, index, out),
-            None => integer::encode(if never_index { 0b0110_0000 } else { 0b0100_0000 }, 4, self.base - absolute - 1, out),
+            Some(index) => {
+                integer::encode(if never_index { 0b0000_1000 } else { 0 }, 3, index, out);
+            }
+            None => integer::encode(
+                if never_index { 0b0110_0000 } else { 0b0100_0000 },
+                4,
+                self.base - absolute - 1,
+                out,
+            ),
         }
     }
 }
@@ -509,51 +613,5 @@ fn start(byte: u8) -> (Instruction, Step) {
         (Instruction::StreamCancellation, Progress::start(6, byte))
     } else {
         (Instruction::InsertCountIncrement, Progress::start(6, byte))
-    }
-}
-
-/// Whether the line is encoded in the same way whatever is in the dynamic table. `found`: what the static table has of it.
-pub(crate) fn is_static(line: &FieldLine<'_>, found: Match) -> bool {
-    match found {
-        Match::Full(_) => true,
-        Match::Name(index) => line.never_index || policy::insertion(line.name, Some(index)) == Insertion::Never,
-    }
-}
-
-/// One field line representation without the dynamic table (RFC 9204 sections 4.5.2, 4.5.4 and 4.5.6).
-pub(crate) fn encode_static_line(line: &FieldLine<'_>, out: &mut BytesMut) {
-    let never_index = line.never_index;
-    match static_table::find(line.name, line.value) {
-        // A secret value never equals a public table's entry in a way that matters, but the N bit has to reach the
-        // next hop, and an indexed line has no room for it.
-        Some(Match::Full(index)) if !never_index => integer::encode(0b1100_0000, 6, index.into(), out),
-        Some(Match::Full(index) | Match::Name(index)) => encode_value(index, line, out),
-        None => {
-            let flags = if never_index { 0b0011_0000 } else { 0b0010_0000 };
-            encode_string(flags, 3, line.name, out);
-            encode_string(0, 7, line.value, out);
-        }
-    }
-}
-
-/// A literal with the name of a static entry.
-//= RFC 9204 section 4.5.4
-//# When the 'N' bit is set, the encoded field line MUST always be encoded with a literal representation.
-fn encode_value(static_name: u8, line: &FieldLine<'_>, out: &mut BytesMut) {
-    let flags = if line.never_index { 0b0111_0000 } else { 0b0101_0000 };
-    integer::encode(flags, 4, static_name.into(), out);
-    encode_string(0, 7, line.value, out);
-}
-
-/// A string literal: the H bit stands above the length's prefix (RFC 9204 section 4.1.2). Plain unless Huffman is shorter.
-fn encode_string(flags: u8, prefix_bits: u32, text: &[u8], out: &mut BytesMut) {
-    // No code has less than five bits, so that two bytes never become one.
-    let huffman_len = if text.len() <= 2 { text.len() } else { huffman::encoded_len(text) };
-    if huffman_len < text.len() {
-        integer::encode(flags | 1 << prefix_bits, prefix_bits, huffman_len as u64, out);
-        huffman::encode(text, out);
-    } else {
-        integer::encode(flags, prefix_bits, text.len() as u64, out);
-        out.extend_from_slice(text);
     }
 }

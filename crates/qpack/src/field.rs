@@ -1,4 +1,4 @@
-//! A field line, and a field section held in one piece of memory.
+//! Field lines, and field sections stored in one allocation.
 
 use std::fmt;
 
@@ -6,29 +6,30 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{dynamic_table::Entry, static_table};
 
-/// RFC 9114 section 4.2.2: what each field line adds to the size of its section, besides name and value.
+/// RFC 9114 section 4.2.2: overhead added to the size of each field line.
 const LINE_OVERHEAD: u64 = 32;
-/// Up to this size a copy costs less than memory of its own.
+/// Up to this size a copy costs less than a separate allocation.
 const POOLED_BYTES: usize = 1024;
 
-/// One field line to be encoded: borrowed name and value.
+/// A field line to encode, with borrowed name and value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FieldLine<'a> {
     /// The name, in lower case.
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Secret: no party on the way may put this line into a compression table (RFC 9204 section 7.1.3).
+    /// Whether the line is secret: no party on the path may insert it into a compression table (RFC
+    /// 9204 section 7.1.3).
     pub never_index: bool,
 }
 
 impl<'a> FieldLine<'a> {
-    /// A line that may be put into compression tables.
+    /// Returns a line that may be inserted into compression tables.
     pub const fn new(name: &'a [u8], value: &'a [u8]) -> Self {
         Self { name, value, never_index: false }
     }
 
-    /// A line with a secret value, such as a cookie or a password.
+    /// Returns a line with a secret value, such as a cookie or a password.
     pub const fn never_indexed(name: &'a [u8], value: &'a [u8]) -> Self {
         Self { name, value, never_index: true }
     }
@@ -40,22 +41,22 @@ impl fmt::Debug for FieldLine<'_> {
     }
 }
 
-/// One line of a [`FieldSection`].
+/// A line of a [`FieldSection`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SectionLine<'a> {
     /// The name.
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Secret: see [`FieldLine::never_index`].
+    /// Whether the line is secret, see [`FieldLine::never_index`].
     pub never_index: bool,
     static_name_index: Option<u8>,
-    /// The entry of the static table that the value is of.
+    /// Static table entry that holds the value.
     static_value: Option<u8>,
 }
 
 impl SectionLine<'_> {
-    /// The value without a copy. `memory`: what [`FieldSection::share`] gave.
+    /// Returns the value without a copy. `memory`: the result of [`FieldSection::share`].
     pub fn value_in(&self, memory: &Bytes) -> Bytes {
         match self.static_value {
             Some(index) => Bytes::from_static(static_table::value(index)),
@@ -63,14 +64,14 @@ impl SectionLine<'_> {
         }
     }
 
-    /// Whether the value is one of the static table's.
+    /// Returns whether the value is stored in the static table.
     pub const fn has_static_value(&self) -> bool {
         self.static_value.is_some()
     }
 
-    /// An entry of the static table with the same name, so that a caller can map it to a ready-made constant.
-    /// It is always the lowest such index, whatever entry the peer named. `None` says only that the peer spelled the
-    /// name out: the static table may hold it nevertheless.
+    /// Returns a static table index with the same name, so that a caller can map it to a ready-made
+    /// constant. It is always the lowest such index, whichever the peer used. `None` only means
+    /// that the peer sent a literal name, which may still be in the static table.
     pub const fn static_name_index(&self) -> Option<u8> {
         self.static_name_index
     }
@@ -96,8 +97,13 @@ impl fmt::Debug for SectionLine<'_> {
     }
 }
 
-/// Secret values stay out of logs.
-fn write_line(f: &mut fmt::Formatter<'_>, name: &[u8], value: &[u8], never_index: bool) -> fmt::Result {
+/// Secret values are not logged.
+fn write_line(
+    f: &mut fmt::Formatter<'_>,
+    name: &[u8],
+    value: &[u8],
+    never_index: bool,
+) -> fmt::Result {
     if never_index {
         write!(f, "{}: <{} bytes>", name.escape_ascii(), value.len())
     } else {
@@ -105,7 +111,7 @@ fn write_line(f: &mut fmt::Formatter<'_>, name: &[u8], value: &[u8], never_index
     }
 }
 
-/// Where one line's name and value lie.
+/// Location of a line's name and value.
 #[derive(Clone, Copy)]
 struct Line {
     name: Text,
@@ -113,7 +119,7 @@ struct Line {
     never_index: bool,
 }
 
-/// Bytes in the arena or in the static table.
+/// Location of bytes, in the arena or in the static table.
 #[derive(Clone, Copy)]
 enum Text {
     /// `bytes[start..start + len]`.
@@ -131,40 +137,43 @@ impl Text {
     }
 }
 
-/// Field lines in order, owned: one arena for all bytes that are not in the static table, one list of lines.
+/// Owned field lines in order: one arena for all bytes that are not in the static table, and one
+/// list of lines.
 ///
-/// It costs two allocations however many lines it has, none at all when reused after [`FieldSection::clear`].
+/// It needs two allocations however many lines it has, and none when reused after
+/// [`FieldSection::clear`].
 #[derive(Clone, Default)]
 pub struct FieldSection {
     bytes: Vec<u8>,
-    /// What was in `bytes` before [`FieldSection::share`].
+    /// The content of `bytes` before [`FieldSection::share`].
     shared: Bytes,
     lines: Vec<Line>,
     size: u64,
 }
 
 impl FieldSection {
-    /// An empty section; allocates nothing.
+    /// Returns an empty section, without allocating.
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), shared: Bytes::new(), lines: Vec::new(), size: 0 }
     }
 
-    /// The number of field lines.
+    /// Returns the number of field lines.
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there is no line.
+    /// Returns whether there are no lines.
     pub const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The size as RFC 9114 section 4.2.2 counts it: name, value and 32 bytes for each line.
+    /// Returns the size as defined in RFC 9114 section 4.2.2: name, value and 32 bytes for each
+    /// line.
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Appends a line. The section holds at most 4 GiB.
+    /// Appends a line. The section has at most 4 GiB.
     pub fn push(&mut self, name: &[u8], value: &[u8], never_index: bool) {
         let name = match static_table::name_index(name) {
             Some(index) => Text::Static(index),
@@ -174,11 +183,12 @@ impl FieldSection {
         self.push_line(name, value, never_index);
     }
 
-    /// The memory of all lines that are not in the static table, to be held beyond the section: cut out of it with
-    /// [`SectionLine::value_in`], a value costs no copy. Nothing can be appended until [`FieldSection::clear`].
+    /// Returns the memory of all lines that are not in the static table, to be used beyond the
+    /// section's lifetime: [`SectionLine::value_in`] slices values from it without a copy. Nothing
+    /// can be appended until [`FieldSection::clear`].
     ///
-    /// A small section moves to the end of `pool`, which many sections share, so that few of them need memory of their own; whoever holds
-    /// one keeps all that the pool had allocated for it at a time.
+    /// A small section is copied to the end of `pool`, which many sections share, so that few need
+    /// their own memory. Keeping one section then keeps the pool's whole allocation.
     pub fn share(&mut self, pool: &mut BytesMut) -> Bytes {
         if self.shared.is_empty() {
             self.shared = if self.bytes.len() <= POOLED_BYTES {
@@ -191,7 +201,7 @@ impl FieldSection {
         self.shared.clone()
     }
 
-    /// Removes all lines and keeps the memory, unless others have it.
+    /// Removes all lines and keeps the memory, unless it is shared.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.shared = Bytes::new();
@@ -199,28 +209,28 @@ impl FieldSection {
         self.size = 0;
     }
 
-    /// The line at this place, counted from zero.
+    /// Returns the line at this index.
     pub fn get(&self, place: usize) -> Option<SectionLine<'_>> {
         self.lines.get(place).map(|line| self.view(line))
     }
 
-    /// The lines in order.
+    /// Iterates over the lines in order.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         self.iter_from(0)
     }
 
-    /// The lines in order, without the first `place`.
+    /// Iterates over the lines in order, without the first `place`.
     pub fn iter_from(&self, place: usize) -> Iter<'_> {
         Iter { section: self, lines: self.lines.get(place..).unwrap_or_default().iter() }
     }
 
-    /// How many bytes of memory the section holds.
+    /// Returns the number of allocated bytes.
     pub const fn capacity_bytes(&self) -> usize {
         self.bytes.capacity() + self.shared.len() + self.lines.capacity() * size_of::<Line>()
     }
 
-    /// Makes room for so many bytes and lines, though for no more than a common section has.
+    /// Reserves space for this many bytes and lines, but at most for a typical section.
     pub(crate) fn reserve(&mut self, bytes: usize, lines: usize) {
         self.bytes.reserve(bytes.clamp(64, 1024));
         self.lines.reserve(lines.clamp(8, 32));
@@ -240,7 +250,7 @@ impl FieldSection {
         self.push_with_entry_name(entry, start, value_start, false);
     }
 
-    /// Writes the name of an entry where [`FieldSection::push_with_entry_name`] looks for it.
+    /// Writes the name of an entry for a following [`FieldSection::push_with_entry_name`].
     pub(crate) fn push_entry_name(&mut self, entry: &Entry) {
         if entry.static_name().is_none() {
             self.bytes.extend_from_slice(entry.name());
@@ -248,27 +258,39 @@ impl FieldSection {
     }
 
     /// Appends a line with the name of an entry; its value was written from `value_start` on.
-    pub(crate) fn push_with_entry_name(&mut self, entry: &Entry, name_start: usize, value_start: usize, never_index: bool) {
+    pub(crate) fn push_with_entry_name(
+        &mut self,
+        entry: &Entry,
+        name_start: usize,
+        value_start: usize,
+        never_index: bool,
+    ) {
         match entry.static_name() {
             Some(index) => self.push_named(index, value_start, never_index),
             None => self.push_spelled(name_start, value_start, never_index),
         }
     }
 
-    /// The memory that lines are written to, before [`FieldSection::push_named`] or [`FieldSection::push_spelled`]
-    /// turns what was appended into a line. What no line refers to is harmless.
+    /// Returns the buffer to write to before [`FieldSection::push_named`] or
+    /// [`FieldSection::push_spelled`] turns the appended bytes into a line. Bytes that no line
+    /// refers to are harmless.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Appends a line with a name of the static table; its value was written from `value_start` on.
+    /// Appends a line with a static table name; its value was written from `value_start` on.
     pub(crate) fn push_named(&mut self, index: u8, value_start: usize, never_index: bool) {
         let value = self.text(value_start, self.bytes.len());
         self.push_line(Text::Static(index), value, never_index);
     }
 
     /// Appends a line whose name and value were written from `name_start` and `value_start` on.
-    pub(crate) fn push_spelled(&mut self, name_start: usize, value_start: usize, never_index: bool) {
+    pub(crate) fn push_spelled(
+        &mut self,
+        name_start: usize,
+        value_start: usize,
+        never_index: bool,
+    ) {
         let name = self.text(name_start, value_start);
         let value = self.text(value_start, self.bytes.len());
         self.push_line(name, value, never_index);
@@ -283,7 +305,10 @@ impl FieldSection {
     fn text(&self, start: usize, end: usize) -> Text {
         debug_assert!(start <= end && end <= self.bytes.len());
         let limit = "invariant: a field section holds at most 4 GiB";
-        Text::Arena { start: u32::try_from(start).expect(limit), len: u32::try_from(end - start).expect(limit) }
+        Text::Arena {
+            start: u32::try_from(start).expect(limit),
+            len: u32::try_from(end - start).expect(limit),
+        }
     }
 
     fn push_line(&mut self, name: Text, value: Text, never_index: bool) {
@@ -298,7 +323,9 @@ impl FieldSection {
         let arena = |start: u32, len: u32| &bytes[start as usize..start as usize + len as usize];
         let (name, static_name_index) = match line.name {
             Text::Arena { start, len } => (arena(start, len), None),
-            Text::Static(index) => (static_table::name(index), Some(static_table::first_of_name(index))),
+            Text::Static(index) => {
+                (static_table::name(index), Some(static_table::first_of_name(index)))
+            }
         };
         let (value, static_value) = match line.value {
             Text::Arena { start, len } => (arena(start, len), None),
@@ -323,7 +350,7 @@ impl fmt::Debug for FieldSection {
     }
 }
 
-/// Equal when the lines are, wherever their bytes lie.
+/// Sections are equal if their lines are, wherever the bytes are stored.
 impl PartialEq for FieldSection {
     fn eq(&self, other: &Self) -> bool {
         self.iter().map(FieldLine::from).eq(other.iter().map(FieldLine::from))
@@ -332,7 +359,7 @@ impl PartialEq for FieldSection {
 
 impl Eq for FieldSection {}
 
-/// The lines of a [`FieldSection`].
+/// Iterator over the lines of a [`FieldSection`].
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     section: &'a FieldSection,

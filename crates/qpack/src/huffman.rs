@@ -1,4 +1,4 @@
-//! The Huffman code of RFC 7541 section 5.2, driven by tables that the compiler builds.
+//! The Huffman code of RFC 7541 section 5.2, with tables built at compile time.
 
 mod table;
 
@@ -6,7 +6,7 @@ use bytes::BufMut;
 
 use table::{CODE, CODE_LEN, EOS, FAST, FAST_BITS, Fast, MAX_LEN, RANGES, SYMBOLS_BY_CODE};
 
-/// Why a string is not valid Huffman code.
+/// Reason why a string is not valid Huffman code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The string contains the end-of-string symbol.
@@ -17,7 +17,7 @@ pub enum DecodeError {
     Padding,
 }
 
-/// How many bytes [`encode`] writes.
+/// Returns the number of bytes that [`encode`] writes.
 #[inline]
 pub fn encoded_len(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&byte| usize::from(CODE_LEN[usize::from(byte)])).sum();
@@ -26,7 +26,8 @@ pub fn encoded_len(text: &[u8]) -> usize {
 
 /// Appends the Huffman code of `text`.
 pub fn encode(text: &[u8], out: &mut impl BufMut) {
-    // The low `pending` bits of `buffer` are not written yet; there are at most 31 before a symbol of at most 30.
+    // The low `pending` bits of `buffer` are not written yet; there are at most 31 before a symbol
+    // of at most 30.
     let mut buffer = 0_u64;
     let mut pending = 0_u32;
     for &byte in text {
@@ -45,19 +46,20 @@ pub fn encode(text: &[u8], out: &mut impl BufMut) {
     out.put_slice(&rest.to_be_bytes()[..pending.div_ceil(8) as usize]);
 }
 
-/// Appends the text that `code` stands for. After an error some of it may have been appended.
+/// Decodes `code` and appends the text. After an error, part of the text may have been appended.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    // The shortest code has five bits. One byte more, because two symbols are written at a time even if one counts.
+    // The shortest code has five bits. One extra byte, because two symbols are written at a time
+    // even if only one counts.
     out.resize(start + code.len() * 8 / 5 + 2, 0);
     let result = decode_into(code, &mut out[start..]);
     out.truncate(start + result.unwrap_or(0));
     result.map(|_| ())
 }
 
-/// The bits still to be decoded, the next one on top.
+/// Remaining bits, the next one on top.
 struct Bits<'a> {
-    /// `available` bits on top are input. What lies below is the input that follows, or zeros.
+    /// The top `available` bits are input. Below them are the following input, or zeros.
     buffer: u64,
     available: u32,
     rest: &'a [u8],
@@ -75,7 +77,7 @@ impl Bits<'_> {
         true
     }
 
-    /// The same where less than eight bytes are left: makes at least 56 bits available, or all there are.
+    /// Makes at least 56 bits available, or all remaining ones if less than eight bytes are left.
     #[inline]
     fn refill_last(&mut self) {
         let room = (63 - self.available) as usize / 8;
@@ -97,23 +99,27 @@ impl Bits<'_> {
     }
 }
 
-/// Less than eight bytes at the top of a number, above zeros.
+/// Loads less than eight bytes into the top of a number, above zeros.
 #[inline]
 fn top_aligned(bytes: &[u8]) -> u64 {
     match *bytes {
         [] => 0,
         [first] => u64::from(first) << 56,
         [first, second] => u64::from(first) << 56 | u64::from(second) << 48,
-        [first, second, third] => u64::from(first) << 56 | u64::from(second) << 48 | u64::from(third) << 40,
+        [first, second, third] => {
+            u64::from(first) << 56 | u64::from(second) << 48 | u64::from(third) << 40
+        }
         _ => {
-            // Two halves without a loop, which may have bytes in common.
-            let half = |half: Option<&[u8; 4]>| u64::from(u32::from_be_bytes(*half.expect("invariant: at least four bytes")));
+            // Two halves without a loop, which may overlap.
+            let half = |half: Option<&[u8; 4]>| {
+                u64::from(u32::from_be_bytes(*half.expect("invariant: at least four bytes")))
+            };
             half(bytes.first_chunk()) << 32 | half(bytes.last_chunk()) << (64 - 8 * bytes.len())
         }
     }
 }
 
-/// Returns how many symbols were written.
+/// Decodes and returns the number of symbols written.
 fn decode_into(code: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     let mut bits = Bits { buffer: 0, available: 0, rest: code };
     let mut written = 0;
@@ -129,7 +135,8 @@ fn decode_into(code: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
             written += usize::from(fast.symbols);
             bits.consume(fast.total_bits());
         }
-        // Whatever ended the look-ups, a long code may be next, and there may not be enough bits for it yet.
+        // Whatever ended the lookups, the next code may be long, and there may not be enough bits
+        // for it yet.
         if bits.available >= MAX_LEN as u32 && bits.next_fast().symbols == 0 {
             let (symbol, len) = long_symbol((bits.buffer >> 32) as u32);
             out[written] = literal(symbol)?;
@@ -140,7 +147,7 @@ fn decode_into(code: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     finish(bits, written, out)
 }
 
-/// The last bytes: each symbol is checked against the bits that are there.
+/// Decodes the last bytes: each symbol is checked against the available bits.
 fn finish(mut bits: Bits<'_>, mut written: usize, out: &mut [u8]) -> Result<usize, DecodeError> {
     loop {
         if bits.available < MAX_LEN as u32 {
@@ -149,7 +156,8 @@ fn finish(mut bits: Bits<'_>, mut written: usize, out: &mut [u8]) -> Result<usiz
         if bits.available == 0 {
             return Ok(written);
         }
-        // Below the input stand ones, like padding: a symbol found there is longer than what is available.
+        // Fill the bits below the input with ones, like padding: a symbol found there is longer
+        // than the available bits.
         let padded = bits.buffer | u64::MAX >> bits.available;
         let fast = FAST[(padded >> (64 - FAST_BITS)) as usize];
         if fast.symbols > 0 && fast.total_bits() <= bits.available {
@@ -167,7 +175,11 @@ fn finish(mut bits: Bits<'_>, mut written: usize, out: &mut [u8]) -> Result<usiz
             //= RFC 7541 section 5.2
             //# A padding strictly longer than 7 bits MUST be treated as a decoding error.  A padding not corresponding
             //# to the most significant bits of the code for the EOS symbol MUST be treated as a decoding error.
-            return if bits.available < 8 && padded == u64::MAX { Ok(written) } else { Err(DecodeError::Padding) };
+            return if bits.available < 8 && padded == u64::MAX {
+                Ok(written)
+            } else {
+                Err(DecodeError::Padding)
+            };
         }
         out[written] = literal(symbol)?;
         written += 1;
@@ -182,7 +194,8 @@ fn literal(symbol: u16) -> Result<u8, DecodeError> {
     u8::try_from(symbol).map_err(|_| DecodeError::EndOfString)
 }
 
-/// The symbol whose code of more than [`FAST_BITS`] bits starts these 32 bits, and its length.
+/// Returns the symbol whose code of more than [`FAST_BITS`] bits starts these 32 bits, and its
+/// length.
 #[cold]
 fn long_symbol(top: u32) -> (u16, u32) {
     let mut len = FAST_BITS as usize + 1;

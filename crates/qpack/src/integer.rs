@@ -2,21 +2,22 @@
 
 use bytes::BufMut;
 
-/// The largest integer that is accepted: 62 bits, which is what QUIC can express.
+/// The largest accepted integer: 62 bits, as in QUIC.
 //= RFC 9204 section 4.1.1
 //# QPACK implementations MUST be able to decode integers up to and including 62 bits long.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// No integer up to [`MAX`] needs a continuation byte beyond this shift; longer forms only waste our time.
+/// No integer up to [`MAX`] needs a continuation byte beyond this shift; longer forms only waste
+/// time.
 const MAX_SHIFT: u32 = 63;
 
-/// Why an integer could not be decoded.
+/// Reason why an integer cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the integer does.
     #[error("an integer is truncated")]
     Truncated,
-    /// The integer exceeds [`MAX`], or its form is longer than [`MAX`] needs.
+    /// The integer exceeds [`MAX`], or its encoding is longer than [`MAX`] needs.
     #[error("an integer is too large")]
     Overflow,
 }
@@ -39,7 +40,7 @@ pub fn encode(flags: u8, prefix_bits: u32, value: u64, out: &mut impl BufMut) {
     out.put_u8(rest as u8);
 }
 
-/// Reads an integer off the front of `input`; the bits above the prefix are ignored.
+/// Reads an integer from the front of `input`; the bits above the prefix are ignored.
 #[inline]
 pub fn decode(prefix_bits: u32, input: &mut &[u8]) -> Result<u64, DecodeError> {
     let (&first, mut rest) = input.split_first().ok_or(DecodeError::Truncated)?;
@@ -63,45 +64,58 @@ pub fn decode(prefix_bits: u32, input: &mut &[u8]) -> Result<u64, DecodeError> {
     }
 }
 
-/// An integer of which some bytes have arrived, for streams that may be cut anywhere.
+/// A partially received integer, for streams that may be split anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     value: u64,
     shift: u32,
 }
 
-/// What one more byte leads to.
+/// Result of one more byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The integer is complete.
     Complete(u64),
-    /// The integer goes on.
+    /// More bytes are needed.
     NeedsMore(Progress),
 }
 
 impl Progress {
-    /// Begins with the byte that holds the prefix; the bits above the prefix are ignored.
+    /// Starts with the byte that contains the prefix; the bits above the prefix are ignored.
     #[inline]
     pub fn start(prefix_bits: u32, byte: u8) -> Step {
         let mask = prefix_mask(prefix_bits);
         let value = byte & mask;
-        if value == mask { Step::NeedsMore(Self { value: u64::from(value), shift: 0 }) } else { Step::Complete(u64::from(value)) }
+        if value == mask {
+            Step::NeedsMore(Self { value: u64::from(value), shift: 0 })
+        } else {
+            Step::Complete(u64::from(value))
+        }
     }
 
-    /// Takes the next byte.
+    /// Adds the next byte.
     #[inline]
     pub fn next(self, byte: u8) -> Result<Step, DecodeError> {
         let bits = u64::from(byte & 0x7f);
         if self.shift >= MAX_SHIFT {
             return Err(DecodeError::Overflow);
         }
-        // Below a shift of 63 at most the top bits of `bits` can be lost; shifting back shows whether they were.
+        // Below a shift of 63 at most the top bits of `bits` can be lost; shifting back shows
+        // whether they were.
         let shifted = bits << self.shift;
         if shifted >> self.shift != bits {
             return Err(DecodeError::Overflow);
         }
-        let value = self.value.checked_add(shifted).filter(|value| *value <= MAX).ok_or(DecodeError::Overflow)?;
-        if byte & 0x80 == 0 { Ok(Step::Complete(value)) } else { Ok(Step::NeedsMore(Self { value, shift: self.shift + 7 })) }
+        let value = self
+            .value
+            .checked_add(shifted)
+            .filter(|value| *value <= MAX)
+            .ok_or(DecodeError::Overflow)?;
+        if byte & 0x80 == 0 {
+            Ok(Step::Complete(value))
+        } else {
+            Ok(Step::NeedsMore(Self { value, shift: self.shift + 7 }))
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! QPACK (RFC 9204): field sections of HTTP/3 to bytes and back, with the Huffman code of RFC 7541.
-//! It knows nothing of QUIC, of streams beyond their number, of clocks or sockets: bytes in, bytes out.
+//! QPACK (RFC 9204): encodes and decodes HTTP/3 field sections, with the Huffman code of RFC 7541.
+//!
+//! The crate uses nothing of QUIC except stream IDs, and no clocks or sockets: bytes in, bytes out.
 //! Start with [`Encoder`] and [`Decoder`]; a decoded section is a [`FieldSection`].
 //!
 //! ```

@@ -4,18 +4,18 @@ use bytes::BufMut;
 
 use crate::{error::DecompressionError, integer};
 
-/// Which entries a section refers to, and from where it counts them.
+/// The entries that a section refers to, and the base of its indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prefix {
-    /// How many insertions the decoder needs to have seen; zero for a section without dynamic references.
+    /// Number of insertions that the decoder needs; zero for a section without dynamic references.
     pub(crate) required_insert_count: u64,
     /// Relative indices count down from here, post-base indices up.
     pub(crate) base: u64,
 }
 
 impl Prefix {
-    /// Appends the prefix. `max_entries` follows from the largest table that the decoder allows, not from the table in
-    /// use.
+    /// Appends the prefix. `max_entries` follows from the decoder's maximum capacity, not from the
+    /// capacity in use.
     pub(crate) fn encode(self, max_entries: u64, out: &mut impl BufMut) {
         let required = self.required_insert_count;
         if required == 0 {
@@ -29,8 +29,13 @@ impl Prefix {
         }
     }
 
-    /// Takes the prefix off the front of `input`. `insert_count` is how many insertions have arrived.
-    pub(crate) fn decode(input: &mut &[u8], max_entries: u64, insert_count: u64) -> Result<Self, DecompressionError> {
+    /// Reads the prefix from the front of `input`. `insert_count` is the number of insertions
+    /// received.
+    pub(crate) fn decode(
+        input: &mut &[u8],
+        max_entries: u64,
+        insert_count: u64,
+    ) -> Result<Self, DecompressionError> {
         let encoded = integer::decode(8, input)?;
         let required = required_insert_count(encoded, max_entries, insert_count)?;
         let is_negative = input.first().is_some_and(|byte| byte & 0x80 != 0);
@@ -41,7 +46,10 @@ impl Prefix {
             //= RFC 9204 section 4.5.1.2
             //# An endpoint MUST treat a field block with a Sign bit of 1 as invalid if the value of Required Insert Count
             //# is less than or equal to the value of Delta Base.
-            required.checked_sub(delta).and_then(|base| base.checked_sub(1)).ok_or(DecompressionError::NegativeBase)?
+            required
+                .checked_sub(delta)
+                .and_then(|base| base.checked_sub(1))
+                .ok_or(DecompressionError::NegativeBase)?
         } else {
             // Both are far below 2^63.
             required + delta
@@ -50,8 +58,13 @@ impl Prefix {
     }
 }
 
-/// RFC 9204 section 4.5.1.1: the count is sent modulo twice the number of entries that the table can have.
-fn required_insert_count(encoded: u64, max_entries: u64, insert_count: u64) -> Result<u64, DecompressionError> {
+/// RFC 9204 section 4.5.1.1: the count is sent modulo twice the number of entries that the table
+/// can have.
+fn required_insert_count(
+    encoded: u64,
+    max_entries: u64,
+    insert_count: u64,
+) -> Result<u64, DecompressionError> {
     if encoded == 0 {
         return Ok(0);
     }
@@ -77,7 +90,8 @@ fn required_insert_count(encoded: u64, max_entries: u64, insert_count: u64) -> R
 mod tests {
     use super::*;
 
-    /// The example of RFC 9204 section 4.5.1.1: 100 bytes, so modulo 6; ten insertions; 4 stands for 9.
+    /// The example of RFC 9204 section 4.5.1.1: 100 bytes, so modulo 6; ten insertions; 4 stands
+    /// for 9.
     #[test]
     fn example_of_the_rfc_is_decoded() {
         assert_eq!(required_insert_count(4, 3, 10), Ok(9));
@@ -97,14 +111,20 @@ mod tests {
     fn every_count_in_reach_survives_the_round_trip() {
         for max_entries in [1, 3, 128] {
             for insert_count in 0..1000_u64 {
-                // A conformant encoder refers neither to what was evicted nor further ahead than the table is long.
-                for required in insert_count.saturating_sub(max_entries - 1).max(1)..=insert_count + max_entries {
+                // A conformant encoder refers neither to what was evicted nor further ahead than
+                // the table is long.
+                for required in
+                    insert_count.saturating_sub(max_entries - 1).max(1)..=insert_count + max_entries
+                {
                     for base in [required.saturating_sub(3), required, required + 200] {
                         let prefix = Prefix { required_insert_count: required, base };
                         let mut bytes = Vec::new();
                         prefix.encode(max_entries, &mut bytes);
                         let mut input = &bytes[..];
-                        assert_eq!(Prefix::decode(&mut input, max_entries, insert_count), Ok(prefix));
+                        assert_eq!(
+                            Prefix::decode(&mut input, max_entries, insert_count),
+                            Ok(prefix)
+                        );
                         assert!(input.is_empty());
                     }
                 }

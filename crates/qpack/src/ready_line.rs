@@ -1,24 +1,26 @@
-//! Field lines that are the same on every connection.
+//! Field lines with the same encoding on every connection.
 
 use bytes::BytesMut;
 
-use crate::{encoder, field::FieldLine, static_table};
+use crate::{encoder::static_line, field::FieldLine, static_table};
 
-/// A field line that is encoded once, for all sections on all connections to come.
+/// A field line that is encoded once, for all later sections on all connections.
 ///
-/// Only a line that no encoder would look for in its dynamic table can be so: one that is in the static table, and one whose name is
-/// there and whose value is never inserted, as that of `etag`.
+/// Only lines that encoders never look up in the dynamic table are supported: lines in the static
+/// table, and lines whose name is there and whose value is never inserted, such as `etag`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyLine(Box<[u8]>);
 
 impl ReadyLine {
-    /// `None` for a line that each connection encodes in its own way, and for a pseudo-header field.
+    /// Encodes a line. Returns `None` for a line that each connection encodes differently, and for
+    /// a pseudo-header field.
     pub fn new(line: &FieldLine<'_>) -> Option<Self> {
         let is_ready = line.name.first() != Some(&b':')
-            && static_table::find(line.name, line.value).is_some_and(|found| encoder::is_static(line, found));
+            && static_table::find(line.name, line.value)
+                .is_some_and(|found| static_line::is_static(line, found));
         is_ready.then(|| {
             let mut encoded = BytesMut::new();
-            encoder::encode_static_line(line, &mut encoded);
+            static_line::encode_static_line(line, &mut encoded);
             Self(encoded[..].into())
         })
     }
@@ -28,7 +30,7 @@ impl ReadyLine {
     }
 }
 
-/// A line for the encoder. A [`FieldLine`] is one too.
+/// A line to encode. A [`FieldLine`] converts to it.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingLine<'a> {
     /// The line.
@@ -38,25 +40,30 @@ pub struct OutgoingLine<'a> {
 }
 
 impl<'a> OutgoingLine<'a> {
-    /// `ready`: what [`ReadyLine::new`] made of the same line.
+    /// `ready`: the result of [`ReadyLine::new`] for the same line.
     pub fn new(line: FieldLine<'a>, ready: Option<&'a ReadyLine>) -> Self {
-        debug_assert!(ready.is_none_or(|ready| ReadyLine::new(&line).as_ref() == Some(ready)), "made of another line");
+        debug_assert!(
+            ready.is_none_or(|ready| ReadyLine::new(&line).as_ref() == Some(ready)),
+            "made of another line"
+        );
         Self { line, ready, is_checked: ready.is_some() }
     }
 
-    /// A line whose name its maker knows: it is lower-case, none of a pseudo-header field, and HTTP/3 has a place for it.
+    /// Returns a line whose name the caller guarantees: it is in lower case, no pseudo-header
+    /// field, and permitted in HTTP/3.
     #[inline]
     pub const fn checked(line: FieldLine<'a>) -> Self {
         Self { line, ready: None, is_checked: true }
     }
 
-    /// Whether it was made by [`OutgoingLine::checked`], or is ready.
+    /// Returns whether the line is from [`OutgoingLine::checked`], or ready.
     #[inline]
     pub const fn is_checked(&self) -> bool {
         self.is_checked
     }
 
-    /// How it was encoded before; then its name is one of the static table, and none of a pseudo-header field.
+    /// Returns the prepared encoding. The line's name is then in the static table, and no
+    /// pseudo-header field.
     #[inline]
     pub const fn ready(&self) -> Option<&'a ReadyLine> {
         self.ready
@@ -75,7 +82,8 @@ mod tests {
     use super::*;
     use crate::Encoder;
 
-    /// An encoder with a dynamic table takes the line for what was prepared, the first time and the next.
+    /// An encoder with a dynamic table takes the line for what was prepared, the first time and the
+    /// next.
     #[test]
     fn line_is_ready_if_each_encoder_encodes_it_so_always() {
         let mut encoder = Encoder::new();
@@ -99,7 +107,10 @@ mod tests {
             for stream in [0, 4, 8] {
                 let (mut plain, mut prepared) = (BytesMut::new(), BytesMut::new());
                 let size = encoder.encode(stream, [line], &mut plain);
-                assert_eq!(encoder.encode(stream, [OutgoingLine::new(line, Some(&ready))], &mut prepared), size);
+                assert_eq!(
+                    encoder.encode(stream, [OutgoingLine::new(line, Some(&ready))], &mut prepared),
+                    size
+                );
                 assert_eq!(plain, prepared, "{line:?}");
             }
             assert!(!encoder.has_instructions(), "{line:?}");

@@ -1,25 +1,25 @@
-//! The static table of RFC 9204 Appendix A, and its reverse look-up without any allocation.
+//! The static table of RFC 9204 Appendix A, and its reverse lookup without allocation.
 
-/// How many entries the static table has.
+/// Number of entries in the static table.
 pub const LEN: usize = 99;
 
-/// The name of an entry.
+/// Returns the name of an entry.
 ///
 /// # Panics
-/// If the index is not below [`LEN`].
+/// Panics if the index is not below [`LEN`].
 pub const fn name(index: u8) -> &'static [u8] {
     ENTRIES[index as usize].name
 }
 
-/// The value of an entry.
+/// Returns the value of an entry.
 ///
 /// # Panics
-/// If the index is not below [`LEN`].
+/// Panics if the index is not below [`LEN`].
 pub const fn value(index: u8) -> &'static [u8] {
     ENTRIES[index as usize].value
 }
 
-/// The lowest index of an entry with this name.
+/// Returns the lowest index of an entry with this name.
 pub fn name_index(name: &[u8]) -> Option<u8> {
     if name.is_empty() {
         return None;
@@ -28,16 +28,16 @@ pub fn name_index(name: &[u8]) -> Option<u8> {
     (index != NONE && ENTRIES[index as usize].name == name).then_some(index)
 }
 
-/// The entry that agrees best with a field line.
+/// The best matching entry for a field line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// Name and value agree with the entry of this index.
+    /// Name and value equal those of this entry.
     Full(u8),
-    /// The name agrees with the entry of this index, and no entry has this value too.
+    /// Only the name equals that of this entry; no entry has this value too.
     Name(u8),
 }
 
-/// Looks a field line up.
+/// Looks up a field line.
 pub fn find(name: &[u8], value: &[u8]) -> Option<Match> {
     let first = name_index(name)?;
     let mut index = first;
@@ -69,11 +69,12 @@ const fn entry(name: &'static str, value: &'static str) -> Entry {
 /// "No entry" in the tables below.
 const NONE: u8 = u8::MAX;
 
-/// Perfect for the names of the static table: found by trying multipliers, proven when [`SLOTS`] is built.
+/// Multiplier of a perfect hash for the names of the static table. Found by search; building
+/// [`SLOTS`] proves it.
 const SLOT_MULTIPLIER: u32 = 0x4f0f_0da7;
 const SLOT_BITS: u32 = 7;
 
-/// The place of a name in [`SLOTS`]: a hash of its length and three of its bytes.
+/// Index of a name in [`SLOTS`]: a hash of its length and three of its bytes.
 const fn slot(name: &[u8]) -> usize {
     let len = name.len();
     let key = u32::from_le_bytes([name[0], name[len * 3 / 4], name[len - 1], len as u8]);
@@ -265,7 +266,9 @@ mod tests {
 
     #[test]
     fn other_names_are_not_found() {
-        for name in [&b""[..], b"a", b":", b"x-frame-option", b"Content-Type", b":statuz", &[0xff; 300]] {
+        for name in
+            [&b""[..], b"a", b":", b"x-frame-option", b"Content-Type", b":statuz", &[0xff; 300]]
+        {
             assert_eq!(name_index(name), None, "{}", name.escape_ascii());
         }
     }

@@ -1,4 +1,4 @@
-//! The decoder's dynamic table: what instructions and references are taken, which are refused, and what is held.
+//! The decoder's dynamic table: accepted and refused instructions and references, and memory.
 
 use pronghorn_qpack::{Decoded, Decoder, DecompressionError, EncoderStreamError, FieldSection};
 
@@ -8,7 +8,8 @@ fn decoder() -> Decoder {
     Decoder::with_table(CAPACITY, 2)
 }
 
-/// A decoder whose peer has set the whole capacity and inserted these lines with spelled names.
+/// Returns a decoder whose peer has set the full capacity and inserted these lines with literal
+/// names.
 fn with_entries(lines: &[(&str, &str)]) -> Decoder {
     let mut decoder = decoder();
     decoder.handle_encoder_stream(&capacity(CAPACITY)).expect("the capacity is allowed");
@@ -33,7 +34,11 @@ fn insertion(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-fn decode(decoder: &mut Decoder, stream_id: u64, section: &[u8]) -> Result<Option<FieldSection>, DecompressionError> {
+fn decode(
+    decoder: &mut Decoder,
+    stream_id: u64,
+    section: &[u8],
+) -> Result<Option<FieldSection>, DecompressionError> {
     let mut lines = FieldSection::new();
     let decoded = decoder.decode(stream_id, section, 10_000, &mut lines)?;
     Ok((decoded == Decoded::Complete).then_some(lines))
@@ -47,7 +52,7 @@ fn section(lines: &[(&str, &str, bool)]) -> FieldSection {
     section
 }
 
-/// Whole and byte by byte: both have to end alike.
+/// Processes the bytes in one piece and byte by byte; both give the same result.
 fn encoder_stream(lines: &[(&str, &str)], bytes: &[u8]) -> Result<u64, EncoderStreamError> {
     let mut decoder = with_entries(lines);
     let whole = decoder.handle_encoder_stream(bytes);
@@ -60,8 +65,8 @@ fn encoder_stream(lines: &[(&str, &str)], bytes: &[u8]) -> Result<u64, EncoderSt
 #[test]
 fn every_representation_finds_its_entry() {
     let mut decoder = with_entries(&[("x-a", "1"), ("user-agent", "2")]);
-    // Base 1, so entry 0 is named by relative index 0 and entry 1 by post-base index 0. In order: indexed, indexed
-    // post-base, literals with the names of both, with and without N.
+    // Base 1: entry 0 has relative index 0, entry 1 has post-base index 0. In order: indexed,
+    // indexed post-base, literals with the names of both, without and with the N bit.
     let bytes = [3, 0x80, 0x80, 0x10, 0x40, 1, b'b', 0x60, 1, b'c', 0x00, 1, b'd', 0x08, 1, b'e'];
     let expected = [
         ("x-a", "1", false),
@@ -95,18 +100,19 @@ fn truncated_sections_are_errors_at_every_byte() {
 #[test]
 fn invalid_references_are_refused() {
     let long = "v".repeat(60);
-    // Of three entries with 95 bytes each two fit.
+    // Two of three entries with 95 bytes each fit.
     let entries = [("x-a", &long[..]), ("x-b", &long[..]), ("x-c", &long[..])];
     let refused = Err(DecompressionError::InvalidDynamicIndex);
     for bytes in [
-        // Required Insert Count 3, Base 3: evicted; below zero; by post-base index beyond the count.
+        // Required Insert Count 3, Base 3: evicted; below zero; by post-base index beyond the
+        // count.
         &[4, 0x00, 0x82][..],
         &[4, 0x00, 0x83],
         &[4, 0x00, 0x10],
         // As the name of a literal.
         &[4, 0x00, 0x42, 0],
         &[4, 0x00, 0x00, 0],
-        // Index beyond what any integer of an entry can be.
+        // An index beyond the range of any entry.
         &[4, 0x00, 0xbf, 0xff, 0xff, 0xff, 0x7f],
         &[4, 0x00, 0x1f, 0xff, 0xff, 0xff, 0x7f],
     ] {
@@ -123,7 +129,14 @@ fn required_insert_count_smaller_than_needed_is_refused() {
     let entries = [("x-a", "1"), ("x-b", "2")];
     let refused = Err(DecompressionError::InvalidDynamicIndex);
     // Count 1, Base 2: index 0 is entry 1. Then by post-base indices, and with a count of zero.
-    for bytes in [&[2, 0x01, 0x80][..], &[2, 0x80, 0x11], &[2, 0x00, 0x10], &[0, 0x00, 0x80], &[0, 0x02, 0x80], &[0, 0, 0x10]] {
+    for bytes in [
+        &[2, 0x01, 0x80][..],
+        &[2, 0x80, 0x11],
+        &[2, 0x00, 0x10],
+        &[0, 0x00, 0x80],
+        &[0, 0x02, 0x80],
+        &[0, 0, 0x10],
+    ] {
         assert_eq!(decode(&mut with_entries(&entries), 0, bytes), refused, "{bytes:x?}");
     }
 }
@@ -138,7 +151,10 @@ fn blocked_section_is_decoded_when_its_insertions_arrive() {
     decoder.handle_encoder_stream(&insertion("x-b", "2")).unwrap();
     assert_eq!(decoder.poll_unblocked(), Some(4));
     assert_eq!(decoder.poll_unblocked(), None);
-    assert_eq!(decode(&mut decoder, 4, &bytes).unwrap().unwrap(), section(&[("x-b", "2", false), ("x-a", "1", false)]));
+    assert_eq!(
+        decode(&mut decoder, 4, &bytes).unwrap().unwrap(),
+        section(&[("x-b", "2", false), ("x-a", "1", false)])
+    );
     assert_eq!(decoder.take_instructions().unwrap()[..], [0x84]);
     assert_eq!(decoder.take_instructions(), None);
 }
@@ -152,13 +168,19 @@ fn more_blocked_streams_than_promised_are_refused() {
     let blocked = [2, 0x00, 0x80];
     assert_eq!(decode(&mut decoder, 0, &blocked), Ok(None));
     assert_eq!(decode(&mut decoder, 4, &blocked), Ok(None));
-    assert_eq!(decode(&mut decoder, 8, &blocked), Err(DecompressionError::TooManyBlockedStreams { limit: 2 }));
+    assert_eq!(
+        decode(&mut decoder, 8, &blocked),
+        Err(DecompressionError::TooManyBlockedStreams { limit: 2 })
+    );
     // The same stream counts once; a cancelled one does not count.
     assert_eq!(decode(&mut decoder, 4, &blocked), Ok(None));
     decoder.cancel_stream(0);
     assert_eq!(decode(&mut decoder, 8, &blocked), Ok(None));
     let mut decoder = Decoder::with_table(CAPACITY, 0);
-    assert_eq!(decode(&mut decoder, 0, &blocked), Err(DecompressionError::TooManyBlockedStreams { limit: 0 }));
+    assert_eq!(
+        decode(&mut decoder, 0, &blocked),
+        Err(DecompressionError::TooManyBlockedStreams { limit: 0 })
+    );
 }
 
 //= RFC 9204 section 2.2.2.1
@@ -171,12 +193,12 @@ fn sections_with_dynamic_references_are_acknowledged() {
     decode(&mut decoder, 4, &[2, 0, 0x80]).unwrap().unwrap();
     decode(&mut decoder, 4, &[2, 0, 0x80]).unwrap().unwrap();
     decode(&mut decoder, 1000, &[2, 0, 0x80]).unwrap().unwrap();
-    // The three acknowledgments, and no increment: they say that the insertion has arrived.
+    // Three acknowledgments and no increment, because they cover the insertion.
     assert_eq!(decoder.take_instructions().unwrap()[..], [0x84, 0x84, 0xff, 0xe9, 0x06]);
 }
 
 #[test]
-fn insertions_are_told_in_one_increment() {
+fn insertions_are_acknowledged_in_one_increment() {
     let mut decoder = with_entries(&[("x-a", ""), ("x-b", "")]);
     assert_eq!(decoder.take_instructions().unwrap()[..], [0x02]);
     decoder.handle_encoder_stream(&[0x00, 0x00]).unwrap();
@@ -186,13 +208,13 @@ fn insertions_are_told_in_one_increment() {
 }
 
 #[test]
-fn cancellation_is_left_out_without_a_table() {
+fn cancellation_is_omitted_without_a_table() {
     let mut decoder = Decoder::new();
     decoder.cancel_stream(4);
     assert_eq!(decoder.take_instructions(), None);
 }
 
-/// A section of some bytes that stands for many copies of an entry is measured by what it decodes to.
+/// A short section that decodes to many copies of an entry is limited by its decoded size.
 #[test]
 fn repeated_references_count_with_their_decoded_size() {
     let long = "v".repeat(100);
@@ -202,7 +224,7 @@ fn repeated_references_count_with_their_decoded_size() {
     let mut lines = FieldSection::new();
     let outcome = decoder.decode(0, &bytes, 1350, &mut lines);
     assert_eq!(outcome, Err(DecompressionError::SectionTooLarge { limit: 1350 }));
-    // Ten lines of 135 bytes, and no more was held.
+    // Ten lines of 135 bytes; no more was stored.
     assert_eq!((lines.len(), lines.size()), (10, 1350));
     // Not acknowledged: the stream has to be cancelled.
     assert_eq!(decoder.take_instructions().unwrap()[..], [0x01]);
@@ -214,7 +236,8 @@ fn repeated_references_count_with_their_decoded_size() {
 #[test]
 fn capacity_above_the_limit_is_refused() {
     assert_eq!(encoder_stream(&[], &capacity(CAPACITY)), Ok(0));
-    let error = EncoderStreamError::CapacityExceedsLimit { capacity: CAPACITY + 1, limit: CAPACITY };
+    let error =
+        EncoderStreamError::CapacityExceedsLimit { capacity: CAPACITY + 1, limit: CAPACITY };
     assert_eq!(encoder_stream(&[], &capacity(CAPACITY + 1)), Err(error));
 }
 
@@ -235,28 +258,34 @@ fn entry_larger_than_the_capacity_is_refused() {
     assert_eq!(encoder_stream(&[("x-b", "2")], &insertion("x-a", &fits)), Ok(CAPACITY));
     let refused = Err(EncoderStreamError::EntryTooLarge);
     assert_eq!(encoder_stream(&[], &insertion("x-ab", &fits)), refused);
-    // With names of the tables.
+    // With a name of the static table.
     let mut bytes = vec![0xc0 | 32, 0x7f, 0x30];
     bytes.extend(fits.as_bytes());
     assert_eq!(encoder_stream(&[], &bytes), refused);
-    // A duplicate of what no longer fits cannot be: it is evicted before.
-    assert_eq!(encoder_stream(&[("x-a", "1")], &[&capacity(35)[..], &[0x00]].concat()), Err(EncoderStreamError::InvalidIndex));
+    // An entry that no longer fits cannot be duplicated: it was evicted before.
+    assert_eq!(
+        encoder_stream(&[("x-a", "1")], &[&capacity(35)[..], &[0x00]].concat()),
+        Err(EncoderStreamError::InvalidIndex)
+    );
 }
 
-/// The length alone decides: nothing of the string has arrived.
+/// Only the announced length counts: nothing of the string has arrived.
 #[test]
 fn string_larger_than_the_capacity_is_refused_before_it_arrives() {
     let refused = Err(EncoderStreamError::EntryTooLarge);
-    // A name of 169 bytes; a value of 161 bytes after a name of 8; lengths of 2^61; 586 bytes of Huffman code stand for
-    // at least 156 characters, 585 for 155, and the name has 13.
+    // A name of 169 bytes; a value of 161 bytes after a name of 8; lengths of 2^61; 586 bytes of
+    // Huffman code stand for at least 156 characters, 585 for 155, and the name has 13.
     assert_eq!(encoder_stream(&[], &[0x40 | 31, 0x8a, 0x01]), refused);
     assert_eq!(encoder_stream(&[], &[b"\x48x-a-name".as_slice(), &[0x7f, 34]].concat()), refused);
-    assert_eq!(encoder_stream(&[], &[0xc0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]), refused);
+    assert_eq!(
+        encoder_stream(&[], &[0xc0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f]),
+        refused
+    );
     assert_eq!(encoder_stream(&[], &[0xc0 | 32, 0xff, 0xcb, 0x03]), refused);
     assert!(encoder_stream(&[], &[0xc0 | 32, 0xff, 0xca, 0x03]).is_ok());
 }
 
-/// Short Huffman code for much text: the text is measured too.
+/// Short Huffman code for a long string: the decoded string is limited too.
 #[test]
 fn huffman_text_larger_than_the_capacity_is_refused() {
     // 152 characters of five bits each, then 184.
@@ -292,28 +321,41 @@ fn instruction_with_an_invalid_static_index_is_refused() {
 //= RFC 9204 section 3.2
 //# Therefore, duplicate entries MUST NOT be treated as an error by the decoder.
 #[test]
-fn duplicates_are_entries_of_their_own() {
+fn duplicates_are_separate_entries() {
     let mut decoder = with_entries(&[("x-a", "1")]);
     decoder.handle_encoder_stream(&insertion("x-a", "1")).unwrap();
     decoder.handle_encoder_stream(&[0x00]).unwrap();
     assert_eq!(decoder.table_size(), 3 * 36);
     let lines = [("x-a", "1", false); 3];
-    assert_eq!(decode(&mut decoder, 0, &[4, 0, 0x80, 0x81, 0x82]).unwrap().unwrap(), section(&lines));
+    assert_eq!(
+        decode(&mut decoder, 0, &[4, 0, 0x80, 0x81, 0x82]).unwrap().unwrap(),
+        section(&lines)
+    );
 }
 
-/// RFC 9204 section 3.2.2: an entry may be copied, or lend its name, when that evicts it.
+/// RFC 9204 section 3.2.2: an entry may be copied, or its name referenced, by the insertion that
+/// evicts it.
 #[test]
-fn entry_may_be_evicted_by_what_copies_it() {
+fn entry_may_be_evicted_by_its_copy() {
     let long = "v".repeat(150);
     let mut decoder = with_entries(&[("x-a", &long)]);
     decoder.handle_encoder_stream(&[0x00]).unwrap();
-    assert_eq!(decode(&mut decoder, 0, &[3, 0, 0x80]).unwrap().unwrap(), section(&[("x-a", &long, false)]));
+    assert_eq!(
+        decode(&mut decoder, 0, &[3, 0, 0x80]).unwrap().unwrap(),
+        section(&[("x-a", &long, false)])
+    );
     decoder.handle_encoder_stream(&[0x80, 0x03, b'n', b'e', b'w']).unwrap();
-    assert_eq!(decode(&mut decoder, 0, &[4, 0, 0x80]).unwrap().unwrap(), section(&[("x-a", "new", false)]));
+    assert_eq!(
+        decode(&mut decoder, 0, &[4, 0, 0x80]).unwrap().unwrap(),
+        section(&[("x-a", "new", false)])
+    );
 }
 
 #[test]
-fn wrong_huffman_code_on_the_encoder_stream_is_refused() {
-    assert!(matches!(encoder_stream(&[], &[0xc0, 0x81, 0x00]), Err(EncoderStreamError::Huffman(_))));
+fn invalid_huffman_code_on_the_encoder_stream_is_refused() {
+    assert!(matches!(
+        encoder_stream(&[], &[0xc0, 0x81, 0x00]),
+        Err(EncoderStreamError::Huffman(_))
+    ));
     assert!(matches!(encoder_stream(&[], &[0x61, 0x00]), Err(EncoderStreamError::Huffman(_))));
 }

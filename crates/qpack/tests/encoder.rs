@@ -1,9 +1,11 @@
-//! What the encoder inserts, what it refers to, and what it keeps.
+//! Insertions, references and memory of the encoder.
 
 use bytes::BytesMut;
-use pronghorn_qpack::{Decoded, Decoder, DecoderStreamError, Encoder, FieldLine, FieldSection, SectionTooLarge};
+use pronghorn_qpack::{
+    Decoded, Decoder, DecoderStreamError, Encoder, FieldLine, FieldSection, SectionTooLarge,
+};
 
-/// An encoder with its peer, and both streams between them under the test's control.
+/// An encoder and its peer's decoder; the test delivers both streams.
 struct Pair {
     encoder: Encoder,
     decoder: Decoder,
@@ -18,19 +20,20 @@ impl Pair {
 
     fn encode(&mut self, stream_id: u64, lines: &[(&str, &str)]) -> BytesMut {
         let mut section = BytesMut::new();
-        let lines = lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+        let lines =
+            lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
         self.encoder.encode(stream_id, lines, &mut section);
         section
     }
 
-    /// Carries the encoder stream; returns how many bytes it had.
+    /// Delivers the encoder stream and returns its bytes.
     fn insert(&mut self) -> usize {
         let bytes = self.encoder.take_instructions().unwrap_or_default();
         self.decoder.handle_encoder_stream(&bytes).expect("our own instructions are valid");
         bytes.len()
     }
 
-    /// Carries the decoder stream.
+    /// Delivers the decoder stream.
     fn acknowledge(&mut self) {
         let bytes = self.decoder.take_instructions().unwrap_or_default();
         self.encoder.handle_decoder_stream(&bytes).expect("our own instructions are valid");
@@ -38,11 +41,15 @@ impl Pair {
 
     fn decode(&mut self, stream_id: u64, section: &[u8]) -> Option<String> {
         let mut lines = FieldSection::new();
-        let decoded = self.decoder.decode(stream_id, section, 100_000, &mut lines).expect("our own sections are valid");
+        let decoded = self
+            .decoder
+            .decode(stream_id, section, 100_000, &mut lines)
+            .expect("our own sections are valid");
         (decoded == Decoded::Complete).then(|| format!("{lines:?}"))
     }
 
-    /// One section with all that follows from it; returns the bytes of the section and of the instructions.
+    /// Sends a section, delivers everything, and returns the bytes of the section and of the
+    /// instructions.
     fn exchange(&mut self, stream_id: u64, lines: &[(&str, &str)]) -> (usize, usize) {
         let section = self.encode(stream_id, lines);
         let inserted = self.insert();
@@ -59,7 +66,7 @@ fn is_static_only(section: &[u8]) -> bool {
 const AGENT: (&str, &str) = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) of some length");
 
 #[test]
-fn constant_lines_are_inserted_at_first_sight_and_others_at_second() {
+fn constant_lines_are_inserted_on_first_use_and_others_on_second() {
     let mut pair = Pair::new(4096, 16);
     let lines = [AGENT, ("x-app", "some-value-of-the-application")];
     let (first, inserted) = pair.exchange(0, &lines);
@@ -72,7 +79,13 @@ fn constant_lines_are_inserted_at_first_sight_and_others_at_second() {
 #[test]
 fn secrets_and_changing_values_never_enter_the_table() {
     let mut pair = Pair::new(4096, 16);
-    let lines = [("cookie", "session=1"), ("authorization", "Basic abc"), ("age", "10"), (":path", "/a"), ("etag", "\"1\"")];
+    let lines = [
+        ("cookie", "session=1"),
+        ("authorization", "Basic abc"),
+        ("age", "10"),
+        (":path", "/a"),
+        ("etag", "\"1\""),
+    ];
     for stream in 0..5 {
         pair.exchange(stream * 4, &lines);
     }
@@ -80,7 +93,10 @@ fn secrets_and_changing_values_never_enter_the_table() {
         let mut section = BytesMut::new();
         pair.encoder.encode(
             stream * 4,
-            [FieldLine::never_indexed(b"x-token", b"secret"), FieldLine::never_indexed(b"user-agent", b"a")],
+            [
+                FieldLine::never_indexed(b"x-token", b"secret"),
+                FieldLine::never_indexed(b"user-agent", b"a"),
+            ],
             &mut section,
         );
         assert!(pair.decode(stream * 4, &section).is_some());
@@ -91,17 +107,20 @@ fn secrets_and_changing_values_never_enter_the_table() {
 //= RFC 9204 section 4.5.4
 //# When the 'N' bit is set, the encoded field line MUST always be encoded with a literal representation.
 #[test]
-fn secret_with_the_text_of_an_entry_stays_literal() {
+fn secret_equal_to_an_entry_stays_literal() {
     let mut pair = Pair::new(4096, 16);
     pair.exchange(0, &[AGENT, ("x-a", "b")]);
     pair.exchange(4, &[AGENT, ("x-a", "b")]);
     let mut section = BytesMut::new();
-    let secrets = [FieldLine::never_indexed(AGENT.0.as_bytes(), AGENT.1.as_bytes()), FieldLine::never_indexed(b"x-a", b"b")];
+    let secrets = [
+        FieldLine::never_indexed(AGENT.0.as_bytes(), AGENT.1.as_bytes()),
+        FieldLine::never_indexed(b"x-a", b"b"),
+    ];
     pair.encoder.encode(8, secrets, &mut section);
     let mut lines = FieldSection::new();
     pair.decoder.decode(8, &section, 1000, &mut lines).unwrap();
     assert_eq!(lines.iter().map(FieldLine::from).collect::<Vec<_>>(), secrets);
-    // The second one names the entry, which is not secret, but spells its value out.
+    // The second one refers to the entry's name, which is not secret, but spells out its value.
     assert!(!is_static_only(&section) && section.ends_with(&[1, b'b']), "{section:x?}");
 }
 
@@ -126,7 +145,11 @@ fn nothing_is_inserted_without_a_table() {
         encoder.set_peer_settings(peers, 16);
         for stream in 0..4 {
             let mut section = BytesMut::new();
-            encoder.encode(stream * 4, [FieldLine::new(b"user-agent", b"a"), FieldLine::new(b"x-a", b"b")], &mut section);
+            encoder.encode(
+                stream * 4,
+                [FieldLine::new(b"user-agent", b"a"), FieldLine::new(b"x-a", b"b")],
+                &mut section,
+            );
             assert!(is_static_only(&section));
         }
         assert_eq!(encoder.take_instructions(), None);
@@ -149,7 +172,9 @@ fn nothing_is_inserted_before_the_peers_settings() {
 //# The new capacity MUST be lower than or equal to the limit described in Section 3.2.3.
 #[test]
 fn capacity_is_the_smaller_of_both_limits() {
-    for (own, peers, instruction) in [(4096, 220, &[0x3f, 0xbd, 0x01][..]), (220, 65536, &[0x3f, 0xbd, 0x01])] {
+    for (own, peers, instruction) in
+        [(4096, 220, &[0x3f, 0xbd, 0x01][..]), (220, 65536, &[0x3f, 0xbd, 0x01])]
+    {
         let mut encoder = Encoder::with_max_table_capacity(own);
         encoder.set_peer_settings(peers, 16);
         encoder.encode(0, [FieldLine::new(b"user-agent", b"a")], &mut BytesMut::new());
@@ -183,7 +208,7 @@ fn streams_beyond_the_limit_refer_to_acknowledged_entries_only() {
     let sections: Vec<_> = (0..4).map(|stream| pair.encode(stream * 4, &[AGENT])).collect();
     let is_static: Vec<_> = sections.iter().map(|section| is_static_only(section)).collect();
     assert_eq!(is_static, [false, false, true, true]);
-    // A stream that may be blocked already may refer to more.
+    // A stream that may already be blocked may refer to more.
     assert!(!is_static_only(&pair.encode(4, &[AGENT])));
     assert_eq!(pair.decode(0, &sections[0]), None);
     assert_eq!(pair.decode(4, &sections[1]), None);
@@ -194,7 +219,7 @@ fn streams_beyond_the_limit_refer_to_acknowledged_entries_only() {
 }
 
 #[test]
-fn peer_that_takes_no_blocked_streams_gets_acknowledged_references() {
+fn peer_without_blocked_streams_gets_only_acknowledged_references() {
     let mut pair = Pair::new(4096, 0);
     let first = pair.encode(0, &[AGENT]);
     assert!(is_static_only(&first));
@@ -213,11 +238,11 @@ fn peer_that_takes_no_blocked_streams_gets_acknowledged_references() {
 #[test]
 fn entries_in_use_are_not_evicted() {
     let agents: Vec<String> = (0..4).map(|number| format!("{number}{}", "a".repeat(59))).collect();
-    // Room for one entry of 102 bytes.
+    // Capacity for one entry of 102 bytes.
     let mut pair = Pair::new(150, 16);
     let first = pair.encode(0, &[("user-agent", &agents[0])]);
     assert!(pair.insert() > 0);
-    // Not acknowledged yet, though no section of another stream refers to it.
+    // Not acknowledged yet, although no section of another stream refers to it.
     assert!(is_static_only(&pair.encode(4, &[("user-agent", &agents[1])])));
     // Received, but the section that refers to it is not acknowledged.
     pair.acknowledge();
@@ -226,7 +251,7 @@ fn entries_in_use_are_not_evicted() {
     pair.acknowledge();
     let second = pair.encode(12, &[("user-agent", &agents[1])]);
     assert!(!is_static_only(&second));
-    // The section under way counts as well.
+    // References of the section being encoded count as well.
     pair.insert();
     pair.decode(12, &second);
     pair.acknowledge();
@@ -247,23 +272,23 @@ fn cancelled_streams_release_their_entries() {
     pair.decoder.cancel_stream(0);
     pair.acknowledge();
     assert!(!is_static_only(&pair.encode(8, &[("user-agent", &long)])));
-    // Nothing of stream 0 awaits an acknowledgment any more.
+    // No section of stream 0 awaits an acknowledgment any more.
     let error = DecoderStreamError::UnexpectedAcknowledgment { stream_id: 0 };
     assert_eq!(pair.encoder.handle_decoder_stream(&[0x80]), Err(error));
 }
 
 #[test]
 fn entries_about_to_be_evicted_are_copied() {
-    // In the smaller table the copy evicts what it is made from, in the larger one it stands beside it for a while.
+    // In the smaller table the copy evicts its original; in the larger one both exist for a while.
     for capacity in [400, 1000] {
         let mut pair = Pair::new(capacity, 16);
         pair.exchange(0, &[AGENT]);
         for stream in 1..40 {
             let value = format!("{stream}{}", "v".repeat(30));
-            // Two streams, for the second sight.
+            // Two streams, because a line is inserted on its second use.
             pair.exchange(stream * 12, &[("x-a", &value)]);
             pair.exchange(stream * 12 + 4, &[("x-a", &value)]);
-            // Found, or copied by a byte or two, but neither spelled nor inserted again.
+            // Found, or duplicated with a byte or two, but neither spelled out nor inserted again.
             let (section, inserted) = pair.exchange(stream * 12 + 8, &[AGENT]);
             assert!(section <= 4 && inserted < 3, "{section} {inserted}");
             assert!(pair.encoder.table_size() <= capacity);
@@ -314,7 +339,7 @@ fn increment_beyond_the_insertions_is_refused() {
     let mut pair = Pair::new(4096, 16);
     pair.encode(0, &[AGENT, ("server", "a")]);
     assert_eq!(pair.encoder.handle_decoder_stream(&[0x01]), Ok(()));
-    // The acknowledgment tells of both insertions.
+    // The acknowledgment covers both insertions.
     assert_eq!(pair.encoder.handle_decoder_stream(&[0x80]), Ok(()));
     assert_eq!(pair.encoder.handle_decoder_stream(&[0x01]), exceeded);
 }
@@ -323,7 +348,8 @@ fn increment_beyond_the_insertions_is_refused() {
 fn section_above_the_limit_awaits_no_acknowledgment() {
     let mut pair = Pair::new(4096, 16);
     pair.exchange(0, &[AGENT]);
-    let lines = [FieldLine::new(AGENT.0.as_bytes(), AGENT.1.as_bytes()), FieldLine::new(b"x-a", b"b")];
+    let lines =
+        [FieldLine::new(AGENT.0.as_bytes(), AGENT.1.as_bytes()), FieldLine::new(b"x-a", b"b")];
     let mut section = BytesMut::from(&b"before"[..]);
     let size = AGENT.0.len() + AGENT.1.len() + 32 + 36;
     let refused = pair.encoder.encode_within(size as u64 - 1, 4, lines, &mut section);
@@ -334,7 +360,7 @@ fn section_above_the_limit_awaits_no_acknowledgment() {
     assert_eq!(pair.encoder.encode_within(size as u64, 8, lines, &mut section), Ok(size as u64));
 }
 
-/// A peer that acknowledges nothing: what is kept for it stays bounded, and its heads stay readable.
+/// Memory for a peer that acknowledges nothing stays bounded, and its sections stay decodable.
 #[test]
 fn peer_that_never_acknowledges_costs_bounded_memory() {
     let mut pair = Pair::new(4096, 1000);
@@ -351,19 +377,19 @@ fn peer_that_never_acknowledges_costs_bounded_memory() {
     assert!(pair.encoder.table_size() <= 4096);
 }
 
-/// A peer that acknowledges what it cannot have read: instructions that nobody takes do not pile up.
+/// A peer that acknowledges unsent instructions: pending instructions do not accumulate.
 #[test]
-fn instructions_held_up_stop_insertions() {
+fn encoder_stream_backlog_stops_insertions() {
     let mut pair = Pair::new(4096, 16);
     pair.encode(0, &[AGENT]);
     assert!(pair.encoder.take_instructions().is_some());
-    pair.encoder.set_held_up(true);
-    // No reference to what may not have arrived, no insertion.
+    pair.encoder.set_backlogged(true);
+    // No reference to entries that may not have arrived, and no insertion.
     assert!(is_static_only(&pair.encode(4, &[AGENT, ("server", "a")])));
     assert_eq!(pair.encoder.take_instructions(), None);
     pair.encoder.handle_decoder_stream(&[0x01]).unwrap();
     assert!(!is_static_only(&pair.encode(8, &[AGENT, ("server", "a")])));
-    pair.encoder.set_held_up(false);
+    pair.encoder.set_backlogged(false);
     pair.encode(12, &[("server", "a")]);
     assert!(pair.encoder.take_instructions().is_some());
 
@@ -371,7 +397,7 @@ fn instructions_held_up_stop_insertions() {
     for stream in 0..3000_u64 {
         let value = format!("{stream}{}", "v".repeat(100));
         pair.encode(stream * 4, &[("user-agent", &value)]);
-        // The first may find the table full of what is in use.
+        // Fails if the table is full of entries in use and nothing was inserted.
         let _ = pair.encoder.handle_decoder_stream(&[0x01]);
         let mut cancel = Vec::new();
         pronghorn_qpack::integer::encode(0x40, 6, stream * 4, &mut cancel);
@@ -386,7 +412,8 @@ fn prefix_of_many_insertions_is_encoded() {
     let mut pair = Pair::new(1 << 20, 16);
     for stream in 0..2000_u64 {
         let value = format!("agent {stream}");
-        let section = pair.encode(stream * 4, &[(":path", "/x"), ("user-agent", &value), ("server", "a")]);
+        let section =
+            pair.encode(stream * 4, &[(":path", "/x"), ("user-agent", &value), ("server", "a")]);
         pair.insert();
         let expected = format!("[:path: /x, user-agent: {value}, server: a]");
         assert_eq!(pair.decode(stream * 4, &section), Some(expected));
@@ -395,28 +422,37 @@ fn prefix_of_many_insertions_is_encoded() {
 }
 
 #[test]
-fn line_in_the_place_of_another_is_encoded_as_itself() {
+fn reordered_lines_are_encoded_correctly() {
     let mut pair = Pair::new(4096, 10);
-    let head = [(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "13"), ("x-a", "b")];
+    let head =
+        [(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "13"), ("x-a", "b")];
     for stream_id in 0..3 {
         pair.exchange(4 * stream_id, &head);
     }
-    // Every rotation has each line in every other line's place; what it comes to does not depend on that.
+    // The rotations put each line in each other line's position. The result does not depend on the
+    // order.
     let (len, inserted) = pair.exchange(12, &head);
     assert_eq!(inserted, 0);
     for turn in 0..head.len() {
         let mut rotated = head;
         rotated.rotate_left(turn);
         assert_eq!(pair.exchange(16 + 8 * turn as u64, &rotated), (len, 0), "rotated by {turn}");
-        assert_eq!(pair.exchange(20 + 8 * turn as u64, &rotated), (len, 0), "rotated by {turn}, again");
+        assert_eq!(
+            pair.exchange(20 + 8 * turn as u64, &rotated),
+            (len, 0),
+            "rotated by {turn}, again"
+        );
     }
-    // An entry of the static table is found where another value of its name was.
-    let (shorter, _) = pair.exchange(100, &[(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "0"), ("x-a", "b")]);
+    // A static entry is found in the position of another value of its name.
+    let (shorter, _) = pair.exchange(
+        100,
+        &[(":status", "200"), AGENT, ("etag", "\"1\""), ("content-length", "0"), ("x-a", "b")],
+    );
     assert!(shorter < len);
 }
 
 #[test]
-fn line_that_has_become_a_secret_is_literal() {
+fn line_that_became_a_secret_is_literal() {
     let mut pair = Pair::new(4096, 10);
     for stream_id in 0..3 {
         pair.exchange(4 * stream_id, &[AGENT]);

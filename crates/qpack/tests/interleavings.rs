@@ -1,5 +1,5 @@
-//! Encoder and decoder over streams that lose nothing and keep no order between them, with cancellations at any time; and
-//! the decoder against a plain model of the table.
+//! Encoder and decoder over reliable streams without mutual order, with cancellations at any time;
+//! and the decoder compared with a simple model of the table.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use bytes::{Bytes, BytesMut};
 use pronghorn_qpack::{Decoded, Decoder, Encoder, FieldLine, FieldSection, integer};
 use proptest::{collection::vec, prelude::*};
 
-/// What happens next.
+/// A step of a run.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A section goes out on this stream.
+    /// Encodes a section on this stream.
     Encode { stream: u64, lines: Vec<Line> },
-    /// Up to so many bytes of the encoder stream arrive.
+    /// Delivers up to this many bytes of the encoder stream.
     Insert(usize),
-    /// The oldest section under way on one of the streams arrives.
+    /// Delivers the oldest section in flight on one of the streams.
     Deliver(usize),
-    /// Up to so many bytes of the decoder stream arrive.
+    /// Delivers up to this many bytes of the decoder stream.
     Acknowledge(usize),
-    /// The receiver gives this stream up.
+    /// The receiver cancels this stream.
     Cancel { stream: u64 },
-    /// The transport holds the encoder stream up, or no longer.
+    /// The encoder stream becomes backlogged, or not any more.
     HoldUp(bool),
-    /// Nothing has happened for a while: both sides give back what memory they can.
+    /// Both sides are idle and release memory.
     Rest,
 }
 
@@ -35,17 +35,31 @@ struct Line {
 
 impl Line {
     fn to_field_line(&self) -> FieldLine<'_> {
-        FieldLine { name: self.name.as_bytes(), value: self.value.as_bytes(), never_index: self.never_index }
+        FieldLine {
+            name: self.name.as_bytes(),
+            value: self.value.as_bytes(),
+            never_index: self.never_index,
+        }
     }
 }
 
 const STREAMS: u64 = 6;
 
 fn line() -> impl Strategy<Value = Line> {
-    let names = vec!["user-agent", ":authority", "x-a", "x-longer-name", ":path", "accept", "cookie", "server"];
-    let value =
-        (0..12_u32, prop_oneof![Just(0_usize), Just(3), Just(60)]).prop_map(|(number, padding)| format!("{number}{}", "v".repeat(padding)));
-    (prop::sample::select(names), value, prop::bool::weighted(0.1)).prop_map(|(name, value, never_index)| Line { name, value, never_index })
+    let names = vec![
+        "user-agent",
+        ":authority",
+        "x-a",
+        "x-longer-name",
+        ":path",
+        "accept",
+        "cookie",
+        "server",
+    ];
+    let value = (0..12_u32, prop_oneof![Just(0_usize), Just(3), Just(60)])
+        .prop_map(|(number, padding)| format!("{number}{}", "v".repeat(padding)));
+    (prop::sample::select(names), value, prop::bool::weighted(0.1))
+        .prop_map(|(name, value, never_index)| Line { name, value, never_index })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -60,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A stream of the application: sections under way, in order.
+/// A request stream: its sections in flight, in order.
 #[derive(Default)]
 struct Stream {
     id: u64,
@@ -108,19 +122,28 @@ impl Run {
                 self.decoder.release_memory();
             }
             Step::Insert(count) => {
-                let bytes: Vec<u8> = self.to_decoder.drain(..count.min(self.to_decoder.len())).collect();
+                let bytes: Vec<u8> =
+                    self.to_decoder.drain(..count.min(self.to_decoder.len())).collect();
                 self.decoder.handle_encoder_stream(&bytes).expect("our own instructions are valid");
                 while let Some(id) = self.decoder.poll_unblocked() {
-                    let place = self.streams.iter().position(|stream| stream.id == id).expect("only known streams are blocked");
+                    let place = self
+                        .streams
+                        .iter()
+                        .position(|stream| stream.id == id)
+                        .expect("only known streams are blocked");
                     assert!(std::mem::take(&mut self.streams[place].is_blocked));
                     self.deliver(place);
-                    assert!(!self.streams[place].is_blocked, "it was said to be ready");
+                    assert!(
+                        !self.streams[place].is_blocked,
+                        "the stream was reported as unblocked"
+                    );
                 }
             }
             Step::Deliver(choice) => self.deliver(choice % self.streams.len()),
             Step::Acknowledge(count) => {
                 self.to_encoder.extend(self.decoder.take_instructions().unwrap_or_default());
-                let bytes: Vec<u8> = self.to_encoder.drain(..count.min(self.to_encoder.len())).collect();
+                let bytes: Vec<u8> =
+                    self.to_encoder.drain(..count.min(self.to_encoder.len())).collect();
                 self.encoder.handle_decoder_stream(&bytes).expect("our own instructions are valid");
             }
             Step::Cancel { stream } => {
@@ -129,9 +152,12 @@ impl Run {
                 *stream = Stream { id: self.next_id, ..Stream::default() };
                 self.next_id += 4;
             }
-            Step::HoldUp(is_held_up) => self.encoder.set_held_up(is_held_up),
+            Step::HoldUp(is_backlogged) => self.encoder.set_backlogged(is_backlogged),
         }
-        assert!(self.encoder.table_size() <= self.capacity && self.decoder.table_size() <= self.capacity);
+        assert!(
+            self.encoder.table_size() <= self.capacity
+                && self.decoder.table_size() <= self.capacity
+        );
     }
 
     fn deliver(&mut self, place: usize) {
@@ -141,39 +167,47 @@ impl Run {
         }
         let Some((section, lines)) = stream.under_way.front() else { return };
         let mut decoded = FieldSection::new();
-        match self.decoder.decode(stream.id, section, u64::MAX, &mut decoded).expect("our own sections are valid") {
+        match self
+            .decoder
+            .decode(stream.id, section, u64::MAX, &mut decoded)
+            .expect("our own sections are valid")
+        {
             Decoded::Blocked => stream.is_blocked = true,
             Decoded::Complete => {
-                assert!(decoded.iter().map(FieldLine::from).eq(lines.iter().map(Line::to_field_line)), "{decoded:?} is not {lines:?}");
+                assert!(
+                    decoded.iter().map(FieldLine::from).eq(lines.iter().map(Line::to_field_line)),
+                    "{decoded:?} is not {lines:?}"
+                );
                 stream.under_way.pop_front();
             }
         }
     }
 
-    /// Everything arrives.
+    /// Delivers everything.
     fn finish(&mut self) {
         self.step(Step::Insert(usize::MAX));
         for place in 0..self.streams.len() {
             while !self.streams[place].under_way.is_empty() {
                 self.deliver(place);
-                assert!(!self.streams[place].is_blocked, "all insertions are there");
+                assert!(!self.streams[place].is_blocked, "all insertions have arrived");
             }
         }
         self.step(Step::Acknowledge(usize::MAX));
     }
 }
 
-/// What an encoder other than ours may do, ours included.
+/// An instruction of any valid encoder.
 #[derive(Clone, Debug)]
 enum Instruction {
     Capacity(u64),
-    /// A name of the static table, of the dynamic table if there is one, or spelled.
+    /// Inserts an entry with a static name, a dynamic name if there is one, or a literal name.
     Insert {
         name: Name,
         value: String,
     },
     Duplicate(usize),
-    /// A section with references to these entries, counted from any, and this far between count and base.
+    /// A section with references to these entries, and this distance between Required Insert Count
+    /// and Base.
     Section {
         references: Vec<usize>,
         base_shift: i64,
@@ -188,8 +222,11 @@ enum Name {
 }
 
 fn instruction() -> impl Strategy<Value = Instruction> {
-    let name =
-        prop_oneof![(0..99_u8).prop_map(Name::Static), any::<usize>().prop_map(Name::Dynamic), "[a-z-]{0,12}".prop_map(Name::Spelled),];
+    let name = prop_oneof![
+        (0..99_u8).prop_map(Name::Static),
+        any::<usize>().prop_map(Name::Dynamic),
+        "[a-z-]{0,12}".prop_map(Name::Spelled),
+    ];
     prop_oneof![
         1 => (0..=400_u64).prop_map(Instruction::Capacity),
         5 => (name, "[ -~]{0,40}").prop_map(|(name, value)| Instruction::Insert { name, value }),
@@ -198,7 +235,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
     ]
 }
 
-/// The table as the RFC describes it, without any thought of cost.
+/// The table as described in the RFC, without regard to cost.
 #[derive(Default)]
 struct Model {
     entries: Vec<(String, String)>,
@@ -221,7 +258,7 @@ impl Model {
         }
     }
 
-    /// Whether it fits.
+    /// Inserts an entry; returns whether it fits.
     fn insert(&mut self, name: String, value: String) -> bool {
         let fits = (name.len() + value.len() + 32) as u64 <= self.capacity;
         if fits {
@@ -258,7 +295,7 @@ proptest! {
         run.finish();
     }
 
-    /// Any legal sequence of instructions and references, in pieces of any size.
+    /// Any valid sequence of instructions and references, in pieces of any size.
     #[test]
     fn decoder_agrees_with_the_model(instructions in vec(instruction(), 0..60), piece in 1..20_usize) {
         const LIMIT: u64 = 400;
@@ -338,7 +375,7 @@ proptest! {
         }
     }
 
-    /// Bytes that no encoder would write, behind a table that is in use.
+    /// Invalid bytes with a table in use.
     #[test]
     fn random_bytes_never_panic_with_a_table(
         pieces in vec((any::<bool>(), vec(any::<u8>(), 0..60)), 0..20),
@@ -349,7 +386,7 @@ proptest! {
         for (is_section, mut bytes) in pieces {
             let mut lines = FieldSection::new();
             if is_section {
-                // With a count that is plausible now and then.
+                // A Required Insert Count that is sometimes plausible.
                 if let Some(first) = bytes.first_mut() {
                     *first %= 8;
                 }

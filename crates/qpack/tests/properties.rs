@@ -1,7 +1,9 @@
 //! Properties of the codecs on any input.
 
 use bytes::BytesMut;
-use pronghorn_qpack::{Decoded, Decoder, DecompressionError, Encoder, FieldLine, FieldSection, huffman, integer};
+use pronghorn_qpack::{
+    Decoded, Decoder, DecompressionError, Encoder, FieldLine, FieldSection, huffman, integer,
+};
 use proptest::{collection::vec, prelude::*, sample};
 
 #[derive(Clone, Debug)]
@@ -14,18 +16,29 @@ struct Line {
 /// Names and values, some of them from the static table.
 fn line() -> impl Strategy<Value = Line> {
     let entry = sample::select((0..99_u8).collect::<Vec<_>>());
-    let name = prop_oneof![entry.clone().prop_map(|index| pronghorn_qpack::static_table::name(index).to_vec()), vec(any::<u8>(), 0..40),];
+    let name = prop_oneof![
+        entry.clone().prop_map(|index| pronghorn_qpack::static_table::name(index).to_vec()),
+        vec(any::<u8>(), 0..40),
+    ];
     let value = prop_oneof![
         entry.prop_map(|index| pronghorn_qpack::static_table::value(index).to_vec()),
         "[ -~]{0,200}".prop_map(String::into_bytes),
         vec(any::<u8>(), 0..300),
     ];
-    (name, value, any::<bool>()).prop_map(|(name, value, never_index)| Line { name, value, never_index })
+    (name, value, any::<bool>()).prop_map(|(name, value, never_index)| Line {
+        name,
+        value,
+        never_index,
+    })
 }
 
 fn encode(lines: &[Line]) -> BytesMut {
     let mut section = BytesMut::new();
-    let lines = lines.iter().map(|line| FieldLine { name: &line.name, value: &line.value, never_index: line.never_index });
+    let lines = lines.iter().map(|line| FieldLine {
+        name: &line.name,
+        value: &line.value,
+        never_index: line.never_index,
+    });
     Encoder::new().encode(4, lines, &mut section);
     section
 }
@@ -33,11 +46,21 @@ fn encode(lines: &[Line]) -> BytesMut {
 fn decode(section: &[u8]) -> Result<Vec<Line>, DecompressionError> {
     let mut lines = FieldSection::new();
     assert_eq!(Decoder::new().decode(4, section, u64::MAX, &mut lines)?, Decoded::Complete);
-    Ok(lines.iter().map(|line| Line { name: line.name.to_vec(), value: line.value.to_vec(), never_index: line.never_index }).collect())
+    Ok(lines
+        .iter()
+        .map(|line| Line {
+            name: line.name.to_vec(),
+            value: line.value.to_vec(),
+            never_index: line.never_index,
+        })
+        .collect())
 }
 
 fn same(a: &[Line], b: &[Line]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.value == b.value && a.never_index == b.never_index)
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.name == b.name && a.value == b.value && a.never_index == b.never_index)
 }
 
 proptest! {
@@ -80,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn instruction_streams_end_alike_however_cut(bytes in vec(any::<u8>(), 0..60), cut in 0..60_usize) {
+    fn split_instruction_streams_give_the_same_result(bytes in vec(any::<u8>(), 0..60), cut in 0..60_usize) {
         let (front, back) = bytes.split_at(cut.min(bytes.len()));
         let mut cut_decoder = Decoder::new();
         let cut_result = cut_decoder.handle_encoder_stream(front).and_then(|()| cut_decoder.handle_encoder_stream(back));
@@ -100,7 +123,7 @@ proptest! {
         prop_assert_eq!(out, text);
     }
 
-    /// What random bytes decode to encodes to the same bytes: there is one code for each text.
+    /// A decoded string encodes to the same bytes: each string has one code.
     #[test]
     fn decoded_huffman_code_is_canonical(code in vec(any::<u8>(), 0..60)) {
         let mut text = Vec::new();

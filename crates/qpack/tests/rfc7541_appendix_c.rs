@@ -19,7 +19,9 @@ const VECTORS: [(&str, &str); 10] = [
 ];
 
 fn bytes(hex: &str) -> Vec<u8> {
-    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("invariant: the vectors are hexadecimal");
+    let byte = |at| {
+        u8::from_str_radix(&hex[at..at + 2], 16).expect("invariant: the vectors are hexadecimal")
+    };
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 

@@ -1,20 +1,22 @@
-//! RFC 9204 Appendix B: each exchange, decoded in order by one decoder, and its acknowledgments.
+//! RFC 9204 Appendix B: all exchanges in order with one decoder, and its acknowledgments.
 
 use bytes::BytesMut;
 use pronghorn_qpack::{Decoded, Decoder, Encoder, FieldLine, FieldSection};
 
-/// The table of the examples allows 220 bytes.
+/// Returns a decoder with the examples' table capacity of 220 bytes.
 fn decoder() -> Decoder {
     Decoder::with_table(220, 16)
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
     let hex: String = hex.split_whitespace().collect();
-    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("invariant: the vectors are hexadecimal");
+    let byte = |at| {
+        u8::from_str_radix(&hex[at..at + 2], 16).expect("invariant: the vectors are hexadecimal")
+    };
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-/// The lines, or what else there is to say.
+/// Returns the decoded lines, `blocked`, or the error.
 fn decode(decoder: &mut Decoder, stream_id: u64, hex: &str) -> String {
     let mut lines = FieldSection::new();
     match decoder.decode(stream_id, &bytes(hex), 1000, &mut lines) {
@@ -35,7 +37,8 @@ fn instructions(decoder: &mut Decoder) -> Vec<u8> {
 /// B.1: a literal field line with a name reference into the static table.
 const LITERAL: &str = "0000 510b 2f69 6e64 6578 2e68 746d 6c";
 /// B.2: the capacity and two insertions; a section with two post-base references.
-const FIRST_INSERTIONS: &str = "3fbd01 c00f 7777 772e 6578 616d 706c 652e 636f 6d c10c 2f73 616d 706c 652f 7061 7468";
+const FIRST_INSERTIONS: &str =
+    "3fbd01 c00f 7777 772e 6578 616d 706c 652e 636f 6d c10c 2f73 616d 706c 652f 7061 7468";
 const POST_BASE: &str = "0381 10 11";
 /// B.3: an insertion with a literal name.
 const LITERAL_NAME: &str = "4a63 7573 746f 6d2d 6b65 790c 6375 7374 6f6d 2d76 616c 7565";
@@ -55,7 +58,7 @@ fn exchanges_are_decoded_as_in_the_rfc() {
     assert_eq!(decoder.table_size(), 106);
     let expected = "[:authority: www.example.com, :path: /sample/path]";
     assert_eq!(decode(&mut decoder, 4, POST_BASE), expected);
-    // The acknowledgment tells of both insertions, so no increment follows.
+    // The acknowledgment covers both insertions, so no increment follows.
     assert_eq!(instructions(&mut decoder), [0x84]);
 
     insert(&mut decoder, LITERAL_NAME);
@@ -80,8 +83,8 @@ fn exchanges_are_decoded_as_in_the_rfc() {
     assert_eq!(decode(&mut decoder, 16, "0600 80 83"), expected);
 }
 
-/// The instructions and the section of B.2, as our encoder writes them. It spells strings in Huffman code where the RFC
-/// does not, and inserts no `:path`.
+/// The instructions and the section of B.2, as written by our encoder. It uses Huffman coding where
+/// the RFC does not, and inserts no `:path`.
 #[test]
 fn insertion_and_its_reference_are_encoded_as_in_the_rfc() {
     let mut encoder = Encoder::with_max_table_capacity(220);

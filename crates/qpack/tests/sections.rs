@@ -1,7 +1,10 @@
-//! Field sections and instruction streams: what is accepted, what is refused, and as what.
+//! Field sections and instruction streams: accepted and refused input, and the errors.
 
 use bytes::BytesMut;
-use pronghorn_qpack::{Decoded, Decoder, DecoderStreamError, DecompressionError, Encoder, EncoderStreamError, FieldLine, FieldSection};
+use pronghorn_qpack::{
+    Decoded, Decoder, DecoderStreamError, DecompressionError, Encoder, EncoderStreamError,
+    FieldLine, FieldSection,
+};
 
 fn decode(section: &[u8]) -> Result<FieldSection, DecompressionError> {
     let mut lines = FieldSection::new();
@@ -17,7 +20,11 @@ fn encode(lines: &[FieldLine<'_>]) -> BytesMut {
 
 #[test]
 fn static_lines_take_one_byte_each() {
-    let lines = [FieldLine::new(b":method", b"GET"), FieldLine::new(b":scheme", b"https"), FieldLine::new(b":path", b"/")];
+    let lines = [
+        FieldLine::new(b":method", b"GET"),
+        FieldLine::new(b":scheme", b"https"),
+        FieldLine::new(b":path", b"/"),
+    ];
     assert_eq!(&encode(&lines)[..], [0, 0, 0xc0 + 17, 0xc0 + 23, 0xc0 + 1]);
 }
 
@@ -73,14 +80,24 @@ fn section_above_the_limit_is_its_own_error() {
 #[test]
 fn invalid_static_index_is_refused() {
     assert_eq!(decode(&[0, 0, 0xff, 99 - 63]), Err(DecompressionError::InvalidStaticIndex));
-    assert_eq!(decode(&[0, 0, 0xff, 0xff, 0xff, 0x7f]), Err(DecompressionError::InvalidStaticIndex));
-    assert_eq!(decode(&[0, 0, 0x5f, 99 - 15, 1, b'a']), Err(DecompressionError::InvalidStaticIndex));
+    assert_eq!(
+        decode(&[0, 0, 0xff, 0xff, 0xff, 0x7f]),
+        Err(DecompressionError::InvalidStaticIndex)
+    );
+    assert_eq!(
+        decode(&[0, 0, 0x5f, 99 - 15, 1, b'a']),
+        Err(DecompressionError::InvalidStaticIndex)
+    );
 }
 
 #[test]
 fn dynamic_references_are_refused() {
     for line in [0x80, 0x40, 0x10, 0x00] {
-        assert_eq!(decode(&[0, 0, line, 1, b'a']), Err(DecompressionError::InvalidDynamicIndex), "{line:#x}");
+        assert_eq!(
+            decode(&[0, 0, line, 1, b'a']),
+            Err(DecompressionError::InvalidDynamicIndex),
+            "{line:#x}"
+        );
     }
     assert_eq!(decode(&[1, 0, 0xc1]), Err(DecompressionError::InvalidRequiredInsertCount));
     assert_eq!(decode(&[0, 0x80, 0xc1]), Err(DecompressionError::NegativeBase));
@@ -125,7 +142,7 @@ fn pushed_lines_equal_decoded_lines() {
     assert_eq!(decode(&bytes).unwrap(), pushed);
 }
 
-/// Feeds the bytes whole, and byte by byte; both have to end alike.
+/// Processes the bytes in one piece and byte by byte; both give the same result.
 fn encoder_stream(bytes: &[u8]) -> Result<(), EncoderStreamError> {
     let whole = Decoder::new().handle_encoder_stream(bytes);
     let mut decoder = Decoder::new();
@@ -147,7 +164,10 @@ fn capacity_zero_is_accepted_in_any_form() {
 
 #[test]
 fn capacity_above_the_limit_is_refused() {
-    assert_eq!(encoder_stream(&[0x21]), Err(EncoderStreamError::CapacityExceedsLimit { capacity: 1, limit: 0 }));
+    assert_eq!(
+        encoder_stream(&[0x21]),
+        Err(EncoderStreamError::CapacityExceedsLimit { capacity: 1, limit: 0 })
+    );
     // 31 + 1 + 31 * 128: the prefix, then two more bytes.
     let error = EncoderStreamError::CapacityExceedsLimit { capacity: 4000, limit: 0 };
     assert_eq!(encoder_stream(&[0x20, 0x3f, 0x81, 0x1f]), Err(error));
@@ -178,7 +198,7 @@ fn insert_count_increment_is_refused() {
 }
 
 #[test]
-fn acknowledgment_of_nothing_is_refused() {
+fn unexpected_acknowledgment_is_refused() {
     let error = DecoderStreamError::UnexpectedAcknowledgment { stream_id: 131 };
     assert_eq!(decoder_stream(&[0xff, 0x04]), Err(error));
     let mut endless = vec![0xff];
@@ -187,7 +207,7 @@ fn acknowledgment_of_nothing_is_refused() {
 }
 
 #[test]
-fn shared_values_are_those_of_the_lines_and_outlive_them() {
+fn shared_values_equal_the_lines_and_outlive_them() {
     let mut lines = FieldSection::new();
     lines.push(b"x-spelled", b"value", false);
     lines.push(b":path", b"/index.html", false);
@@ -203,7 +223,7 @@ fn shared_values_are_those_of_the_lines_and_outlive_them() {
     assert_eq!(values, [&b"value"[..], b"/index.html", b""]);
     assert_eq!(lines.get(0).unwrap().value, b"other");
     lines.clear();
-    // Larger than what is worth a copy.
+    // Too large to be copied.
     lines.push(b"x-large", &[b'a'; 5000], false);
     let memory = lines.share(&mut pool);
     assert_eq!(lines.get(0).unwrap().value_in(&memory), [b'a'; 5000][..]);

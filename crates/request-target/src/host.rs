@@ -1,26 +1,34 @@
-//! Hosts: one spelling for each.
+//! Canonical spelling of hosts.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A host that is neither a name of letters, digits, dashes and underscores nor an IP address, or whose port is no number.
+/// An invalid authority: the host is neither a name of letters, digits, dashes and underscores nor
+/// an IP address, or the port is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadAuthority;
 
-/// The canonical form of a host and its port: the host as [`host`] writes it, the port without zeros in front, and none where it is the
-/// usual one of the scheme. `None`: that is how it is written.
+/// Returns the canonical form of a host and port, or `None` if it is already canonical: the host as
+/// [`host`] writes it, the port without leading zeros, and no port where it is the scheme's
+/// default.
 ///
 /// # Errors
 ///
-/// When it has none.
+/// If the text has no canonical form.
 pub fn authority(text: &str, secure: bool) -> Result<Option<String>, BadAuthority> {
     let (name, port) = split(text);
     let usual = if secure { "443" } else { "80" };
     let port = match port {
         None => None,
         Some("") => Some(""),
-        Some(port) if (port.starts_with('0') && port.len() > 1) || port.len() > 5 || !port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            let digits = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit())).ok_or(BadAuthority)?;
+        Some(port)
+            if (port.starts_with('0') && port.len() > 1)
+                || port.len() > 5
+                || !port.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            let digits = Some(port)
+                .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+                .ok_or(BadAuthority)?;
             let number: u16 = digits.parse().map_err(|_| BadAuthority)?;
             return with_port(name, number, secure).map(Some);
         }
@@ -29,7 +37,11 @@ pub fn authority(text: &str, secure: bool) -> Result<Option<String>, BadAuthorit
     let is_written = !matches!(port, Some(port) if port.is_empty() || port == usual);
     let written = host(name)?;
     if is_written && written.is_none() {
-        return if port.is_some_and(|port| port.parse::<u16>().is_err()) { Err(BadAuthority) } else { Ok(None) };
+        return if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            Err(BadAuthority)
+        } else {
+            Ok(None)
+        };
     }
     match port.filter(|_| is_written) {
         Some(port) => with_port(name, port.parse().map_err(|_| BadAuthority)?, secure).map(Some),
@@ -46,19 +58,23 @@ fn with_port(name: &str, port: u16, secure: bool) -> Result<String, BadAuthority
     Ok(text)
 }
 
-/// Host and port.
+/// Splits the text into host and port.
 fn split(text: &str) -> (&str, Option<&str>) {
-    let end = if text.starts_with('[') { text.find(']').map_or(text.len(), |end| end + 1) } else { text.find(':').unwrap_or(text.len()) };
+    let end = if text.starts_with('[') {
+        text.find(']').map_or(text.len(), |end| end + 1)
+    } else {
+        text.find(':').unwrap_or(text.len())
+    };
     let (name, rest) = text.split_at(end);
     (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').unwrap_or("x")) })
 }
 
-/// The canonical form of a host without a port: in lower case, without the dot at its end, an IPv6 address as RFC 5952 has it, in
-/// brackets. `None`: that is how it is written.
+/// Returns the canonical form of a host without a port, or `None` if it is already canonical: in
+/// lower case, without a trailing dot, an IPv6 address in brackets and in the form of RFC 5952.
 ///
 /// # Errors
 ///
-/// When it has none.
+/// If the text has no canonical form.
 pub fn host(text: &str) -> Result<Option<String>, BadAuthority> {
     if text.starts_with('[') {
         let address = address(text).ok_or(BadAuthority)?;
@@ -69,7 +85,7 @@ pub fn host(text: &str) -> Result<Option<String>, BadAuthority> {
         match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => {}
             b'A'..=b'Z' => is_lower = false,
-            // No label is empty.
+            // Labels are not empty.
             b'.' if before != b'.' => {}
             _ => return Err(BadAuthority),
         }
@@ -83,7 +99,7 @@ pub fn host(text: &str) -> Result<Option<String>, BadAuthority> {
     }
 }
 
-/// The one spelling of an IP address, as hosts write it.
+/// Returns the canonical spelling of an IP address as a host.
 pub fn address(text: &str) -> Option<String> {
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner {
@@ -99,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_a_host_are_one() {
+    fn host_is_written_in_canonical_form() {
         for (text, wanted) in [
             ("admin.test", None),
             ("admin.test:8443", None),
@@ -124,17 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
-        for text in
-            ["", ".", "a..", "a..b", ".a", "%61.test", "a,b", "a~b", "a@b", "a:b", "a:65536", "a:+1", "[::1", "[::1]x", "::1", "a b"]
-        {
+    fn invalid_host_is_refused() {
+        for text in [
+            "", ".", "a..", "a..b", ".a", "%61.test", "a,b", "a~b", "a@b", "a:b", "a:65536",
+            "a:+1", "[::1", "[::1]x", "::1", "a b",
+        ] {
             assert_eq!(authority(text, true), Err(BadAuthority), "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn canonical_host_is_its_own(text in "[aA.:0-9\\[\\]]{1,12}", secure in any::<bool>()) {
+        fn canonical_host_is_unchanged(text in "[aA.:0-9\\[\\]]{1,12}", secure in any::<bool>()) {
             if let Ok(Some(written)) = authority(&text, secure) {
                 prop_assert_eq!(authority(&written, secure), Ok(None));
             }

@@ -1,7 +1,9 @@
-//! Request targets in canonical form: what a gateway matches, and what it passes on, is one view of a path and of a host.
+//! Request targets in canonical form, so that a gateway matches and forwards the same view of a
+//! path and a host.
 //!
-//! It opens no socket and knows neither requests nor routes; it never guesses: what has no canonical form is an error. Start with
-//! [`Spelling::of`] for paths, [`Pattern`] for what they are compared with, and [`authority`] for hosts.
+//! It opens no sockets, knows neither requests nor routes, and never guesses: a target without a
+//! canonical form is an error. Start with [`Spelling::of`] for paths, [`Pattern`] for the patterns
+//! that paths are compared with, and [`authority`] for hosts.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! What servers of others take a path for, each in a few lines of its own, and a gateway's routes compared with them.
+//! Models of how other servers interpret a path, each in a few independent lines, and a comparison
+//! of a gateway's routes with them.
 //!
-//! For the property test and the fuzz target: [`Case::of`] makes routes and a path of any bytes, [`Case::check`] panics where the route
-//! that matched is not the route of what some server understands.
+//! For the property test and the fuzz target: [`Case::of`] makes routes and a path from any bytes,
+//! [`Case::check`] panics where the matched route differs from the route of a server's
+//! interpretation.
 
 mod generated;
 mod servers;
@@ -11,36 +13,51 @@ use servers::{SERVERS, Segments, decode_all, merge};
 
 use crate::{Pattern, Spelling, without_segments};
 
-/// A route: its patterns, and whether paths with encoded slashes are taken.
+/// A route: its patterns, and whether it accepts paths with encoded slashes.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// As a configuration has them.
+    /// Patterns as in a configuration.
     pub patterns: Vec<String>,
-    /// `paths = "compatible"`.
+    /// Whether `paths = "compatible"` is set.
     pub compatible: bool,
 }
 
-/// What became of a path.
+/// The result for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is answered 400.
+    /// The path is answered 400.
     Refused,
-    /// No route is for it.
+    /// No route matches.
     Unrouted,
-    /// The route of this number is.
+    /// The route with this index matches.
     Routed(usize),
 }
 
 impl Case {
-    /// Asks the gateway's rules and each server, and compares.
+    /// Applies the gateway's rules and each server's model, and compares them.
     pub fn check(&self) -> Outcome {
-        let routes: Vec<Vec<Pattern>> =
-            self.routes.iter().map(|route| route.patterns.iter().filter_map(|text| Pattern::parse(text).ok()).collect()).collect();
-        let find = |reading: &str| routes.iter().position(|patterns| patterns.iter().any(|pattern| pattern.matches(reading)));
+        let routes: Vec<Vec<Pattern>> = self
+            .routes
+            .iter()
+            .map(|route| {
+                route.patterns.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
+            })
+            .collect();
+        let find = |reading: &str| {
+            routes
+                .iter()
+                .position(|patterns| patterns.iter().any(|pattern| pattern.matches(reading)))
+        };
         let Ok(spelling) = Spelling::of(&self.path) else { return Outcome::Refused };
-        let meant: Vec<Vec<Meant>> = self.routes.iter().map(|route| route.patterns.iter().map(|text| Meant::of(text)).collect()).collect();
-        // The route that a person would say that a path is for, which has no escapes any more.
-        let route_of = |path: &Segments| meant.iter().position(|patterns| patterns.iter().any(|pattern| pattern.is_for(path)));
+        let meant: Vec<Vec<Meant>> = self
+            .routes
+            .iter()
+            .map(|route| route.patterns.iter().map(|text| Meant::of(text)).collect())
+            .collect();
+        // The intended route of a path without escapes.
+        let route_of = |path: &Segments| {
+            meant.iter().position(|patterns| patterns.iter().any(|pattern| pattern.is_for(path)))
+        };
         let (passed, literal) = match &spelling {
             None => (&*self.path, &*self.path),
             Some(spelling) => (spelling.passed(), spelling.literal()),
@@ -59,19 +76,31 @@ impl Case {
         assert!(passed.starts_with('/') && !passed.starts_with("//"), "{self:?}");
         for (name, server) in SERVERS {
             if let Some(understood) = server(passed) {
-                assert_eq!(route_of(&merge(understood)), found, "{name} takes {passed:?} for that: {self:?}");
+                assert_eq!(
+                    route_of(&merge(understood)),
+                    found,
+                    "{name} takes {passed:?} for that: {self:?}"
+                );
             }
         }
         let Some(number) = found else { return Outcome::Unrouted };
-        let prefix = routes[number].iter().find(|pattern| pattern.matches(literal)).map_or("", Pattern::prefix);
+        let prefix = routes[number]
+            .iter()
+            .find(|pattern| pattern.matches(literal))
+            .map_or("", Pattern::prefix);
         if literal.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')) {
-            let taken: Segments = prefix.split('/').skip(1).map(|segment| decode_all(segment.as_bytes())).collect();
+            let taken: Segments =
+                prefix.split('/').skip(1).map(|segment| decode_all(segment.as_bytes())).collect();
             let passed = without_segments(passed, taken.len());
             assert!(passed.starts_with('/') && !passed.starts_with("//"), "{self:?}");
             for (name, server) in SERVERS {
                 if let Some(understood) = server(passed) {
                     let whole = taken.iter().cloned().chain(merge(understood)).collect();
-                    assert_eq!(route_of(&whole), found, "{name} takes {passed:?} below {prefix:?} for that: {self:?}");
+                    assert_eq!(
+                        route_of(&whole),
+                        found,
+                        "{name} takes {passed:?} below {prefix:?} for that: {self:?}"
+                    );
                 }
             }
         }
@@ -79,9 +108,9 @@ impl Case {
     }
 }
 
-/// What a person takes a pattern for. Patterns here are good ones, without dots.
+/// The intended meaning of a pattern. The patterns here are valid and have no dots.
 struct Meant {
-    /// Decoded; `None` for a star.
+    /// Decoded segments; `None` for a star.
     segments: Vec<Option<Vec<u8>>>,
     is_open: bool,
 }
@@ -97,7 +126,9 @@ impl Meant {
     fn is_for(&self, path: &Segments) -> bool {
         let fixed = self.segments.len();
         (if self.is_open { path.len() > fixed } else { path.len() == fixed })
-            && self.segments.iter().zip(path).all(|(wanted, given)| wanted.as_ref().map_or(!given.is_empty(), |wanted| wanted == given))
+            && self.segments.iter().zip(path).all(|(wanted, given)| {
+                wanted.as_ref().map_or(!given.is_empty(), |wanted| wanted == given)
+            })
     }
 }
 
@@ -110,10 +141,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_say_what_their_servers_are_known_for() {
+    fn models_match_known_server_behavior() {
         let understood = |name: &str, path: &str| {
             let (_, server) = SERVERS.iter().find(|(known, _)| *known == name).expect("a server");
-            server(path).map(|segments| String::from_utf8_lossy(&joined(&merge(segments))).into_owned())
+            server(path)
+                .map(|segments| String::from_utf8_lossy(&joined(&merge(segments))).into_owned())
         };
         for (name, path, wanted) in [
             ("WSGI", "/admin%2Fx", Some("/admin/x")),
@@ -143,17 +175,20 @@ mod tests {
         assert!(counts.iter().all(|count| *count > 1_000), "refused, unrouted, routed: {counts:?}");
     }
 
-    /// `PRONGHORN_TARGET_CASES=n` says how many.
+    /// `PRONGHORN_TARGET_CASES=n` sets the number of cases.
     #[test]
     #[ignore = "takes minutes: ten million cases"]
-    fn route_that_matched_is_the_route_of_what_servers_understand_at_length() {
-        let cases = std::env::var("PRONGHORN_TARGET_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000_000);
+    fn matched_route_is_the_route_that_servers_understand_at_length() {
+        let cases = std::env::var("PRONGHORN_TARGET_CASES")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(10_000_000);
         let mut routed = 0_u64;
         for_each_case(cases, |outcome| routed += u64::from(matches!(outcome, Outcome::Routed(_))));
         eprintln!("{cases} cases, {routed} of them routed");
     }
 
-    /// Cases of random bytes, from a fixed seed.
+    /// Runs cases of random bytes from a fixed seed.
     fn for_each_case(cases: u64, mut take: impl FnMut(Outcome)) {
         let (mut state, mut bytes) = (0x9e37_79b9_7f4a_7c15_u64, [0_u8; 64]);
         for _ in 0..cases {
@@ -170,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn route_that_matched_is_the_route_of_what_servers_understand(bytes in vec(any::<u8>(), 0..64)) {
+        fn matched_route_is_the_route_that_servers_understand(bytes in vec(any::<u8>(), 0..64)) {
             Case::of(&bytes).check();
         }
     }

@@ -1,10 +1,10 @@
-//! Octets of a path, and the one form that each of them has.
+//! Octets of a path and their canonical form.
 
-/// What an octet is in a path.
+/// Class of an octet in a path.
 const PLAIN: u8 = 0;
 const SLASH: u8 = 1;
 const DOT: u8 = 2;
-/// It is looked at closely: an escape, `;`, or what no path may have as it is.
+/// Needs the slow path: an escape, `;`, or an octet that must be percent-encoded.
 const OTHER: u8 = 4;
 
 static CLASS: [u8; 256] = {
@@ -23,22 +23,38 @@ static CLASS: [u8; 256] = {
     table
 };
 
-/// RFC 3986, section 3.3, without the percent sign: what may stand in a segment as it is.
+/// Returns whether an octet may occur unencoded in a segment (RFC 3986, section 3.3, without the
+/// percent sign).
 pub(crate) const fn is_pchar(byte: u8) -> bool {
-    is_unreserved(byte) || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
+    is_unreserved(byte)
+        || matches!(
+            byte,
+            b'!' | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+                | b':'
+                | b'@'
+        )
 }
 
-/// RFC 3986, section 2.3: what means the same whether it is percent-encoded or not.
+/// Returns whether an octet means the same percent-encoded or not (RFC 3986, section 2.3).
 pub(crate) const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Whether a path is its own canonical form, and has no other reading: as nearly all are.
+/// Returns whether a path is canonical and has no other reading, as nearly all paths.
 pub(crate) fn is_plain(path: &str) -> bool {
     let mut before = PLAIN;
     for (index, byte) in path.bytes().enumerate() {
         let class = CLASS[usize::from(byte)];
-        // A segment that begins with a dot is looked at closely, and so is an empty one.
+        // Segments that are empty or start with a dot need the slow path.
         if class == OTHER || (before == SLASH && class != PLAIN) || (index == 0 && class != SLASH) {
             return false;
         }
@@ -47,14 +63,14 @@ pub(crate) fn is_plain(path: &str) -> bool {
     !path.is_empty()
 }
 
-/// The octet of the escape that `rest` begins with, or `None` if it is broken.
+/// Returns the octet of the escape at the start of `rest`, or `None` if the escape is malformed.
 pub(crate) fn escape(rest: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = rest else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16);
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// Writes an octet percent-encoded, in capitals (RFC 3986, section 2.1).
+/// Writes an octet percent-encoded, in upper case (RFC 3986, section 2.1).
 pub(crate) fn push_escape(text: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.push('%');
@@ -62,9 +78,10 @@ pub(crate) fn push_escape(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// The form in which segments are compared: what may stand there as it is stands so, and all else is percent-encoded in capitals.
+/// Writes a segment in the form in which segments are compared: octets that may occur unencoded are
+/// unencoded, all others are percent-encoded in upper case.
 ///
-/// `segment` has no broken escape.
+/// `segment` has no malformed escape.
 pub(crate) fn push_comparable(text: &mut String, segment: &str) {
     let mut bytes = segment.as_bytes();
     while let Some((&first, after)) = bytes.split_first() {

@@ -1,75 +1,84 @@
-//! Paths: what is passed on, and what whoever gets it may take it for.
+//! Paths: the canonical form that is forwarded, and the readings that servers may have of it.
 
 use crate::octets::{escape, is_pchar, is_plain, is_unreserved, push_comparable, push_escape};
 
-/// Why a path has no canonical form, or none that all readers agree on.
+/// Why a path is invalid or ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPath {
-    /// It does not begin with a slash.
+    /// The path does not start with a slash.
     NoSlash,
-    /// It climbs above the root.
+    /// The path climbs above the root.
     AboveRoot,
     /// An escape is not a percent sign with two hexadecimal digits.
     Escape,
-    /// It has a zero byte.
+    /// The path contains a NUL byte.
     Nul,
-    /// It has a character that is not ASCII and not percent-encoded.
+    /// The path contains an unencoded non-ASCII character.
     NotAscii,
-    /// A dot segment shows when encoded slashes are decoded, or when parameters are taken away: `..%2F`, `..;x`.
+    /// A dot segment appears when encoded slashes are decoded or path parameters are removed:
+    /// `..%2F`, `..;x`.
     HiddenDots,
-    /// An encoded slash or backslash stands in the parameters of a segment: `a;x%2Fb`. Nobody can say whether it belongs to them.
+    /// An encoded slash or backslash occurs in a path parameter, as in `a;x%2Fb`: servers disagree
+    /// on whether it belongs to the parameter.
     HiddenSlash,
 }
 
 impl std::fmt::Display for BadPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::NoSlash => "the path does not begin with a slash",
+            Self::NoSlash => "the path does not start with a slash",
             Self::AboveRoot => "the path climbs above the root",
             Self::Escape => "a percent sign in the path is not followed by two hexadecimal digits",
-            Self::Nul => "the path has a zero byte",
-            Self::NotAscii => "the path has a character that is not ASCII: percent-encode it",
-            Self::HiddenDots => "the path has a dot segment beside an encoded slash, a backslash or a parameter",
-            Self::HiddenSlash => "the path has an encoded slash or backslash behind a semicolon",
+            Self::Nul => "the path contains a NUL byte",
+            Self::NotAscii => "the path contains a non-ASCII character: percent-encode it",
+            Self::HiddenDots => {
+                "the path has a dot segment next to an encoded slash, a backslash or a path \
+                parameter"
+            }
+            Self::HiddenSlash => "the path has an encoded slash or backslash after a semicolon",
         })
     }
 }
 
 impl std::error::Error for BadPath {}
 
-/// A path that is not plain: how it is passed on, and its readings.
+/// A path that is not plain: the form in which it is forwarded, and its readings.
 ///
-/// What is passed on is RFC 3986's normal form (section 6.2.2): unreserved characters decoded, the digits of escapes in capitals, dot
-/// segments resolved; besides, what no path may have as it is (`\`, `"`, `[`) is percent-encoded, and empty segments at the beginning are
-/// left out, since some take what follows two slashes for a host. Reserved characters stay as they were written: `%3B` and `;`, or `%2F`
-/// and `/`, are not the same to everybody.
+/// The forwarded form is RFC 3986's normal form (section 6.2.2): unreserved characters decoded, the
+/// digits of escapes in upper case, dot segments resolved. In addition, characters that a path must
+/// not contain unencoded (`\`, `"`, `[`) are percent-encoded, and empty leading segments are
+/// removed, since some servers parse the text after two slashes as a host. Reserved characters stay
+/// as they were written: servers do not agree that `%3B` and `;`, or `%2F` and `/`, are the same.
 ///
-/// A reading is what some server may take that for: with encoded slashes or backslashes decoded or not, with the parameters of segments
-/// (`;x`) or without. Readings have no empty segments and no dot segments, and one form for each octet, so that they can be compared.
+/// A reading is the path that some server may derive from the forwarded form: with encoded slashes
+/// or backslashes decoded or not, with path parameters (`;x`) or without. Readings have no empty
+/// segments, no dot segments, and one form for each octet, so that they can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling {
     passed: String,
-    /// The first one is the path as it stands.
+    /// The first reading decodes no separators and keeps all parameters.
     readings: Vec<String>,
     has_separators: bool,
 }
 
-/// What a path may be read without, or with as a slash.
+/// How a server reads a path: the escapes that it treats as slashes, and the parameters that it
+/// removes.
 #[derive(Clone, Copy)]
 struct Reader {
     slashes: bool,
     backslashes: bool,
     parameters: bool,
-    /// The same behind an encoded semicolon.
+    /// Parameters after an encoded semicolon.
     encoded_parameters: bool,
 }
 
 impl Spelling {
-    /// The canonical form of a path, without a query. `None`: it is its own, and its only reading.
+    /// Returns the canonical form of a path without a query, or `None` if the path is canonical and
+    /// has one reading.
     ///
     /// # Errors
     ///
-    /// When it has none.
+    /// If the path is invalid or ambiguous.
     pub fn of(path: &str) -> Result<Option<Box<Self>>, BadPath> {
         if is_plain(path) {
             return Ok(None);
@@ -84,7 +93,8 @@ impl Spelling {
                 continue;
             }
             let [slashes, backslashes, parameters, encoded_parameters] = is_asked;
-            let reading = Reader { slashes, backslashes, parameters, encoded_parameters }.read(&passed)?;
+            let reading =
+                Reader { slashes, backslashes, parameters, encoded_parameters }.read(&passed)?;
             if !readings.contains(&reading) {
                 readings.push(reading);
             }
@@ -92,31 +102,32 @@ impl Spelling {
         Ok(Some(Box::new(Self { passed, readings, has_separators: there[0] || there[1] })))
     }
 
-    /// What is passed on.
+    /// Returns the form that is forwarded.
     pub fn passed(&self) -> &str {
         &self.passed
     }
 
-    /// The path as it stands, in the form that patterns are compared with.
+    /// Returns the reading that decodes no separators, in the form that patterns are compared with.
     pub fn literal(&self) -> &str {
         self.readings.first().map_or("/", String::as_str)
     }
 
-    /// Whether every server takes it for the same path.
+    /// Returns whether all servers read the same path.
     pub fn has_one_reading(&self) -> bool {
         self.readings.len() == 1
     }
 
-    /// Whether it has encoded slashes or backslashes.
+    /// Returns whether the path contains encoded slashes or backslashes.
     pub fn has_separators(&self) -> bool {
         self.has_separators
     }
 
-    /// What `find` finds for each reading, if that is the same; otherwise nobody can say which of them is meant.
+    /// Returns the result of `find` if it is the same for every reading. Otherwise the intended
+    /// reading is unknown.
     ///
     /// # Errors
     ///
-    /// When it is not the same.
+    /// If the results differ.
     pub fn agreed<T: PartialEq>(&self, mut find: impl FnMut(&str) -> T) -> Result<T, Disagreement> {
         let mut found = self.readings.iter().map(|reading| find(reading));
         let first = found.next().ok_or(Disagreement)?;
@@ -124,12 +135,12 @@ impl Spelling {
     }
 }
 
-/// Readings of a path are not for the same.
+/// The readings of a path have different results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disagreement;
 
 impl Reader {
-    /// What it takes a path for that is passed on.
+    /// Returns this server's reading of a forwarded path.
     fn read(self, passed: &str) -> Result<String, BadPath> {
         let mut reading = String::with_capacity(passed.len());
         let mut is_empty = false;
@@ -154,20 +165,23 @@ impl Reader {
                 }
             }
         }
-        // An empty segment at the end is what makes it a folder.
+        // An empty last segment marks a folder.
         if is_empty {
             reading.push('/');
         }
         Ok(reading)
     }
 
-    /// Where the parameters of a segment begin, if it takes them away.
+    /// Returns the offset of a segment's parameters if this server removes them, or the segment's
+    /// length.
     fn end(self, segment: &str) -> usize {
-        let first = |is_taken: bool, what: &str| segment.find(what).filter(|_| is_taken).unwrap_or(segment.len());
+        let first = |is_taken: bool, what: &str| {
+            segment.find(what).filter(|_| is_taken).unwrap_or(segment.len())
+        };
         first(self.parameters, ";").min(first(self.encoded_parameters, "%3B"))
     }
 
-    /// What stands before the first escape that it takes for a slash, and what comes after.
+    /// Splits a segment at the first escape that this server treats as a slash.
     fn split(self, segment: &str) -> (&str, Option<&str>) {
         let is_separator = |at: &usize| match segment.get(*at..at + 3) {
             Some("%2F") => self.slashes,
@@ -181,7 +195,7 @@ impl Reader {
     }
 }
 
-/// Each octet in the form in which it is passed on.
+/// Converts each octet to the form in which it is forwarded.
 fn decode(path: &str) -> Result<String, BadPath> {
     if !path.starts_with('/') {
         return Err(BadPath::NoSlash);
@@ -211,7 +225,8 @@ fn decode(path: &str) -> Result<String, BadPath> {
     Ok(decoded)
 }
 
-/// RFC 3986, section 5.2.4, without empty segments at the beginning. `path` begins with a slash.
+/// Resolves dot segments (RFC 3986, section 5.2.4) and removes empty leading segments. `path`
+/// starts with a slash.
 fn resolve(path: &str) -> Result<String, BadPath> {
     let mut segments: Vec<&str> = Vec::new();
     let mut rest = path.split('/').skip(1).peekable();
@@ -221,7 +236,7 @@ fn resolve(path: &str) -> Result<String, BadPath> {
             segments.pop().ok_or(BadPath::AboveRoot)?;
         }
         match segment {
-            // What names a folder ends in a slash.
+            // A path that names a folder ends with a slash.
             "." | ".." if is_last => segments.push(""),
             "." | ".." => {}
             _ => segments.push(segment),
@@ -231,7 +246,8 @@ fn resolve(path: &str) -> Result<String, BadPath> {
     Ok(format!("/{}", resolved.trim_start_matches('/')))
 }
 
-/// A path that is passed on, without so many of its segments, of which empty ones do not count. What is left begins with one slash.
+/// Removes the first `count` segments of a forwarded path; empty segments do not count. The result
+/// starts with exactly one slash.
 pub fn without_segments(path: &str, count: usize) -> &str {
     let mut rest = path;
     for _ in 0..count {
@@ -257,11 +273,13 @@ mod tests {
     }
 
     fn readings(path: &str) -> Vec<String> {
-        Spelling::of(path).expect("a path").map_or_else(|| vec![path.to_owned()], |spelling| spelling.readings)
+        Spelling::of(path)
+            .expect("a path")
+            .map_or_else(|| vec![path.to_owned()], |spelling| spelling.readings)
     }
 
     #[test]
-    fn path_is_passed_on_in_normal_form() {
+    fn path_is_forwarded_in_normal_form() {
         for (path, wanted) in [
             ("/a/b", "/a/b"),
             ("/a/./b", "/a/b"),
@@ -301,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn path_that_servers_read_differently_has_a_reading_for_each() {
+    fn ambiguous_path_has_one_reading_per_interpretation() {
         for (path, wanted) in [
             ("/admin%2fx", &["/admin%2Fx", "/admin/x"][..]),
             ("/admin%5Cx", &["/admin%5Cx", "/admin/x"]),
@@ -318,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_the_root_or_broken_is_refused() {
+    fn path_above_the_root_or_malformed_is_refused() {
         for (path, why) in [
             ("/..", BadPath::AboveRoot),
             ("/a/../..", BadPath::AboveRoot),
@@ -346,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_is_taken_away_by_segments() {
+    fn prefix_is_removed_by_segments() {
         for (path, count, wanted) in [
             ("/a/b", 1, "/b"),
             ("/a//b", 1, "/b"),
@@ -364,7 +382,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn canonical_form_is_its_own(path in "/[/.%a2eEfF0;@5cC\\\\]{0,20}") {
+        fn canonical_path_is_unchanged(path in "/[/.%a2eEfF0;@5cC\\\\]{0,20}") {
             if let Ok(Some(spelling)) = Spelling::of(&path) {
                 prop_assert!(!spelling.passed.starts_with("//"));
                 prop_assert_eq!(passed(&spelling.passed), Ok(spelling.passed.clone()));

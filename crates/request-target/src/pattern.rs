@@ -1,14 +1,15 @@
-//! Patterns of paths.
+//! Path patterns.
 
 use std::fmt;
 
 use crate::octets::{escape, is_pchar, push_comparable, push_escape};
 
-/// A path with stars: `*` for one segment, and at the end for all that follows. It has the form of what it is compared with.
+/// A path with wildcards: `*` matches one segment, or at the end everything that follows. It is
+/// stored in the form of the readings that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     segments: Vec<Segment>,
-    /// Whether anything may follow.
+    /// Whether any further segments may follow.
     open: bool,
     prefix: String,
 }
@@ -19,27 +20,27 @@ enum Segment {
     Any,
 }
 
-/// Why a text is no pattern.
+/// Why a pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPattern {
-    /// It does not begin with a slash.
+    /// The pattern does not start with a slash.
     NoSlash,
-    /// It has a query or a fragment.
+    /// The pattern has a query or a fragment.
     Query,
-    /// A star is part of a segment.
+    /// A star is only part of a segment.
     Star,
-    /// It climbs above the root.
+    /// The pattern climbs above the root.
     AboveRoot,
-    /// An escape is broken, or stands for a zero byte.
+    /// An escape is malformed or stands for a NUL byte.
     Escape,
 }
 
 impl Pattern {
-    /// Reads a pattern, in whatever spelling: it is put into canonical form.
+    /// Parses a pattern in any spelling and converts it to canonical form.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// If the pattern is invalid.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let rest = text.strip_prefix('/').ok_or(BadPattern::NoSlash)?;
         if rest.contains(['?', '#']) {
@@ -59,7 +60,8 @@ impl Pattern {
                     if text == ".." {
                         segments.pop().ok_or(BadPattern::AboveRoot)?;
                     }
-                    // Paths are compared without empty segments, but for the one at the end, which makes a folder.
+                    // Paths are compared without empty segments, except for the last one, which
+                    // marks a folder.
                     if is_last && (is_dots || text.is_empty()) {
                         segments.push(Segment::Text(String::new()));
                     } else if !is_dots && !text.is_empty() {
@@ -68,12 +70,16 @@ impl Pattern {
                 }
             }
         }
-        let named = segments.iter().map_while(|segment| if let Segment::Text(text) = segment { Some(text.as_str()) } else { None });
-        let prefix = named.filter(|text| !text.is_empty()).fold(String::new(), |prefix, text| prefix + "/" + text);
+        let named = segments.iter().map_while(|segment| {
+            if let Segment::Text(text) = segment { Some(text.as_str()) } else { None }
+        });
+        let prefix = named
+            .filter(|text| !text.is_empty())
+            .fold(String::new(), |prefix, text| prefix + "/" + text);
         Ok(Self { segments, open, prefix })
     }
 
-    /// Whether a reading of a path is meant.
+    /// Returns whether a reading of a path matches.
     pub fn matches(&self, path: &str) -> bool {
         let Some(rest) = path.strip_prefix('/') else { return false };
         let mut given = rest.split('/');
@@ -85,31 +91,36 @@ impl Pattern {
                 _ => {}
             }
         }
-        // What an open pattern ends with is a slash, so there is at least an empty segment.
+        // An open pattern ends with a slash, so at least an empty segment follows.
         given.next().is_none() != self.open
     }
 
-    /// What comes before the first star, without the slash at its end, in the form of readings.
+    /// Returns the part before the first star, without its trailing slash, in the form of readings.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Its segments in the form of readings; `None` for a star. The star at the end that stands for all that follows is none of them.
+    /// Returns the segments in the form of readings; `None` for a star. The final star that matches
+    /// everything that follows is not included.
     pub fn segments(&self) -> impl Iterator<Item = Option<&str>> {
-        self.segments.iter().map(|segment| if let Segment::Text(text) = segment { Some(text.as_str()) } else { None })
+        self.segments.iter().map(|segment| {
+            if let Segment::Text(text) = segment { Some(text.as_str()) } else { None }
+        })
     }
 
-    /// Whether anything may follow its segments: a slash at least.
+    /// Returns whether any further segments may follow; a slash at least must follow.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether each path that `other` means is meant by this.
+    /// Returns whether this pattern matches every path that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         if !self.open && (other.open || self.segments.len() != other.segments.len()) {
             return false;
         }
-        if other.segments.len() < self.segments.len() || (!other.open && self.open && other.segments.len() == self.segments.len()) {
+        if other.segments.len() < self.segments.len()
+            || (!other.open && self.open && other.segments.len() == self.segments.len())
+        {
             return false;
         }
         self.segments.iter().zip(&other.segments).all(|(one, other)| match (one, other) {
@@ -119,14 +130,15 @@ impl Pattern {
         })
     }
 
-    /// Whether it has an encoded slash or backslash, which paths have on routes alone that take them.
+    /// Returns whether the pattern contains an encoded slash or backslash. Only routes that accept
+    /// such paths can match it.
     pub fn has_separators(&self) -> bool {
         let has = |text: &String| text.contains("%2F") || text.contains("%5C");
         self.segments.iter().any(|segment| matches!(segment, Segment::Text(text) if has(text)))
     }
 }
 
-/// The canonical spelling: a star that stands for itself is `%2A`.
+/// The canonical spelling: a literal star is `%2A`.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for segment in &self.segments {
@@ -139,14 +151,17 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A segment in the form of readings. Patterns may be written as people read them: with letters that are not ASCII, and spaces.
+/// Converts a segment to the form of readings. Patterns may contain unencoded non-ASCII letters and
+/// spaces.
 fn segment(part: &str) -> Result<String, BadPattern> {
     let mut plain = String::with_capacity(part.len());
     let mut bytes = part.as_bytes();
     while let Some((&first, after)) = bytes.split_first() {
         bytes = after;
         if first == b'%' {
-            let byte = escape(&[b"%", after].concat()).filter(|byte| *byte != 0).ok_or(BadPattern::Escape)?;
+            let byte = escape(&[b"%", after].concat())
+                .filter(|byte| *byte != 0)
+                .ok_or(BadPattern::Escape)?;
             push_escape(&mut plain, byte);
             bytes = &after[2..];
         } else if first == 0 {
@@ -177,7 +192,11 @@ mod tests {
             ("/*", &["/", "/a", "/a/b/"], &["*", ""]),
             ("/api/*", &["/api/", "/api/x", "/api/x/y"], &["/api", "/apix", "/API/x"]),
             ("/api", &["/api"], &["/api/", "/api/x"]),
-            ("/users/*/photo", &["/users/7/photo"], &["/users//photo", "/users/7/photo/", "/users/7/8/photo"]),
+            (
+                "/users/*/photo",
+                &["/users/7/photo"],
+                &["/users//photo", "/users/7/photo/", "/users/7/8/photo"],
+            ),
             ("/users/*/files/*", &["/users/7/files/", "/users/7/files/a/b"], &["/users/7/files"]),
         ] {
             for given in matching {
@@ -190,17 +209,31 @@ mod tests {
     }
 
     #[test]
-    fn pattern_covers_what_it_means_wholly() {
-        for (wide, narrow) in [("/*", "/"), ("/*", "/a/*"), ("/a/*", "/a/b"), ("/a/*", "/a/*"), ("/*/b", "/a/b"), ("/a", "/a")] {
+    fn wider_pattern_covers_narrower_one() {
+        for (wide, narrow) in [
+            ("/*", "/"),
+            ("/*", "/a/*"),
+            ("/a/*", "/a/b"),
+            ("/a/*", "/a/*"),
+            ("/*/b", "/a/b"),
+            ("/a", "/a"),
+        ] {
             assert!(pattern(wide).covers(&pattern(narrow)), "{wide} {narrow}");
         }
-        for (wide, narrow) in [("/a/*", "/a"), ("/a", "/a/*"), ("/a/b", "/*/b"), ("/a/*", "/b/*"), ("/a/*", "/*"), ("/*/", "/")] {
+        for (wide, narrow) in [
+            ("/a/*", "/a"),
+            ("/a", "/a/*"),
+            ("/a/b", "/*/b"),
+            ("/a/*", "/b/*"),
+            ("/a/*", "/*"),
+            ("/*/", "/"),
+        ] {
             assert!(!pattern(wide).covers(&pattern(narrow)), "{wide} {narrow}");
         }
     }
 
     #[test]
-    fn spellings_of_a_pattern_are_one() {
+    fn pattern_is_written_in_canonical_form() {
         for (text, canonical) in [
             ("/files/%40admin/*", "/files/@admin/*"),
             ("/files/priv%28x%29/*", "/files/priv(x)/*"),
@@ -223,13 +256,20 @@ mod tests {
 
     #[test]
     fn prefix_ends_before_the_first_star() {
-        for (text, prefix) in [("/a/b/*", "/a/b"), ("/%40a/*/b", "/@a"), ("/*", ""), ("/a/", "/a"), ("/", ""), ("/a%2Ab/*", "/a*b")] {
+        for (text, prefix) in [
+            ("/a/b/*", "/a/b"),
+            ("/%40a/*/b", "/@a"),
+            ("/*", ""),
+            ("/a/", "/a"),
+            ("/", ""),
+            ("/a%2Ab/*", "/a*b"),
+        ] {
             assert_eq!(pattern(text).prefix(), prefix, "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn invalid_pattern_error_gives_the_reason() {
         for (text, why) in [
             ("a", BadPattern::NoSlash),
             ("/a?b", BadPattern::Query),

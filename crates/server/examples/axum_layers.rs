@@ -1,13 +1,13 @@
-//! An axum application with layers of tower-http: traces, compression, a time limit, cross-origin requests.
+//! An axum application with tower-http layers: tracing, compression, a timeout, CORS.
 //!
 //! `cargo run -p pronghorn-server --example axum_layers`
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /` | who asks, over which version of HTTP, and for which name |
-//! | `GET /numbers?to=N` | a JSON list, compressed if the client takes that |
+//! | `GET /` | client address, HTTP version and requested host name |
+//! | `GET /numbers?to=N` | a JSON list, compressed if the client accepts that |
 //! | `POST /sum` | the sum of a JSON list |
-//! | `GET /slow` | 503, since it takes too long |
+//! | `GET /slow` | 503, because the handler takes too long |
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,16 +32,23 @@ async fn main() -> support::Result {
         .route("/numbers", get(numbers))
         .route("/sum", post(sum))
         .route("/slow", get(slow))
-        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Duration::from_secs(1),
+        ))
         .layer(CompressionLayer::new())
         .layer(CorsLayer::new().allow_origin(Any).allow_methods([Method::GET, Method::POST]))
         .layer(TraceLayer::new_for_http());
     support::serve!(app)
 }
 
-async fn whoami(version: Version, ConnectInfo(client): ConnectInfo<SocketAddr>, peer: Peer) -> String {
+async fn whoami(
+    version: Version,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    peer: Peer,
+) -> String {
     let name = peer.server_name.as_deref().unwrap_or("no name");
-    format!("{} over {version:?}, who asked for {name}\n", client.ip())
+    format!("{} over {version:?}, server name: {name}\n", client.ip())
 }
 
 #[derive(Deserialize)]

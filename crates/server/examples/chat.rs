@@ -1,6 +1,7 @@
-//! A chat over WebSocket: what one says, all others in the room hear.
+//! A chat over WebSocket: every message is sent to all clients in the room.
 //!
-//! `cargo run -p pronghorn-server --example chat`, then open <https://localhost:8443> in two windows.
+//! `cargo run -p pronghorn-server --example chat`, then open <https://localhost:8443> in two
+//! windows.
 
 use axum::Router;
 use axum::extract::State;
@@ -13,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 mod support;
 
-/// Messages that one who does not follow may be behind; older ones are skipped for them.
+/// Maximum messages that a slow client may lag behind; older ones are skipped for it.
 const BEHIND: usize = 256;
 
 const PAGE: &str = "<!doctype html><title>chat</title><link rel=icon href=data:,>
@@ -28,7 +29,8 @@ const hear = (socket, what) => new Promise((resolve) => {
   socket.addEventListener('message', ({ data }) => { if (data.includes(what)) resolve(data); });
 });
 const socket = await join();
-socket.addEventListener('message', ({ data }) => { log.append(Object.assign(document.createElement('li'), { textContent: data })); });
+socket.addEventListener('message', ({ data }) => { \
+log.append(Object.assign(document.createElement('li'), { textContent: data })); });
 form.onsubmit = (event) => { event.preventDefault(); socket.send(text.value); text.value = ''; };
 if (location.hash === '#test') {
   const other = await join();
@@ -41,8 +43,12 @@ if (location.hash === '#test') {
 #[tokio::main]
 async fn main() -> support::Result {
     let (room, _) = broadcast::channel(BEHIND);
-    // `any`, since a WebSocket begins with GET over HTTP/1.1, and with CONNECT over HTTP/2 and HTTP/3.
-    let app = Router::new().route("/", get(|| async { Html(PAGE) })).route("/room", any(enter)).with_state(room);
+    // `any`, because a WebSocket starts with GET over HTTP/1.1, and with CONNECT over HTTP/2 and
+    // HTTP/3.
+    let app = Router::new()
+        .route("/", get(|| async { Html(PAGE) }))
+        .route("/room", any(enter))
+        .with_state(room);
     support::serve!(app)
 }
 
@@ -58,7 +64,7 @@ async fn talk(socket: WebSocket, room: Room) {
     loop {
         tokio::select! {
             said = receive.next() => match said {
-                // Nobody left to hear it is no mistake.
+                // An error only means that no other client is connected.
                 Some(Ok(Message::Text(text))) => drop(room.send(text)),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,

@@ -13,7 +13,10 @@ mod support;
 #[tokio::main]
 async fn main() -> support::Result {
     let hello = service_fn(|request: Request<Body>| async move {
-        Ok::<_, Infallible>(Response::new(Body::from(format!("hello over {:?}\n", request.version()))))
+        Ok::<_, Infallible>(Response::new(Body::from(format!(
+            "hello over {:?}\n",
+            request.version()
+        ))))
     });
     support::serve!(hello)
 }

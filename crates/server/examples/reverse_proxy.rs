@@ -1,6 +1,7 @@
-//! A reverse proxy: HTTP/1.1, 2 and 3 in front, whatever the server behind speaks towards it.
+//! A reverse proxy: HTTP/1.1, 2 and 3 downstream, any of them upstream.
 //!
-//! `cargo run -p pronghorn-server --example reverse_proxy -- --to https://localhost:9443 [--cacert FILE]`
+//! `cargo run -p pronghorn-server --example reverse_proxy -- --to https://localhost:9443 [--cacert
+//! FILE]`
 
 use std::convert::Infallible;
 
@@ -12,17 +13,20 @@ use tower::service_fn;
 
 mod support;
 
-/// What concerns one connection only (RFC 9110, section 7.6.1). What `connection` names goes as well.
+/// Hop-by-hop fields (RFC 9110, section 7.6.1). Fields listed in `connection` are removed too.
 const HOP_BY_HOP: [HeaderName; 4] = [CONNECTION, TRANSFER_ENCODING, UPGRADE, TE];
 
 #[tokio::main]
 async fn main() -> support::Result {
-    let to: Uri = support::argument("--to").and_then(|to| to.parse().ok()).expect("name the server behind: --to https://HOST:PORT");
+    let to: Uri = support::argument("--to")
+        .and_then(|to| to.parse().ok())
+        .expect("missing upstream: --to https://HOST:PORT");
     let mut options = Options::default();
     if let Some(path) = support::argument("--cacert") {
-        options.roots = Roots::pem(std::fs::read(path).expect("the file of --cacert can be read"));
+        options.roots =
+            Roots::pem(std::fs::read(path).expect("cannot read the file given with --cacert"));
     }
-    let client = Client::with_options(&options, 1).expect("the client has what it needs");
+    let client = Client::with_options(&options, 1).expect("cannot start the client");
     let proxy = service_fn(move |request| {
         let (client, to) = (client.clone(), to.clone());
         async move { Ok::<_, Infallible>(forward(&client, &to, request).await) }
@@ -36,7 +40,7 @@ async fn forward(client: &Client, to: &Uri, request: Request<Body>) -> Response<
     target.path_and_query = head.uri.path_and_query().cloned();
     let mut onward = Request::new(body);
     *onward.method_mut() = head.method;
-    *onward.uri_mut() = Uri::from_parts(target).expect("the parts of two URIs are one");
+    *onward.uri_mut() = Uri::from_parts(target).expect("the parts of two valid URIs form a URI");
     *onward.headers_mut() = head.headers;
     let headers = onward.headers_mut();
     remove_hop_by_hop(headers);
@@ -44,7 +48,8 @@ async fn forward(client: &Client, to: &Uri, request: Request<Body>) -> Response<
         headers.insert("x-forwarded-host", host);
     }
     if let Some(peer) = head.extensions.get::<Peer>() {
-        let address = HeaderValue::try_from(peer.remote.ip().to_string()).expect("an address is visible ASCII");
+        let address = HeaderValue::try_from(peer.remote.ip().to_string())
+            .expect("an address is visible ASCII");
         headers.insert("x-forwarded-for", address);
     }
     match client.send(onward).await {
@@ -54,15 +59,26 @@ async fn forward(client: &Client, to: &Uri, request: Request<Body>) -> Response<
         }
         Err(error) => {
             let mut response = Response::new(Body::from(format!("{error}\n")));
-            *response.status_mut() = if error.is_timeout() { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+            *response.status_mut() = if error.is_timeout() {
+                StatusCode::GATEWAY_TIMEOUT
+            } else {
+                StatusCode::BAD_GATEWAY
+            };
             response
         }
     }
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<_> = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok().map(str::to_owned)).collect();
-    let named = named.iter().flat_map(|line| line.split(',')).filter_map(|name| HeaderName::try_from(name.trim()).ok());
+    let named: Vec<_> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok().map(str::to_owned))
+        .collect();
+    let named = named
+        .iter()
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok());
     for name in named.chain(HOP_BY_HOP) {
         headers.remove(name);
     }

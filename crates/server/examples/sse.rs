@@ -1,4 +1,4 @@
-//! Server-sent events: a page that counts along.
+//! Server-sent events: a page that shows a counter.
 //!
 //! `cargo run -p pronghorn-server --example sse`
 
@@ -35,5 +35,6 @@ async fn main() -> support::Result {
 
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let ticks = IntervalStream::new(interval(Duration::from_millis(100))).enumerate();
-    Sse::new(ticks.map(|(number, _)| Ok(Event::default().data(number.to_string())))).keep_alive(KeepAlive::default())
+    Sse::new(ticks.map(|(number, _)| Ok(Event::default().data(number.to_string()))))
+        .keep_alive(KeepAlive::default())
 }

@@ -1,4 +1,4 @@
-//! A form with files: what came of each part is answered as JSON.
+//! A form for file uploads. The response lists the size of each part as JSON.
 //!
 //! `cargo run -p pronghorn-server --example upload`
 
@@ -13,18 +13,21 @@ use axum::{Json, Router};
 mod support;
 
 const PAGE: &str = "<!doctype html><title>upload</title><link rel=icon href=data:,>
-<form method=post enctype=multipart/form-data><input type=file name=file multiple><button>Send</button></form>";
+<form method=post enctype=multipart/form-data><input type=file name=file \
+multiple><button>Send</button></form>";
 
-/// Files may be larger than what axum takes by default; the server's own limit stands.
+/// Raises axum's default body limit; the server's own limit still applies.
 const LARGEST_BYTES: usize = 64 << 20;
 
 #[tokio::main]
 async fn main() -> support::Result {
-    let app = Router::new().route("/", get(|| async { Html(PAGE) }).post(receive)).layer(DefaultBodyLimit::max(LARGEST_BYTES));
+    let app = Router::new()
+        .route("/", get(|| async { Html(PAGE) }).post(receive))
+        .layer(DefaultBodyLimit::max(LARGEST_BYTES));
     support::serve!(app)
 }
 
-/// Name and size of each part, read a piece at a time.
+/// Returns name and size of each part, reading it piece by piece.
 async fn receive(mut form: Multipart) -> Result<Json<BTreeMap<String, usize>>, MultipartError> {
     let mut sizes = BTreeMap::new();
     while let Some(mut part) = form.next_field().await? {

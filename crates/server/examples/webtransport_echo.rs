@@ -1,12 +1,13 @@
-//! WebTransport sessions in which what comes is sent back.
+//! WebTransport sessions that echo what they receive.
 //!
-//! `cargo run -p pronghorn-server --example webtransport_echo`, then open <https://localhost:8443> and type into the console what the page says.
+//! `cargo run -p pronghorn-server --example webtransport_echo`, then open <https://localhost:8443>
+//! and enter the commands on the page in the console.
 //!
 //! | request | answer |
 //! |---|---|
-//! | session at `/echo` | datagrams and the content of bidirectional streams come back, that of a unidirectional one on another |
-//! | session at `/greet` | a greeting on a stream of each kind; the answer on the bidirectional one is the reason that the session is closed with |
-//! | `GET /last` | how the session that ended last came to its end |
+//! | session at `/echo` | echoes datagrams and bidirectional streams; answers each unidirectional stream on a new one |
+//! | session at `/greet` | sends a greeting on a stream of each kind; closes the session with the answer on the bidirectional stream as the reason |
+//! | `GET /last` | how the most recent session ended |
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +18,9 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
 use http::StatusCode;
 use http::header::ORIGIN;
-use pronghorn_server::webtransport::{RecvStream, SendStream, SessionStreamError, WebTransport, WebTransportUpgrade};
+use pronghorn_server::webtransport::{
+    RecvStream, SendStream, SessionStreamError, WebTransport, WebTransportUpgrade,
+};
 use tokio::sync::Semaphore;
 
 mod support;
@@ -25,12 +28,13 @@ mod support;
 const PAGE: &str = "<!doctype html><title>WebTransport</title><link rel=icon href=data:,>
 <pre>session = new WebTransport('/echo'); await session.ready;
 writer = session.datagrams.writable.getWriter(); reader = session.datagrams.readable.getReader();
-await writer.write(new TextEncoder().encode('hello')); new TextDecoder().decode((await reader.read()).value)</pre>";
+await writer.write(new TextEncoder().encode('hello')); new TextDecoder().decode((await \
+reader.read()).value)</pre>";
 
-/// The code that `/greet` closes with.
+/// Close code of `/greet`.
 const GREETED: u32 = 1234;
 
-/// Streams of this side that answer a client's at once.
+/// Maximum number of outgoing streams at a time.
 const ANSWERS: usize = 100;
 
 /// How the last session ended.
@@ -42,21 +46,34 @@ async fn main() -> support::Result {
         .route("/", get(async || Html(PAGE)))
         .route("/echo", any(enter))
         .route("/greet", any(enter))
-        .route("/last", get(async |State(last): State<Last>| last.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+        .route(
+            "/last",
+            get(async |State(last): State<Last>| {
+                last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            }),
+        )
         .with_state(Last::default());
     support::serve!(app, support::server().webtransport())
 }
 
-async fn enter(uri: Uri, headers: HeaderMap, State(last): State<Last>, upgrade: WebTransportUpgrade) -> Response {
-    // Browsers let any page ask, and say which one it is.
+async fn enter(
+    uri: Uri,
+    headers: HeaderMap,
+    State(last): State<Last>,
+    upgrade: WebTransportUpgrade,
+) -> Response {
+    // Browsers let any page request a session, and send its origin.
     let host = uri.authority().map_or("", |authority| authority.as_str());
-    if headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes() != format!("https://{host}").as_bytes()) {
+    if headers
+        .get(ORIGIN)
+        .is_some_and(|origin| origin.as_bytes() != format!("https://{host}").as_bytes())
+    {
         return StatusCode::FORBIDDEN.into_response();
     }
     let greets = uri.path() == "/greet";
     let accepted = upgrade.on_session(async move |session| {
         if greets {
-            // An error says that the session is over.
+            // An error means that the session has ended.
             let _ = greet(&session).await;
         } else {
             echo(&session).await;
@@ -67,11 +84,11 @@ async fn enter(uri: Uri, headers: HeaderMap, State(last): State<Last>, upgrade: 
     accepted.into_response()
 }
 
-/// Until the session ends. Each kind of thing that comes has a loop that waits for the next.
+/// Echoes until the session ends. One loop for datagrams and for each kind of stream.
 async fn echo(session: &WebTransport) {
     let datagrams = async {
         while let Ok(datagram) = session.read_datagram().await {
-            // One that is too large for the way back is lost, as datagrams may be.
+            // A datagram too large for the way back is lost, as datagrams may be.
             let _ = session.send_datagram(datagram);
         }
     };
@@ -81,7 +98,8 @@ async fn echo(session: &WebTransport) {
         }
     };
     let unidirectional = async {
-        // A stream that has come to its end frees its place for another one, while the answer may wait for the client as long as it likes.
+        // A finished incoming stream permits a new one, while its answer may wait for the client
+        // indefinitely.
         let places = Arc::new(Semaphore::new(ANSWERS));
         while let Ok(receive) = session.accept_uni().await {
             let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -97,7 +115,7 @@ async fn echo(session: &WebTransport) {
     tokio::join!(datagrams, bidirectional, unidirectional);
 }
 
-/// The two ends of a stream go on to the other side with their codes, as its content does.
+/// Forwards data, and the end of each direction with its code.
 async fn pass_on(mut receive: RecvStream, mut send: SendStream) {
     loop {
         match receive.read().await {

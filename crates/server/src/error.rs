@@ -1,4 +1,4 @@
-//! Why a server does not serve, and what helps.
+//! Errors of starting and running a server, with hints.
 
 use std::fmt;
 use std::io;
@@ -7,67 +7,112 @@ use std::path::PathBuf;
 use pronghorn_certificates::CertificateError;
 use pronghorn_engine::{BindError, CongestionError};
 
-/// Why a server cannot serve. The message says what to do about it. `Debug` shows the same message, since that is what `main` prints of an error that it
-/// returns.
+/// Reason why a server cannot serve.
+///
+/// The message says what to do about it. `Debug` prints the same message, because that is what
+/// `main` prints for a returned error.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No address was given.
-    #[error("there is no address to listen on; name one with Server::listen(\"[::]:8443\")")]
+    #[error("no address to listen on; add one with Server::listen(\"[::]:8443\")")]
     NoAddress,
-    /// An address cannot be understood, or its name not be looked up.
-    #[error("cannot listen on {address}: {source}; write it as HOST:PORT with an address of this machine, such as [::]:8443")]
+    /// An address cannot be parsed, or its host name cannot be resolved.
+    #[error(
+        "cannot listen on {address}: {source}; use HOST:PORT with an address of this machine, such \
+            as [::]:8443"
+    )]
     Address {
-        /// What was given.
+        /// The address as given.
         address: String,
-        /// What was wrong with it.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
-    /// An address is taken, not this machine's, or not allowed.
+    /// An address is in use, does not belong to this machine, or is not permitted.
     #[error("{0}{hint}", hint = bind_hint(.0))]
     Bind(#[from] BindError),
-    /// A secure address was given and no certificate.
+    /// A TLS address was given without a certificate.
     #[error(
-        "there is no certificate for the secure listener; give one with Server::certificate_files, or use Server::development_certificate"
+        "missing certificate for the TLS listener; provide one with Server::certificate_files, use \
+            Server::development_certificate, or Server::acme (feature acme)"
     )]
     NoCertificate,
+    /// Certificates cannot be ordered with these settings.
+    #[cfg(feature = "acme")]
+    #[error("{0}")]
+    Acme(String),
+    /// The folder for certificates cannot be used, or the ordering thread cannot be started.
+    #[cfg(feature = "acme")]
+    #[error(
+        "cannot order certificates: {0}; the folder of Acme::new has to be writable for this user"
+    )]
+    AcmeState(#[source] io::Error),
+    /// Certificates are to be ordered, but no address uses TLS.
+    #[cfg(feature = "acme")]
+    #[error("no TLS address to order certificates for; add one with Server::listen(\"[::]:443\")")]
+    AcmeWithoutTls,
+    /// The certificate was to be replaced, but the server orders its certificates.
+    #[cfg(feature = "acme")]
+    #[error("the server orders its certificates itself; remove Server::acme to set others")]
+    CertificateOrdered,
     /// The certificate or its key cannot be used.
     #[error("{0}{hint}", hint = certificate_hint(.0))]
     Certificate(#[source] CertificateError),
-    /// The identity cannot be used for TLS 1.3, which QUIC needs.
-    #[error("the certificate cannot be used for QUIC: {0}; give a key of ECDSA P-256, RSA or Ed25519")]
+    /// The identity cannot be used for TLS 1.3, which QUIC requires.
+    #[error("the certificate cannot be used for QUIC: {0}; use an ECDSA P-256, RSA or Ed25519 key")]
     Identity(#[from] rustls::Error),
-    /// There is no folder in which the certificate for development could be kept.
+    /// No folder was found for the development certificate.
     #[error(
-        "there is no home folder to keep a certificate for development in; set HOME, or give a certificate with Server::certificate_files"
+        "no home folder for the development certificate; set HOME, or provide a certificate with \
+            Server::certificate_files"
     )]
     NoHome,
     /// The folder for qlog files cannot be used.
-    #[error("cannot write qlog files to {}: {source}; give a folder that this user may write", folder.display())]
+    #[error("cannot write qlog files to {}: {source}; use a folder that this user can write to", folder.display())]
     Qlog {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// Error returned by the system.
         #[source]
         source: io::Error,
     },
-    /// The system gives no more threads or descriptors.
-    #[error("cannot start: {0}; raise the limits on open files (ulimit -n) and on processes (ulimit -u)")]
+    /// The system has no threads or file descriptors left.
+    #[error(
+        "cannot start: {0}; raise the limits on open files (ulimit -n) and on processes (ulimit \
+            -u)"
+    )]
     Start(#[source] io::Error),
-    /// A worker failed while it served.
+    /// A worker failed while serving.
     #[error("a worker failed: {0}")]
     Worker(#[source] io::Error),
-    /// Requests in clear text are to be redirected, and no address speaks TLS.
-    #[error("there is no address with TLS to redirect to; name one with Server::listen(\"[::]:443\")")]
+    /// Cleartext requests are to be redirected, but no address uses TLS.
+    #[error("no TLS address to redirect to; add one with Server::listen(\"[::]:443\")")]
     NowhereToRedirect,
-    /// More than one of these.
-    #[error("{} things are wrong:\n- {list}", .0.len(), list = list(.0))]
+    /// Cleartext requests are to be redirected, but no address is in cleartext.
+    #[error(
+        "no cleartext address to redirect from; add one with Server::listen_clear(\"[::]:80\")"
+    )]
+    NothingToRedirect,
+    /// WebTransport is offered over HTTP/3 alone, which needs TLS.
+    #[error("no TLS address for WebTransport; add one with Server::listen(\"[::]:443\")")]
+    WebTransportWithoutTls,
+    /// The number of workers is out of range.
+    #[error("invalid number of workers: {0}; use 1 to 256")]
+    Workers(usize),
+    /// An address was given twice.
+    #[error(
+        "{0} is listed twice; TLS and cleartext cannot share a port: remove one, or choose another \
+            port"
+    )]
+    AddressTwice(std::net::SocketAddr),
+    /// More than one error.
+    #[error("{} errors:\n- {list}", .0.len(), list = list(.0))]
     Several(Vec<Error>),
 }
 
 impl Error {
-    /// All that `errors` say; nothing if there are none.
+    /// Combines `errors` into one error. Returns `Ok` if there are none.
     pub(crate) fn all(errors: Vec<Self>) -> Result<(), Self> {
         let each = |error| match error {
             Self::Several(errors) => errors,
@@ -102,30 +147,51 @@ fn list(errors: &[Error]) -> String {
 fn bind_hint(error: &BindError) -> &'static str {
     match error {
         BindError::Address { source, .. } => match source.kind() {
-            io::ErrorKind::AddrInUse => "; stop what uses the port, or choose another, or port 0 for any",
-            io::ErrorKind::PermissionDenied => "; use a port of 1024 or more, or give the program CAP_NET_BIND_SERVICE",
-            io::ErrorKind::AddrNotAvailable => "; give an address of this machine, or [::] for all of them",
+            io::ErrorKind::AddrInUse => {
+                "; stop the program that uses the port, or choose another port, or 0 for any free port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "; use port 1024 or higher, or grant the program CAP_NET_BIND_SERVICE"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "; use an address of this machine, or [::] for all addresses"
+            }
             _ => "",
         },
         BindError::Congestion(CongestionError::Missing(_)) => {
-            "; load the kernel's module for it (modprobe tcp_bbr), or leave the choice out"
+            "; load its kernel module (modprobe tcp_bbr), or omit the setting"
         }
         BindError::Congestion(CongestionError::Forbidden(_)) => {
-            "; add it to the sysctl net.ipv4.tcp_allowed_congestion_control, or leave the choice out"
+            "; add it to the sysctl net.ipv4.tcp_allowed_congestion_control, or omit the setting"
         }
-        BindError::Congestion(_) => "; leave the choice of a congestion controller out",
+        BindError::Congestion(_) => "; omit the congestion controller setting",
     }
 }
 
 fn certificate_hint(error: &CertificateError) -> String {
     let hint = match error {
-        CertificateError::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "; make it readable for this user",
+        CertificateError::File { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            "; make the file readable for this user"
+        }
         CertificateError::File { .. } => "; check the path",
-        CertificateError::Malformed { .. } => "; give the chain first and its key second, both in PEM form",
-        CertificateError::Encrypted { .. } => "; write a copy without one (openssl pkey -in KEY -out PLAIN_KEY)",
-        CertificateError::UnsupportedKey { .. } => return format!("; give one of {}, and its certificate", CertificateError::KEYS),
-        CertificateError::Unusable { .. } => "; give the key that the certificate was made for",
-        CertificateError::Keeping { .. } | CertificateError::Generation(_) => "; give a certificate with Server::certificate_files",
+        CertificateError::Malformed { .. } => {
+            "; pass the chain first and the key second, both in PEM form"
+        }
+        CertificateError::Version { .. } | CertificateError::Order { .. } => {
+            return format!("; {}", error.hint("pass", "the chain and its key"));
+        }
+        CertificateError::Encrypted { .. } => {
+            "; write an unencrypted copy (openssl pkey -in KEY -out PLAIN_KEY)"
+        }
+        CertificateError::UnsupportedKey { .. } => {
+            return format!("; use one of {}, with its certificate", CertificateError::KEYS);
+        }
+        CertificateError::Unusable { .. } => "; use the key that the certificate was issued for",
+        CertificateError::Store { .. } | CertificateError::Generation(_) => {
+            "; provide a certificate with Server::certificate_files"
+        }
         CertificateError::Both(_) => "",
     };
     hint.to_owned()

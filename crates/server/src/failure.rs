@@ -1,4 +1,4 @@
-//! Failures of services and of the bodies they answer with: counted, and passed to the application's hook.
+//! Failures of services and of response bodies: counted, and passed to the application's hook.
 
 use std::any::Any;
 use std::error::Error;
@@ -10,31 +10,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{Method, Uri};
 use pronghorn_engine::BodyError;
 
-/// What failed.
+/// The part of the application that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailedPart {
-    /// The service gave an error or an interim status instead of a response, or panicked. The client gets 500.
+    /// The service returned an error or an interim status instead of a response, or panicked. The
+    /// client receives 500.
     Service,
-    /// The body of a response gave an error, or panicked. The client sees that the response is cut off.
+    /// A response body returned an error or panicked. The client sees a truncated response.
     Body,
 }
 
-/// An error of the application, which no client gets to see. See [`Server::on_failure`](crate::Server::on_failure).
+/// An application error, which is never shown to the client.
+///
+/// See [`Server::on_failure`](crate::Server::on_failure).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure<'a> {
-    /// What failed.
+    /// The part that failed.
     pub part: FailedPart,
     /// The method of the request.
     pub method: &'a Method,
     /// The target of the request.
     pub uri: &'a Uri,
-    /// The error; a [`Panicked`] if it was a panic.
+    /// The error, which is a [`Panicked`] after a panic.
     pub error: &'a (dyn Error + Send + Sync + 'static),
 }
 
-/// A panic of the application, as the error of a [`Failure`].
+/// An application panic, as the error of a [`Failure`].
 ///
 /// ```
 /// # use pronghorn_server::{Panicked, Server};
@@ -45,17 +48,20 @@ pub struct Failure<'a> {
 /// # let _ = server;
 /// ```
 #[derive(Debug, thiserror::Error)]
-#[error("it panicked: {message}")]
+#[error("panicked: {message}")]
 #[non_exhaustive]
 pub struct Panicked {
-    /// What the panic said.
+    /// The panic message.
     pub message: String,
 }
 
 impl Panicked {
     fn new(payload: &(dyn Any + Send)) -> Self {
-        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Self { message: text.unwrap_or("its message is no text").to_owned() }
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Self { message: text.unwrap_or("the panic payload is not a string").to_owned() }
     }
 }
 
@@ -71,7 +77,7 @@ impl fmt::Display for Failure<'_> {
 
 pub(crate) type Hook = Box<dyn Fn(&Failure<'_>) + Send + Sync>;
 
-/// The failures of a server, over all workers.
+/// Failure counters of a server, shared by all workers, and the application's hook.
 #[derive(Default)]
 pub(crate) struct Failures {
     hook: Option<Hook>,
@@ -86,23 +92,25 @@ impl Failures {
 
     /// Names and values of the counters.
     pub(crate) fn counts(&self) -> [(&'static str, u64); 2] {
-        [("service_errors", &self.services), ("body_errors", &self.bodies)].map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+        [("service_errors", &self.services), ("body_errors", &self.bodies)]
+            .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
     }
 
-    /// What watches over the answer to one request. Its method and target are copied only for a hook.
-    pub(crate) fn watch(self: &Arc<Self>, method: &Method, uri: &Uri) -> Watch {
+    /// Returns a reporter for the response to one request. Method and target are copied only if
+    /// there is a hook.
+    pub(crate) fn reporter(self: &Arc<Self>, method: &Method, uri: &Uri) -> FailureReporter {
         let request = self.hook.is_some().then(|| Box::new((method.clone(), uri.clone())));
-        Watch { failures: self.clone(), request }
+        FailureReporter { failures: self.clone(), request }
     }
 }
 
-/// The failures of the answer to one request.
-pub(crate) struct Watch {
+/// Records the failures of the response to one request.
+pub(crate) struct FailureReporter {
     failures: Arc<Failures>,
     request: Option<Box<(Method, Uri)>>,
 }
 
-impl Watch {
+impl FailureReporter {
     pub(crate) fn failed(&self, part: FailedPart, error: &BodyError) {
         let count = match part {
             FailedPart::Service => &self.failures.services,
@@ -118,8 +126,9 @@ impl Watch {
         }
     }
 
-    /// Runs what belongs to the application. A panic is passed on, and goes on: the engine counts it, and ends what it was at work for.
-    pub(crate) fn during<T>(&self, part: FailedPart, work: impl FnOnce() -> T) -> T {
+    /// Runs application code. A panic is reported to the hook and then resumed: the engine counts
+    /// it, and ends the response in progress.
+    pub(crate) fn catch_panic<T>(&self, part: FailedPart, work: impl FnOnce() -> T) -> T {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
             self.pass_on(part, &Panicked::new(&*payload));
             resume_unwind(payload)

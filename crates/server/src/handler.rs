@@ -1,7 +1,7 @@
-//! A tower service as the handler of a worker.
+//! A tower service as a worker's handler.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -11,19 +11,22 @@ use http_body::Body as _;
 use pronghorn_engine::{BodyError, Handler, Protocol, Request, Responder, Response, WebTransport};
 use tower_service::Service;
 
-use crate::failure::{FailedPart, Failures, Watch};
-use crate::peer::{Peer, introduce};
+use crate::failure::{FailedPart, FailureReporter, Failures};
+use crate::peer::{Peer, insert_peer};
 use crate::{Body, redirect, response, upgrade, webtransport};
 
-/// Asks a clone of the service for each request, as hyper does.
+/// Calls a clone of the service for each request, as hyper does.
 pub(crate) struct Tower<S> {
     pub(crate) service: S,
-    /// Sessions are offered.
+    /// Whether WebTransport sessions are offered.
     pub(crate) webtransport: bool,
-    /// The port where TLS is spoken, for requests in clear text that have to go there.
+    /// The TLS port that cleartext requests are redirected to.
     pub(crate) redirect_to: Option<u16>,
-    /// See [`introduce`].
-    pub(crate) room: http::Extensions,
+    /// Responses to the challenges of an ACME authority.
+    #[cfg(feature = "acme")]
+    pub(crate) challenges: Option<Arc<pronghorn_acme::Challenges>>,
+    /// Empty extensions with capacity for [`insert_peer`].
+    pub(crate) extensions_template: http::Extensions,
     pub(crate) failures: Arc<Failures>,
 }
 
@@ -36,6 +39,14 @@ where
     B::Error: Into<BodyError>,
 {
     fn handle(&self, request: Request, responder: Responder) {
+        #[cfg(feature = "acme")]
+        if !request.peer.secure
+            && let Some(challenges) = &self.challenges
+            && let Some(proof) =
+                challenges.answer(request.uri.host().unwrap_or_default(), request.uri.path())
+        {
+            return responder.send(Response::new(StatusCode::OK).with_body(proof));
+        }
         if let Some(port) = self.redirect_to.filter(|_| !request.peer.secure) {
             return responder.send(redirect::to_https(&request.uri, port));
         }
@@ -51,23 +62,28 @@ where
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        introduce(&mut request, Peer::from(peer), &self.room);
+        insert_peer(&mut request, Peer::from(peer), &self.extensions_template);
         let Some(upgrade) = upgrade else {
             *request.body_mut() = Body::carry(incoming, length, responder.handle());
-            return responder.respond_eagerly(Answer::new(service, request, &self.failures));
+            return responder.respond_eagerly(ServiceFuture::new(service, request, &self.failures));
         };
-        let asked = upgrade::Asked { upgrade, protocol, incoming };
+        let upgrade_request = upgrade::UpgradeRequest { upgrade, protocol, incoming };
         let may_switch = protocol == Protocol::Http1;
         let (handle, failures) = (responder.handle().clone(), self.failures.clone());
-        handle.spawn(upgrade::run(asked, responder, move |asked, on_upgrade| {
-            upgrade::announce(&mut request, asked, on_upgrade);
-            Answer { may_switch, ..Answer::new(service, request, &failures) }
-        }));
+        handle.spawn(upgrade::run(
+            upgrade_request,
+            responder,
+            move |upgrade_request, on_upgrade| {
+                upgrade::insert_upgrade(&mut request, upgrade_request, on_upgrade);
+                ServiceFuture { may_switch, ..ServiceFuture::new(service, request, &failures) }
+            },
+        ));
     }
 }
 
 impl<S> Tower<S> {
-    /// Asks the service for a session. The request is needed whole to begin one.
+    /// Calls the service for a session request. The engine needs the whole request to begin the
+    /// session.
     fn begin_session<B>(&self, service: S, request: Request, responder: Responder)
     where
         S: Service<http::Request<Body>, Response = http::Response<B>> + 'static,
@@ -76,56 +92,52 @@ impl<S> Tower<S> {
         B: http_body::Body + 'static,
         B::Error: Into<BodyError>,
     {
-        let mut asked = http::Request::new(Body::empty());
-        asked.method_mut().clone_from(&request.method);
-        asked.uri_mut().clone_from(&request.uri);
-        asked.headers_mut().clone_from(&request.headers);
-        introduce(&mut asked, Peer::from(request.peer.clone()), &self.room);
+        let mut pending = http::Request::new(Body::empty());
+        pending.method_mut().clone_from(&request.method);
+        pending.uri_mut().clone_from(&request.uri);
+        pending.headers_mut().clone_from(&request.headers);
+        insert_peer(&mut pending, Peer::from(request.peer.clone()), &self.extensions_template);
         let (handle, failures) = (responder.handle().clone(), self.failures.clone());
         handle.spawn(webtransport::run(request, responder, move |upgrade| {
-            asked.extensions_mut().insert(upgrade);
-            Answer::new(service, asked, &failures)
+            pending.extensions_mut().insert(upgrade);
+            ServiceFuture::new(service, pending, &failures)
         }));
     }
 }
 
-/// What `answer` comes to; `None` if the client leaves before.
-pub(crate) async fn unless_closed(responder: &mut Responder, answer: impl Future<Output = Response>) -> Option<Response> {
-    let mut answer = pin!(answer);
-    poll_fn(|cx| match answer.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => responder.poll_closed(cx).map(|()| None),
-    })
-    .await
-}
-
-/// What the service says, once it is ready. One that fails is answered 500.
-struct Answer<S: Service<http::Request<Body>>> {
-    /// Until the service takes the request.
-    asked: Option<(S, http::Request<Body>)>,
+/// The response of a service, once the service is ready. An error becomes 500.
+struct ServiceFuture<S: Service<http::Request<Body>>> {
+    /// The service and the request, until the service is called.
+    pending: Option<(S, http::Request<Body>)>,
     called: Option<Pin<Box<S::Future>>>,
-    /// Until there is a response.
-    watch: Option<Watch>,
-    /// 101 (Switching Protocols) is an answer to what is asked.
+    /// Taken when the response is ready.
+    reporter: Option<FailureReporter>,
+    /// Whether 101 (Switching Protocols) is a final response to this request.
     may_switch: bool,
 }
 
-impl<S: Service<http::Request<Body>>> Answer<S> {
+impl<S: Service<http::Request<Body>>> ServiceFuture<S> {
     fn new(service: S, request: http::Request<Body>, failures: &Arc<Failures>) -> Self {
-        let watch = failures.watch(request.method(), request.uri());
-        Self { asked: Some((service, request)), called: None, watch: Some(watch), may_switch: false }
+        let reporter = failures.reporter(request.method(), request.uri());
+        Self {
+            pending: Some((service, request)),
+            called: None,
+            reporter: Some(reporter),
+            may_switch: false,
+        }
     }
 
-    /// Whether it is an interim status, which another one has to follow: as the one response it would leave the client waiting.
+    /// Returns whether `status` is interim. As the only response, an interim status would leave the
+    /// client waiting.
     fn is_interim(&self, status: StatusCode) -> bool {
         status.is_informational() && !(self.may_switch && status == StatusCode::SWITCHING_PROTOCOLS)
     }
 }
 
-// The one part that stays in its place has a box.
-impl<S: Service<http::Request<Body>>> Unpin for Answer<S> {}
+// The only pinned part, the service's future, is boxed.
+impl<S: Service<http::Request<Body>>> Unpin for ServiceFuture<S> {}
 
-impl<S, B> Future for Answer<S>
+impl<S, B> Future for ServiceFuture<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Error: Into<BodyError>,
@@ -135,35 +147,40 @@ where
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        let watch = self.watch.take().expect("invariant: an answer is polled until it is ready");
-        let Poll::Ready(answer) = watch.during(FailedPart::Service, || self.poll_answer(cx)) else {
-            self.watch = Some(watch);
+        let reporter =
+            self.reporter.take().expect("invariant: an answer is polled until it is ready");
+        let Poll::Ready(answer) =
+            reporter.catch_panic(FailedPart::Service, || self.poll_answer(cx))
+        else {
+            self.reporter = Some(reporter);
             return Poll::Pending;
         };
         Poll::Ready(match answer {
             Ok(answer) if self.is_interim(answer.status()) => {
-                let error = format!("{} is an interim status, and there is no final response", answer.status());
-                watch.failed(FailedPart::Service, &error.into());
+                let error =
+                    format!("{} is an interim status, not a final response", answer.status());
+                reporter.failed(FailedPart::Service, &error.into());
                 Response::new(StatusCode::INTERNAL_SERVER_ERROR)
             }
-            Ok(answer) => response::convert(answer, watch, cx),
+            Ok(answer) => response::convert(answer, reporter, cx),
             Err(error) => {
-                watch.failed(FailedPart::Service, &error.into());
+                reporter.failed(FailedPart::Service, &error.into());
                 Response::new(StatusCode::INTERNAL_SERVER_ERROR)
             }
         })
     }
 }
 
-impl<S: Service<http::Request<Body>>> Answer<S> {
+impl<S: Service<http::Request<Body>>> ServiceFuture<S> {
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
-        if let Some((service, _)) = &mut self.asked {
+        if let Some((service, _)) = &mut self.pending {
             ready!(service.poll_ready(cx))?;
         }
-        if let Some((mut service, request)) = self.asked.take() {
+        if let Some((mut service, request)) = self.pending.take() {
             self.called = Some(Box::pin(service.call(request)));
         }
-        let called = self.called.as_mut().expect("invariant: it was called above, or at an earlier poll");
+        let called =
+            self.called.as_mut().expect("invariant: it was called above, or at an earlier poll");
         called.as_mut().poll(cx)
     }
 }

@@ -1,4 +1,4 @@
-//! Who asks, as each request's extensions say.
+//! The client and connection of a request, as a request extension.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pronghorn_engine::Protocol;
 
 use crate::Body;
 
-/// The connection that a request came over: an extension of each request.
+/// The connection that a request arrived on, as an extension of each request.
 ///
 /// ```
 /// use pronghorn_server::{Body, Peer};
@@ -22,21 +22,24 @@ use crate::Body;
 /// # greet(&http::Request::new(Body::empty()));
 /// ```
 ///
-/// With the feature `axum` it is an extractor too: `async fn handler(peer: Peer) -> …`.
+/// With the feature `axum` it is also an extractor: `async fn handler(peer: Peer) -> …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
     /// The client's address.
     pub remote: SocketAddr,
-    /// The version of HTTP spoken.
+    /// The HTTP version of the connection.
     pub protocol: Protocol,
     /// Whether the connection is encrypted.
     pub secure: bool,
-    /// Whether the request came before the handshake was done (0-RTT), so that it may be one that the client sends again.
-    /// See [`Peer::refuse_early`].
+    /// Whether the request arrived before the handshake was complete (0-RTT), so that it may be a
+    /// replay. See [`Peer::refuse_early`].
     pub early_data: bool,
-    /// The name that the client asked for in TLS (SNI), in lower case. `None` in clear text, and if it gave none, as for a URL with an IP
-    /// address. A client may send requests for other hosts over the same connection, if the certificate is for them too.
+    /// The server name that the client requested in TLS (SNI), in lower case.
+    ///
+    /// `None` in cleartext, and if the client sent no name, as for a URL with an IP address. A
+    /// client may send requests for other hosts over the same connection if the certificate covers
+    /// them.
     pub server_name: Option<Arc<str>>,
 }
 
@@ -49,10 +52,12 @@ impl Peer {
         }
     }
 
-    /// The answer 425 (Too Early, RFC 8470) if the request came in early data: the client sends it again when the handshake is done.
+    /// Returns a 425 (Too Early, RFC 8470) response if the request arrived in early data. The
+    /// client then repeats the request after the handshake.
     ///
-    /// Of requests in early data, handlers see only those with a safe method unless [`Server::early_data`](crate::Server::early_data)
-    /// says otherwise; this is for those that are not as harmless as their method says.
+    /// Unless [`Server::early_data`](crate::Server::early_data) is changed, handlers receive only
+    /// early requests with a safe method. Use this for requests that are not as harmless as their
+    /// method implies.
     ///
     /// ```
     /// # use pronghorn_server::{Body, Peer};
@@ -75,28 +80,37 @@ impl Peer {
 
 impl From<pronghorn_engine::Peer> for Peer {
     fn from(peer: pronghorn_engine::Peer) -> Self {
-        let pronghorn_engine::Peer { protocol, remote, secure, early_data, tls: _, server_name, client_certificate: _ } = peer;
+        let pronghorn_engine::Peer {
+            protocol,
+            remote,
+            secure,
+            early_data,
+            tls: _,
+            server_name,
+            client_certificate: _,
+        } = peer;
         Self { remote, protocol, secure, early_data, server_name }
     }
 }
 
-/// Extensions with room for what [`introduce`] adds and what a router does: a map that grows for each request costs more than a larger one.
-pub(crate) fn roomy() -> Extensions {
+/// Returns empty extensions with capacity for what [`insert_peer`] and a router add. A map that
+/// grows for each request costs more than a larger one.
+pub(crate) fn preallocated_extensions() -> Extensions {
     #[derive(Clone)]
-    struct Place<const NUMBER: u8>;
+    struct Placeholder<const NUMBER: u8>;
     let mut extensions = Extensions::new();
-    extensions.insert(Place::<0>);
-    extensions.insert(Place::<1>);
-    extensions.insert(Place::<2>);
-    extensions.insert(Place::<3>);
+    extensions.insert(Placeholder::<0>);
+    extensions.insert(Placeholder::<1>);
+    extensions.insert(Placeholder::<2>);
+    extensions.insert(Placeholder::<3>);
     extensions.clear();
     extensions
 }
 
-/// Tells the application who asks. A copy of `room` becomes the request's extensions.
-pub(crate) fn introduce<B>(request: &mut Request<B>, peer: Peer, room: &Extensions) {
+/// Adds the connection to the request's extensions, which start as a copy of `template`.
+pub(crate) fn insert_peer<B>(request: &mut Request<B>, peer: Peer, template: &Extensions) {
     *request.version_mut() = peer.version();
-    request.extensions_mut().clone_from(room);
+    request.extensions_mut().clone_from(template);
     let extensions = request.extensions_mut();
     #[cfg(feature = "axum")]
     extensions.insert(axum::extract::ConnectInfo(peer.remote));
@@ -107,8 +121,14 @@ pub(crate) fn introduce<B>(request: &mut Request<B>, peer: Peer, room: &Extensio
 impl<S: Sync> axum::extract::FromRequestParts<S> for Peer {
     type Rejection = (StatusCode, &'static str);
 
-    async fn from_request_parts(parts: &mut http::request::Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let missing = (StatusCode::INTERNAL_SERVER_ERROR, "the request did not come over a pronghorn_server::Server");
+    async fn from_request_parts(
+        parts: &mut http::request::Parts,
+        _: &S,
+    ) -> Result<Self, Self::Rejection> {
+        let missing = (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the request was not received by a pronghorn_server::Server",
+        );
         parts.extensions.get().cloned().ok_or(missing)
     }
 }

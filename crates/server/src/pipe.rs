@@ -1,4 +1,5 @@
-//! A connection in memory between the library that makes upgrades and the tunnel that carries them.
+//! An in-memory connection between hyper, which creates upgrades, and the engine's tunnel, which
+//! carries them.
 
 use std::cell::Cell;
 use std::io;
@@ -9,28 +10,31 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-/// Bytes that the application may be ahead of the peer; the protocols have windows of their own besides.
+/// Maximum bytes that the application may write ahead of the peer, in addition to the protocols'
+/// own windows.
 const OUTGOING_BYTES: usize = 64 << 10;
 
-/// Both ends, the tunnel's first.
-pub(crate) fn pipe() -> (Near, Far) {
-    let shared = Arc::<Shared>::default();
-    (Near(shared.clone()), Far(shared))
+/// Returns both ends: the tunnel's, then the application's.
+pub(crate) fn pipe() -> (TunnelEnd, ApplicationEnd) {
+    let shared = Arc::<SharedPipe>::default();
+    (TunnelEnd(shared.clone()), ApplicationEnd(shared))
 }
 
 /// The tunnel's end.
 #[derive(Clone)]
-pub(crate) struct Near(Arc<Shared>);
+pub(crate) struct TunnelEnd(Arc<SharedPipe>);
 
-/// The application's end. Dropped, both directions have ended; if that is by a panic, what it sends was cut off in the middle.
-pub(crate) struct Far(Arc<Shared>);
+/// The application's end. Dropping it ends both directions. If a panic drops it, what the
+/// application sent counts as truncated.
+pub(crate) struct ApplicationEnd(Arc<SharedPipe>);
 
 thread_local! {
-    /// Whether the library is at work that hands the application's end over.
+    /// Whether hyper is currently being polled to hand over the application's end.
     static HANDING_OVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Polls what hands the application's end over. Dropped meanwhile, that end had nobody to take it.
+/// Runs `poll`, which hands over the application's end. If the end is dropped meanwhile, no
+/// application has claimed it.
 pub(crate) fn while_handing_over<T>(poll: impl FnOnce() -> T) -> T {
     struct Over;
 
@@ -46,24 +50,24 @@ pub(crate) fn while_handing_over<T>(poll: impl FnOnce() -> T) -> T {
 }
 
 #[derive(Default)]
-struct Shared(Mutex<State>);
+struct SharedPipe(Mutex<PipeState>);
 
 #[derive(Default)]
-struct State {
-    /// What the peer sent. The next piece is taken when there is nothing of this one left.
+struct PipeState {
+    /// Bytes that the peer sent. The next piece is accepted when this one is used up.
     incoming: Bytes,
-    /// What the application learns once it has read that.
+    /// What the application reads after `incoming`: the end or an error.
     incoming_end: Option<Result<(), io::ErrorKind>>,
-    /// What the application sends.
+    /// Bytes that the application sent.
     outgoing: BytesMut,
     outgoing_ended: bool,
-    /// The application's end was dropped.
+    /// Whether the application's end was dropped.
     gone: bool,
-    /// It was dropped before anybody had it.
+    /// Whether the application's end was dropped before an application had claimed it.
     unclaimed: bool,
-    /// It was dropped by a panic.
+    /// Whether a panic dropped the application's end.
     broken: bool,
-    /// Nobody takes what the application sends.
+    /// Whether the application's bytes are no longer accepted.
     refused: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -71,9 +75,9 @@ struct State {
     puller: Option<Waker>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Held around plain changes, which leave the state whole.
+impl SharedPipe {
+    fn lock(&self) -> MutexGuard<'_, PipeState> {
+        // The lock only covers plain assignments, which leave the state consistent after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,9 +88,9 @@ fn wake(waker: &mut Option<Waker>) {
     }
 }
 
-impl Near {
-    /// Ready when the application has read what was pushed: with whether it is still there.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
+impl TunnelEnd {
+    /// Waits until the application has read what was pushed. Returns whether its end still exists.
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.0.lock();
         if state.gone {
             return Poll::Ready(false);
@@ -95,7 +99,7 @@ impl Near {
         if state.incoming.is_empty() { Poll::Ready(true) } else { Poll::Pending }
     }
 
-    /// Ready when the application is gone.
+    /// Waits until the application's end is dropped.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock();
         if state.gone {
@@ -105,40 +109,43 @@ impl Near {
         Poll::Pending
     }
 
-    /// Hands over what the peer sent, when there is room.
+    /// Passes data of the peer to the application. Call it only when [`Self::poll_writable`] is
+    /// ready.
     pub(crate) fn push(&self, data: Bytes) {
         let mut state = self.0.lock();
         state.incoming = data;
         wake(&mut state.reader);
     }
 
-    /// The peer sends no more.
+    /// Ends the peer's direction.
     pub(crate) fn end(&self) {
         self.conclude(Ok(()));
     }
 
-    /// What the peer sends was cut off.
+    /// Ends the peer's direction with an error, because it was cut off.
     pub(crate) fn fail(&self, kind: io::ErrorKind) {
         self.conclude(Err(kind));
     }
 
-    /// Only the first end counts.
+    /// Records the end of the peer's direction. Only the first call counts.
     fn conclude(&self, end: Result<(), io::ErrorKind>) {
         let mut state = self.0.lock();
         state.incoming_end.get_or_insert(end);
         wake(&mut state.reader);
     }
 
-    /// Whether the application's end was dropped before anybody had it.
+    /// Returns whether the application's end was dropped before an application had claimed it.
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.0.lock().unclaimed
     }
 
-    /// What the application sends; `None` when it has ended that, or is gone.
+    /// Returns bytes that the application sent, or `None` after it has ended its direction or
+    /// dropped its end.
     ///
     /// # Errors
     ///
-    /// When it was cut off by a panic, so that nobody takes what it has sent for all that there is.
+    /// Returns an error if a panic cut the application off, so that its bytes are not taken for
+    /// complete.
     pub(crate) fn poll_pull(&self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let mut state = self.0.lock();
         if !state.outgoing.is_empty() {
@@ -157,7 +164,7 @@ impl Near {
         Poll::Pending
     }
 
-    /// Nobody takes what the application sends.
+    /// Stops accepting bytes from the application.
     pub(crate) fn refuse(&self) {
         let mut state = self.0.lock();
         state.refused = true;
@@ -166,8 +173,12 @@ impl Near {
     }
 }
 
-impl Read for Far {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+impl Read for ApplicationEnd {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut state = self.0.lock();
         if state.incoming.is_empty() {
             if let Some(end) = state.incoming_end {
@@ -186,8 +197,12 @@ impl Read for Far {
     }
 }
 
-impl Write for Far {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+impl Write for ApplicationEnd {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.0.lock();
         if state.refused || state.outgoing_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -214,7 +229,7 @@ impl Write for Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for ApplicationEnd {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.gone = true;
@@ -233,30 +248,35 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    fn write(far: &mut Far, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn write(far: &mut ApplicationEnd, data: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(far).poll_write(&mut cx(), data)
     }
 
     #[test]
     fn application_that_is_far_ahead_waits() {
         let (near, mut far) = pipe();
-        assert!(matches!(write(&mut far, &vec![b'x'; OUTGOING_BYTES + 1]), Poll::Ready(Ok(OUTGOING_BYTES))));
+        assert!(matches!(
+            write(&mut far, &vec![b'x'; OUTGOING_BYTES + 1]),
+            Poll::Ready(Ok(OUTGOING_BYTES))
+        ));
         assert!(write(&mut far, b"x").is_pending());
-        assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data.len() == OUTGOING_BYTES));
+        assert!(
+            matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data.len() == OUTGOING_BYTES)
+        );
         assert!(matches!(write(&mut far, b"x"), Poll::Ready(Ok(1))));
     }
 
     #[test]
     fn peer_that_is_ahead_waits_for_the_application() {
         let (near, mut far) = pipe();
-        assert_eq!(near.poll_room(&mut cx()), Poll::Ready(true));
+        assert_eq!(near.poll_writable(&mut cx()), Poll::Ready(true));
         near.push(Bytes::from_static(b"hello"));
-        assert!(near.poll_room(&mut cx()).is_pending());
+        assert!(near.poll_writable(&mut cx()).is_pending());
         let mut buffer = [0; 16];
         let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
         assert!(Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled()).is_ready());
         assert_eq!(buffer.filled(), b"hello");
-        assert_eq!(near.poll_room(&mut cx()), Poll::Ready(true));
+        assert_eq!(near.poll_writable(&mut cx()), Poll::Ready(true));
     }
 
     #[test]
@@ -268,7 +288,7 @@ mod tests {
         assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(Some(Ok(data))) if data == "bye"));
         assert!(matches!(near.poll_pull(&mut cx()), Poll::Ready(None)));
         assert!(near.poll_gone(&mut cx()).is_ready());
-        assert_eq!(near.poll_room(&mut cx()), Poll::Ready(false));
+        assert_eq!(near.poll_writable(&mut cx()), Poll::Ready(false));
     }
 
     #[test]
@@ -300,10 +320,15 @@ mod tests {
         near.end();
         let mut buffer = [0; 16];
         let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
-        assert!(matches!(Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled()), Poll::Ready(Ok(()))));
+        assert!(matches!(
+            Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled()),
+            Poll::Ready(Ok(()))
+        ));
         assert_eq!(buffer.filled(), b"half");
         let end = Pin::new(&mut far).poll_read(&mut cx(), buffer.unfilled());
-        assert!(matches!(end, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset));
+        assert!(
+            matches!(end, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset)
+        );
     }
 
     #[test]

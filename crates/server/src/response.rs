@@ -1,4 +1,4 @@
-//! From a service's response to the engine's.
+//! Converts a service's response to the engine's.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,15 +7,20 @@ use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError, Response, announced_length};
 
-use crate::failure::{FailedPart, Watch};
+use crate::failure::{FailedPart, FailureReporter};
 
-/// Content of no more bytes than these is looked at at once: mostly it is all there, and needs no future to be sent.
+/// Maximum size of a body that is polled immediately. Most such bodies are complete at once, and
+/// then need no future to send.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Hands over head and content. The first piece of small content is fetched on the way.
+/// Converts head and body. The first piece of a small body is fetched immediately.
 ///
-/// Whom `cx` would wake need not be there later: what is not ready is polled again.
-pub(crate) fn convert<B>(response: http::Response<B>, watch: Watch, cx: &mut Context<'_>) -> Response
+/// The waker of `cx` need not be valid later: a pending body is polled again.
+pub(crate) fn convert<B>(
+    response: http::Response<B>,
+    reporter: FailureReporter,
+    cx: &mut Context<'_>,
+) -> Response
 where
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
@@ -24,12 +29,17 @@ where
     let mut converted = Response::new(head.status);
     let announced = announced_length(&head.headers);
     converted.headers = head.headers;
-    converted.body = content(body, announced, watch, cx);
+    converted.body = content(body, announced, reporter, cx);
     converted
 }
 
-/// `announced`: what the head says of the length.
-fn content<B>(body: B, announced: Option<u64>, watch: Watch, cx: &mut Context<'_>) -> Body
+/// `announced`: the length according to the response head.
+fn content<B>(
+    body: B,
+    announced: Option<u64>,
+    reporter: FailureReporter,
+    cx: &mut Context<'_>,
+) -> Body
 where
     B: http_body::Body + 'static,
     B::Error: Into<BodyError>,
@@ -38,9 +48,10 @@ where
         return Body::empty();
     }
     let exact = body.size_hint().exact();
-    // A head that says something else than the body is corrected.
+    // The exact size of the body takes precedence over the length in the head.
     let expected = exact.or(announced);
-    let mut body = Converted { first: None, body: Some(Box::pin(body)), sent: 0, expected, watch };
+    let mut body =
+        Converted { first: None, body: Some(Box::pin(body)), sent: 0, expected, reporter };
     let Some(size) = exact.filter(|size| *size <= SMALL_BYTES) else { return Body::stream(body) };
     match body.poll_inner(cx) {
         Poll::Pending => Body::stream(body),
@@ -50,25 +61,27 @@ where
             Ok(data) => Body::stream(Converted { first: Some(Ok(Frame::data(data))), ..body }),
             Err(frame) => Body::stream(Converted { first: Some(Ok(frame)), ..body }),
         },
-        Poll::Ready(Some(Err(error))) => Body::stream(Converted { first: Some(Err(error)), ..body }),
+        Poll::Ready(Some(Err(error))) => {
+            Body::stream(Converted { first: Some(Err(error)), ..body })
+        }
     }
 }
 
-/// Bytes without a copy where they are such already.
+/// Converts to `Bytes`, without a copy if `data` already is `Bytes`.
 fn to_bytes(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
 }
 
-/// A body of the application, in the engine's terms.
+/// An application's body as a body of the engine.
 struct Converted<B> {
     first: Option<Result<Frame<Bytes>, BodyError>>,
-    /// `None` once it has ended or failed: many bodies may not be polled after that.
+    /// `None` after the end or an error: many bodies must not be polled again.
     body: Option<Pin<Box<B>>>,
-    /// Bytes that came out of it.
+    /// Number of bytes that the body has produced.
     sent: u64,
-    /// How many there have to be in all, where that was said.
+    /// Announced total length, if any.
     expected: Option<u64>,
-    watch: Watch,
+    reporter: FailureReporter,
 }
 
 impl<B> Converted<B>
@@ -76,24 +89,33 @@ where
     B: http_body::Body,
     B::Error: Into<BodyError>,
 {
-    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_inner(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        // One that has ended is asked again only for what is missing.
-        let poll = || if body.is_end_stream() { Poll::Ready(None) } else { body.as_mut().poll_frame(cx) };
-        let frame = ready!(self.watch.during(FailedPart::Body, poll));
-        let frame = frame.map(|frame| frame.map(|frame| frame.map_data(to_bytes)).map_err(Into::into));
+        // A body that has ended is polled again only if bytes are missing.
+        let poll =
+            || if body.is_end_stream() { Poll::Ready(None) } else { body.as_mut().poll_frame(cx) };
+        let frame = ready!(self.reporter.catch_panic(FailedPart::Body, poll));
+        let frame =
+            frame.map(|frame| frame.map(|frame| frame.map_data(to_bytes)).map_err(Into::into));
         let frame = self.check_length(frame);
         if !matches!(frame, Some(Ok(_))) {
             self.body = None;
         }
         if let Some(Err(error)) = &frame {
-            self.watch.failed(FailedPart::Body, error);
+            self.reporter.failed(FailedPart::Body, error);
         }
         Poll::Ready(frame)
     }
 
-    /// What was announced and does not come, or comes besides, must not look like a whole response.
-    fn check_length(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+    /// Turns a body that is shorter or longer than announced into an error, so that the response
+    /// does not look complete.
+    fn check_length(
+        &mut self,
+        frame: Option<Result<Frame<Bytes>, BodyError>>,
+    ) -> Option<Result<Frame<Bytes>, BodyError>> {
         let Some(expected) = self.expected else { return frame };
         let is_over = match &frame {
             Some(Err(_)) => return frame,
@@ -104,16 +126,16 @@ where
             None => true,
         };
         let error = if self.sent > expected {
-            format!("the body has more than the {expected} bytes that were announced")
+            format!("the body is longer than the {expected} announced bytes")
         } else if is_over && self.sent < expected {
-            format!("the body ended after {} of the {expected} bytes that were announced", self.sent)
+            format!("the body ended after {} of {expected} announced bytes", self.sent)
         } else {
             return frame;
         };
         Some(Err(error.into()))
     }
 
-    /// Nothing more comes of it, not even a failure.
+    /// Returns whether the body can yield nothing more, not even an error.
     fn has_ended(&self) -> bool {
         let is_short = self.expected.is_some_and(|expected| self.sent < expected);
         self.body.as_ref().is_none_or(|body| body.is_end_stream() && !is_short)
@@ -128,7 +150,10 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
@@ -141,10 +166,14 @@ where
 
     fn size_hint(&self) -> SizeHint {
         let rest = self.body.as_ref().map_or(SizeHint::with_exact(0), http_body::Body::size_hint);
-        let first = self.first.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len) as u64;
+        let first = self
+            .first
+            .as_ref()
+            .and_then(|frame| frame.as_ref().ok()?.data_ref())
+            .map_or(0, Bytes::len) as u64;
         let mut size = SizeHint::new();
         if matches!(self.first, Some(Err(_))) {
-            // Nothing that could be announced.
+            // An error has no size to announce.
             return size;
         }
         size.set_lower(rest.lower().saturating_add(first));

@@ -1,4 +1,4 @@
-//! A server that runs.
+//! A running server and its handle.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -10,28 +10,34 @@ use std::time::Duration;
 use pronghorn_engine::{Control, Identity, Qlog, Workers};
 
 use crate::failure::Failures;
-use crate::parts::identity_from_files;
+use crate::setup::identity_from_files;
 use crate::{Error, Stats};
+
+/// Maximum time that a server waits for the threads of its orders at its end.
+#[cfg(feature = "acme")]
+const CLIENT_THREADS_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where a server listens.
+/// An address that a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalAddress {
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// The address. If port 0 was requested, this has the port that the system chose.
     pub address: SocketAddr,
-    /// Whether TLS, and with it HTTP/2 and 3, is spoken there.
+    /// Whether the address uses TLS, and therefore HTTP/2 and HTTP/3.
     pub secure: bool,
 }
 
-/// Where a server is, and by what it is known.
-pub(crate) struct At {
+/// Addresses and shared state of a started server.
+pub(crate) struct Started {
     pub(crate) addresses: Vec<LocalAddress>,
     pub(crate) spki_sha256: Option<String>,
     pub(crate) failures: Arc<Failures>,
+    #[cfg(feature = "acme")]
+    pub(crate) orders: Option<pronghorn_acme::Orders>,
 }
 
-/// A server that runs. Dropped, it ends, and what runs is not waited for.
+/// A running server. Dropping it ends the server without waiting for requests in progress.
 #[must_use = "a server that is dropped ends"]
 pub struct Running {
     workers: Option<Workers>,
@@ -41,18 +47,44 @@ pub struct Running {
     failures: Arc<Failures>,
     grace: Duration,
     signal: Option<Signal>,
-    /// Its last user waits for the files, so it must not be a worker.
+    /// Dropping the last reference waits for the files to be written, so a worker must not hold it.
     _qlog: Option<Qlog>,
+    /// Certificates are renewed as long as this exists.
+    #[cfg(feature = "acme")]
+    orders: Option<pronghorn_acme::Orders>,
 }
 
 impl Running {
-    pub(crate) fn new(workers: Workers, qlog: Option<Qlog>, at: At, grace: Duration, signal: Option<Signal>) -> Self {
+    pub(crate) fn new(
+        workers: Workers,
+        qlog: Option<Qlog>,
+        started: Started,
+        grace: Duration,
+        signal: Option<Signal>,
+    ) -> Self {
         let control = workers.control().clone();
-        let At { addresses, spki_sha256, failures } = at;
-        Self { workers: Some(workers), control, addresses, spki_sha256, failures, grace, signal, _qlog: qlog }
+        let Started {
+            addresses,
+            spki_sha256,
+            failures,
+            #[cfg(feature = "acme")]
+            orders,
+        } = started;
+        Self {
+            workers: Some(workers),
+            control,
+            addresses,
+            spki_sha256,
+            failures,
+            grace,
+            signal,
+            _qlog: qlog,
+            #[cfg(feature = "acme")]
+            orders,
+        }
     }
 
-    /// Where it listens, in the order in which the addresses were given.
+    /// Returns the addresses that the server listens on, in the order in which they were given.
     ///
     /// ```
     /// # fn tell(running: &pronghorn_server::Running) {
@@ -66,14 +98,18 @@ impl Running {
         &self.addresses
     }
 
-    /// SHA-256 of the public key of the certificate that it was started with, in base64: Chromium takes a self-signed certificate if
-    /// it is started with `--ignore-certificate-errors-spki-list` and this. `None` without TLS, and with
-    /// [`Server::identity`](crate::Server::identity).
+    /// Returns the SHA-256 of the certificate's public key, in base64, for the certificate that the
+    /// server was started with.
+    ///
+    /// Chromium accepts a self-signed certificate if it is started with this value in
+    /// `--ignore-certificate-errors-spki-list`. `None` without TLS, with
+    /// [`Server::identity`](crate::Server::identity), and with ordered certificates.
     pub fn spki_sha256(&self) -> Option<&str> {
         self.spki_sha256.as_deref()
     }
 
-    /// To change certificates, read counters and end the server, from any thread.
+    /// Returns a handle to change certificates, read counters and shut down the server, from any
+    /// thread.
     ///
     /// ```
     /// # fn keep(running: &pronghorn_server::Running) {
@@ -87,11 +123,17 @@ impl Running {
     /// # }
     /// ```
     pub fn handle(&self) -> Handle {
-        Handle { control: self.control.clone(), failures: self.failures.clone() }
+        Handle {
+            control: self.control.clone(),
+            failures: self.failures.clone(),
+            #[cfg(feature = "acme")]
+            is_ordered: self.orders.is_some(),
+        }
     }
 
-    /// Waits for the server's end: the signal of [`Server::with_graceful_shutdown`](crate::Server::with_graceful_shutdown), which is
-    /// listened for here, [`Handle::shut_down`], or a failure.
+    /// Waits until the server ends, through the signal of
+    /// [`Server::with_graceful_shutdown`](crate::Server::with_graceful_shutdown),
+    /// [`Handle::shut_down`] or a failure. The signal is polled only by this future.
     ///
     /// ```
     /// use pronghorn_server::{Error, Running};
@@ -106,11 +148,11 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// What a worker failed with.
+    /// Returns the error of a worker that failed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the server; what runs is not waited for.
+    /// Dropping the future ends the server without waiting for requests in progress.
     pub async fn finished(mut self) -> Result<(), Error> {
         if let Some(workers) = &self.workers {
             let mut finished = pin!(workers.finished());
@@ -126,11 +168,16 @@ impl Running {
             })
             .await;
         }
-        match self.workers.take() {
-            // The threads have done all but return.
-            Some(workers) => workers.join().map_err(Error::Worker),
-            None => Ok(()),
+        if let Some(workers) = self.workers.take() {
+            // The threads have finished their work and are about to return.
+            workers.join().map_err(Error::Worker)?;
         }
+        #[cfg(feature = "acme")]
+        if self.orders.take().is_some() {
+            // An order that was running has left its client behind.
+            pronghorn_client::wait_for_threads(CLIENT_THREADS_TIMEOUT);
+        }
+        Ok(())
     }
 }
 
@@ -142,7 +189,7 @@ impl Drop for Running {
     }
 }
 
-/// Speaks to a running server, from any thread. Cheap to clone.
+/// Controls a running server, from any thread. Cheap to clone.
 ///
 /// ```
 /// use pronghorn_server::Handle;
@@ -157,20 +204,30 @@ impl Drop for Running {
 pub struct Handle {
     control: Control,
     failures: Arc<Failures>,
+    /// Whether the server orders its certificates.
+    #[cfg(feature = "acme")]
+    is_ordered: bool,
 }
 
 impl Handle {
-    /// Connections that begin from now on get the certificate in these files; those there are go on.
+    /// Replaces the certificate with the one in these files. New connections use it; existing
+    /// connections continue unchanged.
     ///
     /// # Errors
     ///
-    /// When the files cannot be read or do not fit. The server goes on with the certificate that it has.
-    pub fn set_certificate_files(&self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<(), Error> {
+    /// Returns an error if the files cannot be read or do not match, or the server orders its
+    /// certificates. The server then keeps its current certificate.
+    pub fn set_certificate_files(
+        &self,
+        chain: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        self.check_replaceable()?;
         self.set_identity(identity_from_files(chain.as_ref(), key.as_ref())?)
     }
 
-    /// Connections that begin from now on get this certificate; those there are go on. Sessions made with the one before are not
-    /// resumed.
+    /// Replaces the certificate. New connections use it; existing connections continue unchanged.
+    /// TLS sessions of the previous certificate are not resumed.
     ///
     /// ```
     /// use pronghorn_server::{Handle, Identity};
@@ -184,13 +241,32 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// When it cannot be used for QUIC. The server goes on with the certificate that it has.
+    /// Returns an error if the identity cannot be used for QUIC, or the server orders its
+    /// certificates. The server then keeps its current certificate.
     pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
+        self.check_replaceable()?;
         Ok(self.control.set_identity(identity)?)
     }
 
-    /// Ends the server: clients are told (GOAWAY, `connection: close`), what runs is finished within `grace`, what is left then is
-    /// dropped.
+    /// A server that orders its certificates would go on, for certificates that no client sees.
+    #[cfg_attr(
+        not(feature = "acme"),
+        expect(
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "only ordered certificates cannot be replaced"
+        )
+    )]
+    fn check_replaceable(&self) -> Result<(), Error> {
+        #[cfg(feature = "acme")]
+        if self.is_ordered {
+            return Err(Error::CertificateOrdered);
+        }
+        Ok(())
+    }
+
+    /// Shuts down the server. Clients are notified (GOAWAY, `connection: close`), and requests in
+    /// progress may finish within `grace`; the rest are dropped.
     ///
     /// ```
     /// # fn end(handle: &pronghorn_server::Handle) {
@@ -201,8 +277,10 @@ impl Handle {
         self.control.shut_down(grace);
     }
 
-    /// The counters of now.
+    /// Returns the current counters.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.control.stats().flat_map(|stats| stats.values()).chain(self.failures.counts()))
+        Stats::sum(
+            self.control.stats().flat_map(|stats| stats.values()).chain(self.failures.counts()),
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! The builder.
+//! The server builder.
 
 use std::future::Future;
 use std::net::ToSocketAddrs;
@@ -8,22 +8,31 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use http::HeaderValue;
-use pronghorn_engine::{AltSvc, BodyError, Config, Congestion, EarlyData, Group, Identity, Limits, Qlog, Secret, Workers};
+use pronghorn_engine::{
+    AltSvc, BodyError, Config, Congestion, EarlyData, Group, Identity, Limits, Qlog, Secret,
+    Workers,
+};
 use tower_service::Service;
 
+#[cfg(feature = "acme")]
+use crate::acme::PendingOrders;
 use crate::failure::{Failure, Failures, Hook};
 use crate::handler::Tower;
-use crate::parts::{Certificate, Listen, bind, load};
-use crate::peer::roomy;
-use crate::running::{At, LocalAddress, Running, Signal};
+use crate::peer::preallocated_extensions;
+use crate::running::{LocalAddress, Running, Signal, Started};
+use crate::setup::{Certificate, ListenAddress, bind, load};
 use crate::{Body, Error};
 
-/// How long a shutdown waits for what runs, unless it is told otherwise.
+/// Maximum number of workers: their number is one byte of a connection ID.
+const MAX_WORKERS: usize = 256;
+
+/// Default grace period of a graceful shutdown.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A server that is to be started: where it listens and how, then [`Server::serve`] with what answers.
+/// A server builder: configure addresses and options, then pass a service to [`Server::serve`].
 ///
-/// Nothing is bound or read before it starts. What is wrong is told then, and the error says what to do about it.
+/// Nothing is bound or read before the server starts. Configuration errors are reported then, and
+/// each message says what to do.
 ///
 /// ```
 /// use pronghorn_server::{Body, Server};
@@ -41,7 +50,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// ```
 #[must_use = "a server does nothing until it is started"]
 pub struct Server {
-    listeners: Vec<Listen>,
+    listeners: Vec<ListenAddress>,
     certificate: Certificate,
     workers: Option<usize>,
     config: Config,
@@ -61,7 +70,8 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A server without an address, with the engine's defaults: they are safe on the open internet.
+    /// Returns a server without addresses and with the engine's defaults, which are safe on the
+    /// open internet.
     ///
     /// ```
     /// let server = pronghorn_server::Server::new().listen("[::]:8443");
@@ -83,8 +93,11 @@ impl Server {
         }
     }
 
-    /// Listens on this address with TLS: HTTP/1.1 and HTTP/2 on the TCP port, HTTP/3 on the UDP port of the same number. May be called
-    /// more than once. `[::]` is every address, IPv4 too; port 0 is any port.
+    /// Listens on this address with TLS: HTTP/1.1 and HTTP/2 on the TCP port, HTTP/3 on the UDP
+    /// port of the same number.
+    ///
+    /// Can be called more than once. `[::]` means all addresses, IPv4 included; port 0 means any
+    /// free port.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -96,8 +109,11 @@ impl Server {
         self.add(&address, true)
     }
 
-    /// Listens on this address in clear text, as behind something that ends TLS, or to redirect: for HTTP/1.1, and for HTTP/2 with clients
-    /// that begin with it (see [`Server::http2_prior_knowledge`]). May be called more than once.
+    /// Listens on this address without TLS, for example behind a TLS terminator or to redirect to
+    /// HTTPS.
+    ///
+    /// Cleartext listeners serve HTTP/1.1, and HTTP/2 with prior knowledge (see
+    /// [`Server::http2_prior_knowledge`]). Can be called more than once.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -108,8 +124,8 @@ impl Server {
         self.add(&address, false)
     }
 
-    /// Answers requests in clear text with a redirect (308) to the same target over HTTPS, on the port of the first address with TLS; the
-    /// service sees none of them.
+    /// Redirects cleartext requests (308) to the same target over HTTPS, on the port of the first
+    /// TLS address. The service does not receive these requests.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -127,11 +143,11 @@ impl Server {
         if let Ok(addresses) = &mut addresses {
             addresses.dedup();
         }
-        self.listeners.push(Listen { name, addresses, secure });
+        self.listeners.push(ListenAddress { name, addresses, secure });
         self
     }
 
-    /// The certificate chain, the server's own first, and its key, both in PEM form.
+    /// Sets the certificate chain, leaf certificate first, and its key, both as PEM files.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -143,7 +159,7 @@ impl Server {
         self
     }
 
-    /// The same as text, as it comes out of a store of secrets.
+    /// Sets the certificate chain and its key as PEM text, for example from a secret store.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -156,7 +172,8 @@ impl Server {
         self
     }
 
-    /// A certificate and key that are in memory already, with the sessions that may be resumed with them.
+    /// Sets a certificate and key that are already in memory, together with their TLS session
+    /// cache.
     ///
     /// ```
     /// # use pronghorn_server::{Identity, Server};
@@ -172,8 +189,11 @@ impl Server {
         self
     }
 
-    /// A self-signed certificate for `localhost`, made when it is first needed and kept where the program `pronghorn` keeps it, in the
-    /// user's data folder. Browsers warn of it; [`Running::spki_sha256`] is what Chromium takes to be content.
+    /// Uses a self-signed certificate for `localhost`.
+    ///
+    /// The certificate is created on first use and stored in the user's data folder, where the
+    /// `pronghorn` program stores it too. Browsers show a warning; Chromium accepts the certificate
+    /// if it is started with [`Running::spki_sha256`].
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -186,7 +206,7 @@ impl Server {
         self
     }
 
-    /// The same, kept in this folder.
+    /// Uses a self-signed certificate for `localhost`, stored in this folder.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -199,7 +219,24 @@ impl Server {
         self
     }
 
-    /// Threads, each with its own sockets, connections and tokio runtime; 256 at the most. Default: one for each core.
+    /// Orders certificates from an ACME authority, such as Let's Encrypt, and renews them. The
+    /// certificates cannot be replaced while the server runs
+    /// ([`Handle::set_identity`](crate::Handle::set_identity)).
+    ///
+    /// ```
+    /// # use pronghorn_server::{Acme, Server};
+    /// let acme = Acme::new(["www.example.com"], "/var/lib/app").terms_agreed();
+    /// let server = Server::new().listen("[::]:443").acme(acme);
+    /// # let _ = server;
+    /// ```
+    #[cfg(feature = "acme")]
+    pub fn acme(mut self, acme: crate::Acme) -> Self {
+        self.certificate = Certificate::Acme(Box::new(acme));
+        self
+    }
+
+    /// Sets the number of worker threads, 1 to 256. Each worker has its own sockets, connections
+    /// and tokio runtime. Default: one per core.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -211,7 +248,8 @@ impl Server {
         self
     }
 
-    /// What clients may take: connections, bytes, time. docs/limits.md has all of them, with their defaults.
+    /// Sets the limits on connections, bytes and time that clients may use. docs/limits.md lists
+    /// all of them with their defaults.
     ///
     /// ```
     /// # use pronghorn_server::{Limits, Server};
@@ -225,7 +263,8 @@ impl Server {
         self
     }
 
-    /// The congestion controller for QUIC and TCP. Default: CUBIC over QUIC, over TCP what the system is set to.
+    /// Sets the congestion controller for QUIC and TCP. Default: CUBIC for QUIC, the system's
+    /// setting for TCP.
     ///
     /// ```
     /// # use pronghorn_server::{Congestion, Server};
@@ -237,8 +276,9 @@ impl Server {
         self
     }
 
-    /// What becomes of requests that come before the handshake is done (0-RTT). Default: those with a safe method are answered, others
-    /// get 425 and come again.
+    /// Sets how requests in early data (0-RTT) are handled. Default: requests with a safe method
+    /// are served, others get 425 and are repeated by the client after the handshake. With
+    /// [`EarlyData::Hold`] the others wait until the handshake is complete.
     ///
     /// ```
     /// # use pronghorn_server::{EarlyData, Server};
@@ -250,8 +290,8 @@ impl Server {
         self
     }
 
-    /// Whether addresses of [`Server::listen_clear`] speak HTTP/2 with clients that begin with it, without asking (RFC 9113, section 3.3), as
-    /// balancers with gRPC behind them do. `Upgrade: h2c` asks in vain. Default: yes.
+    /// Sets whether cleartext addresses accept HTTP/2 with prior knowledge (RFC 9113, section 3.3),
+    /// which load balancers use for gRPC backends. `Upgrade: h2c` is never accepted. Default: yes.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -263,7 +303,8 @@ impl Server {
         self
     }
 
-    /// What responses say of HTTP/3, unless the application says it itself. Default: that it is on the same port.
+    /// Sets the `alt-svc` field of responses, which advertises HTTP/3, unless the application sets
+    /// it. Default: HTTP/3 on the same port.
     ///
     /// ```
     /// # use pronghorn_server::{AltSvc, Server};
@@ -278,21 +319,23 @@ impl Server {
         self
     }
 
-    /// The field `server` of responses in which the application gives none. Default: there is none.
+    /// Sets the `server` field of responses in which the application sets none. Default: no field.
     ///
     /// ```
     /// # use pronghorn_server::Server;
-    /// let server = Server::new().listen("[::]:443").server_name(http::HeaderValue::from_static("example"));
+    /// let server = Server::new().listen("[::]:443").server_header(http::HeaderValue::from_static("example"));
     /// # let _ = server;
     /// ```
-    pub fn server_name(mut self, name: HeaderValue) -> Self {
+    pub fn server_header(mut self, name: HeaderValue) -> Self {
         self.config.server = Some(name);
         self
     }
 
-    /// Offers WebTransport over HTTP/3: requests for a session have a [`WebTransportUpgrade`](crate::WebTransportUpgrade) among their extensions.
-    /// Every connection pays for the offer with some 30 bytes, so it is off by default. docs/webtransport.md says what is spoken, and what
-    /// bounds it.
+    /// Offers WebTransport over HTTP/3.
+    ///
+    /// Session requests carry a [`WebTransportUpgrade`](crate::WebTransportUpgrade) extension. The
+    /// offer costs every connection some 30 bytes, so it is off by default. docs/webtransport.md
+    /// describes the supported draft and the limits.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -304,7 +347,8 @@ impl Server {
         self
     }
 
-    /// Writes a qlog file for each QUIC connection into this folder. docs/qlog.md says what to do with them.
+    /// Writes a qlog file for each QUIC connection to this folder. docs/qlog.md describes how to
+    /// use the files.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -316,10 +360,13 @@ impl Server {
         self
     }
 
-    /// Calls `on_failure` when the service gives an error instead of a response, and when the body of a response does, or one of them
-    /// panics ([`Panicked`](crate::Panicked)): the client learns of none of them why, and gets 500 or a response that is cut off. It runs on
-    /// the worker's thread and must not block. The counters `service_errors` and `body_errors` of [`Stats`](crate::Stats) count the errors,
-    /// and `handler_panics` the panics, with or without it. Default: nothing is called.
+    /// Calls `on_failure` when the service or a response body returns an error or panics (see
+    /// [`Panicked`](crate::Panicked)).
+    ///
+    /// The client does not learn the cause: it receives 500 or a truncated response. The hook runs
+    /// on the worker's thread and must not block. The counters `service_errors` and `body_errors`
+    /// of [`Stats`](crate::Stats) count errors, and `handler_panics` counts panics, with or without
+    /// a hook. Default: no hook.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -331,7 +378,8 @@ impl Server {
         self
     }
 
-    /// Size of the kernel's buffers for each UDP socket, in either direction, as far as the kernel grants it. Default: 4 MiB.
+    /// Sets the size of the kernel's send and receive buffers for each UDP socket, as far as the
+    /// kernel permits. Default: 4 MiB.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -343,8 +391,11 @@ impl Server {
         self
     }
 
-    /// What connection IDs and tokens are derived from. Started anew with the same secret and as many workers, a server ends connections
-    /// of its predecessor at once instead of leaving clients to wait. Default: a random one.
+    /// Sets the secret from which connection IDs and tokens are derived.
+    ///
+    /// A server that restarts with the same secret and the same number of workers resets
+    /// connections of its predecessor immediately, instead of letting clients time out. Default:
+    /// random.
     ///
     /// ```
     /// # use pronghorn_server::{Secret, Server};
@@ -357,7 +408,8 @@ impl Server {
         self
     }
 
-    /// Ends gracefully when `signal` is ready: clients are told, what runs is finished within the [grace period](Server::grace_period).
+    /// Shuts down gracefully when `signal` completes. Clients are notified, and requests in
+    /// progress may finish within the [grace period](Server::grace_period).
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -367,12 +419,16 @@ impl Server {
     /// });
     /// # let _ = server;
     /// ```
-    pub fn with_graceful_shutdown(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub fn with_graceful_shutdown(
+        mut self,
+        signal: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         self.signal = Some(Box::pin(signal));
         self
     }
 
-    /// How long a graceful shutdown waits for what runs; what is left then is dropped. Default: 10 seconds.
+    /// Sets how long a graceful shutdown waits for requests in progress. Requests that take longer
+    /// are dropped. Default: 10 seconds.
     ///
     /// ```
     /// # use pronghorn_server::Server;
@@ -386,11 +442,12 @@ impl Server {
         self
     }
 
-    /// Serves `service` until the server is told to end, or fails.
+    /// Serves `service` until the server shuts down or fails.
     ///
-    /// Each worker has a clone of the service, and asks a clone of that for each request. Its futures stay on their worker, so they need
-    /// not be `Send`; inside of them `tokio::spawn`, `tokio::time` and `spawn_blocking` are those of the worker's own runtime. What blocks
-    /// holds all connections of its worker: `spawn_blocking` is for that.
+    /// Each worker has a clone of the service and calls a new clone for each request. The futures
+    /// stay on their worker and need not be `Send`. Inside them, `tokio::spawn`, `tokio::time` and
+    /// `spawn_blocking` use the worker's own runtime. Blocking code stalls all connections of its
+    /// worker; use `spawn_blocking` for it.
     ///
     /// ```no_run
     /// # #[cfg(feature = "axum")]
@@ -406,11 +463,11 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When it cannot start, or a worker fails.
+    /// Returns an error if the server cannot start or a worker fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the server; what runs is not waited for.
+    /// Dropping the future ends the server without waiting for requests in progress.
     pub async fn serve<S, B>(self, service: S) -> Result<(), Error>
     where
         S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -422,7 +479,7 @@ impl Server {
         self.start(service)?.finished().await
     }
 
-    /// Starts to serve `service`, and returns when the addresses are bound. Needs no runtime.
+    /// Starts serving `service` and returns once all addresses are bound. Needs no runtime.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -439,7 +496,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When an address, the certificate or something else is not as it has to be; the message says what to do about it.
+    /// Returns an error if an address, the certificate or another option is invalid; the message
+    /// says what to do.
     pub fn start<S, B>(self, service: S) -> Result<Running, Error>
     where
         S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -448,42 +506,114 @@ impl Server {
         B: http_body::Body + 'static,
         B::Error: Into<BodyError>,
     {
-        let Self { listeners, certificate, workers, mut config, udp_buffer_bytes, secret, grace, signal, qlog, on_failure, redirects } =
-            self;
-        let count = workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)).clamp(1, 256);
+        let Self {
+            listeners,
+            certificate,
+            workers,
+            mut config,
+            udp_buffer_bytes,
+            secret,
+            grace,
+            signal,
+            qlog,
+            on_failure,
+            redirects,
+        } = self;
+        let count = workers
+            .unwrap_or_else(|| available_parallelism().map_or(1, usize::from).min(MAX_WORKERS));
         let secure = listeners.iter().any(|listen| listen.secure);
-        // All that is wrong is told at once.
+        // All configuration errors are reported together.
         let mut errors = Vec::new();
-        let loaded = secure.then(|| load(certificate).map_err(|error| errors.push(error)).ok()).flatten();
+        if !(1..=MAX_WORKERS).contains(&count) {
+            errors.push(Error::Workers(count));
+        }
+        #[cfg(feature = "acme")]
+        let is_acme = matches!(certificate, Certificate::Acme(_));
+        let has_clear = listeners.iter().any(|listen| !listen.secure);
+        let loaded = secure
+            .then(|| load(certificate, has_clear).map_err(|error| errors.push(error)).ok())
+            .flatten();
+        #[cfg(feature = "acme")]
+        if !secure && is_acme {
+            errors.push(Error::AcmeWithoutTls);
+        }
         if redirects && !secure {
             errors.push(Error::NowhereToRedirect);
         }
-        let listeners = bind(listeners, count, config.congestion, &mut errors);
+        if redirects && !has_clear {
+            errors.push(Error::NothingToRedirect);
+        }
+        if config.webtransport && !secure {
+            errors.push(Error::WebTransportWithoutTls);
+        }
+        let workers = count.clamp(1, MAX_WORKERS);
+        let listeners = bind(listeners, workers, config.congestion, &mut errors);
         if let Some(folder) = qlog {
-            match Qlog::to_folder(&folder) {
+            match Qlog::to_directory(&folder) {
                 Ok(qlog) => config.qlog = Some(qlog),
                 Err(source) => errors.push(Error::Qlog { folder, source }),
             }
         }
         Error::all(errors)?;
         if let Some(bytes) = udp_buffer_bytes {
-            listeners.iter().try_for_each(|listener| listener.set_udp_buffers(bytes).map(drop)).map_err(Error::Start)?;
+            listeners
+                .iter()
+                .try_for_each(|listener| listener.set_udp_buffers(bytes).map(drop))
+                .map_err(Error::Start)?;
         }
-        let addresses: Vec<_> =
-            listeners.iter().map(|listener| LocalAddress { address: listener.address(), secure: listener.is_secure() }).collect();
+        let addresses: Vec<_> = listeners
+            .iter()
+            .map(|listener| LocalAddress {
+                address: listener.address(),
+                secure: listener.is_secure(),
+            })
+            .collect();
         let group = Group::with_secret(count, &secret.unwrap_or_else(Secret::random));
-        let (identity, spki_sha256) = loaded.map_or((None, None), |(identity, spki)| (Some(identity), spki));
-        // Cloned by one worker at a time, so that it need not be `Sync`.
+        let (identity, spki_sha256) = loaded.as_ref().map_or((None, None), |loaded| {
+            (Some(loaded.identity.clone()), loaded.spki_sha256.clone())
+        });
+        #[cfg(feature = "acme")]
+        let orders = loaded.and_then(|loaded| loaded.orders);
+        #[cfg(feature = "acme")]
+        let challenges = orders.as_ref().map(PendingOrders::challenges);
+        // Only one worker clones it at a time, so it need not be `Sync`.
         let service = Mutex::new(service);
         let webtransport = config.webtransport;
         let failures = Failures::new(on_failure);
         let watched = failures.clone();
-        let redirect_to = addresses.iter().find(|at| at.secure && redirects).map(|at| at.address.port());
+        let redirect_to =
+            addresses.iter().find(|at| at.secure && redirects).map(|at| at.address.port());
         let handler = move |_| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Tower { service, webtransport, redirect_to, room: roomy(), failures: watched.clone() }
+            Tower {
+                service,
+                webtransport,
+                redirect_to,
+                #[cfg(feature = "acme")]
+                challenges: challenges.clone(),
+                extensions_template: preallocated_extensions(),
+                failures: watched.clone(),
+            }
         };
-        let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler).map_err(Error::Start)?;
-        Ok(Running::new(workers, config.qlog, At { addresses, spki_sha256, failures }, grace, signal))
+        let workers = Workers::start(group, listeners, identity.as_ref(), &config, handler)
+            .map_err(Error::Start)?;
+        #[cfg(feature = "acme")]
+        let orders = orders
+            .map(PendingOrders::start)
+            .transpose()
+            .inspect_err(|_| workers.control().shut_down(Duration::ZERO))?;
+        Ok(Running::new(
+            workers,
+            config.qlog,
+            Started {
+                addresses,
+                spki_sha256,
+                failures,
+                #[cfg(feature = "acme")]
+                orders,
+            },
+            grace,
+            signal,
+        ))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The counters of a server, all workers together, at one moment.
+/// A server's counters at one moment, summed over all workers.
 ///
 /// ```
 /// # fn show(handle: &pronghorn_server::Handle) {
@@ -25,23 +25,28 @@ impl Stats {
         Self(sums)
     }
 
-    /// The counter of this name; 0 where there is none. The names are those of [`pronghorn_engine::Stats`], and
-    /// `service_errors` and `body_errors`; of these and `handler_panics`: see [`Server::on_failure`](crate::Server::on_failure).
+    /// Returns the counter of this name, or 0 if there is none.
+    ///
+    /// The names are those of [`pronghorn_engine::Stats`], plus `service_errors` and `body_errors`.
+    /// For these two and `handler_panics` see [`Server::on_failure`](crate::Server::on_failure).
     pub fn count(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Requests over all versions of HTTP.
+    /// Returns the number of requests over all HTTP versions.
     pub fn requests(&self) -> u64 {
-        ["requests_http1", "requests_http2", "requests_http3"].map(|name| self.count(name)).iter().sum()
+        ["requests_http1", "requests_http2", "requests_http3"]
+            .map(|name| self.count(name))
+            .iter()
+            .sum()
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> u64 {
         self.count("tcp_open") + self.count("quic_open")
     }
 
-    /// All names and values, in the order of the names.
+    /// Iterates over all names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().map(|(name, value)| (*name, *value))
     }

@@ -1,8 +1,9 @@
-//! Requests that go on in another protocol, such as WebSocket.
+//! Requests that upgrade to another protocol, such as WebSocket.
 //!
-//! What applications wait for is `hyper::upgrade::OnUpgrade`, which nobody but hyper can make. So hyper serves a connection in memory:
-//! one request, whose upgrade is the one that the application gets, and 101 when the application has granted it. What is said from there
-//! on goes through, between that connection and the tunnel of the engine.
+//! Applications expect a `hyper::upgrade::OnUpgrade`, which only hyper can create. So hyper serves
+//! an in-memory connection with a single request. The application receives the upgrade of that
+//! request, and hyper sends 101 once the application has accepted. From then on, bytes are copied
+//! between that connection and the engine's tunnel.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -21,64 +22,81 @@ use hyper::upgrade::OnUpgrade;
 use pronghorn_engine::{Body, Handle, Incoming, Protocol, Responder, Response, Upgrade};
 use tokio::sync::oneshot;
 
-use crate::handler::unless_closed;
-use crate::pipe::{Far, Near, pipe, while_handing_over};
+use crate::departure::unless_closed;
+use crate::pipe::{ApplicationEnd, TunnelEnd, pipe, while_handing_over};
 
-/// What hyper is asked in memory. The application sees the request that came.
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: tunnel\r\n\r\n";
+/// The request that hyper receives in memory. The application sees the client's request instead.
+const REQUEST: &[u8] =
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: tunnel\r\n\r\n";
 
-/// A request that may be upgraded.
-pub(crate) struct Asked {
+/// An upgrade request.
+pub(crate) struct UpgradeRequest {
     pub(crate) upgrade: Upgrade,
     pub(crate) protocol: Protocol,
-    /// What the client sends if it is granted.
+    /// Bytes that the client sends after a successful upgrade.
     pub(crate) incoming: Incoming,
 }
 
-/// Tells the application of the upgrade that is asked for, in the way that it expects.
-pub(crate) fn announce<B>(request: &mut http::Request<B>, asked: &Asked, on_upgrade: OnUpgrade) {
+/// Adds the upgrade to the request's extensions, in the form that applications expect.
+pub(crate) fn insert_upgrade<B>(
+    request: &mut http::Request<B>,
+    upgrade_request: &UpgradeRequest,
+    on_upgrade: OnUpgrade,
+) {
     let extensions = request.extensions_mut();
     extensions.insert(on_upgrade);
-    if asked.protocol != Protocol::Http1 {
-        extensions.insert(hyper::ext::Protocol::from(asked.upgrade.protocol()));
+    if upgrade_request.protocol != Protocol::Http1 {
+        extensions.insert(hyper::ext::Protocol::from(upgrade_request.upgrade.protocol()));
     }
 }
 
-/// Answers with what `answer` says, and carries on if that is an upgrade. It is dropped when the client leaves.
-pub(crate) async fn run<F>(asked: Asked, mut responder: Responder, answer: impl FnOnce(&Asked, OnUpgrade) -> F)
-where
+/// Waits for `answer`. If the response accepts the upgrade, starts the tunnel, otherwise sends the
+/// response. The answer is dropped when the client leaves.
+pub(crate) async fn run<F>(
+    request: UpgradeRequest,
+    mut responder: Responder,
+    answer: impl FnOnce(&UpgradeRequest, OnUpgrade) -> F,
+) where
     F: Future<Output = Response>,
 {
     let handle = responder.handle().clone();
-    let Some(Opened { near, on_upgrade, grant, handed_over }) = open(&handle).await else { return };
-    let mut unused = Unused(Some(near.clone()));
-    let Some(response) = unless_closed(&mut responder, answer(&asked, on_upgrade)).await else { return };
-    let is_granted = match asked.protocol {
+    let Some(InMemoryConnection { near, on_upgrade, grant, handed_over }) = open(&handle).await
+    else {
+        return;
+    };
+    let mut unused = UnusedConnection(Some(near.clone()));
+    let Some(response) = unless_closed(&mut responder, answer(&request, on_upgrade)).await else {
+        return;
+    };
+    let is_granted = match request.protocol {
         Protocol::Http1 => response.status == StatusCode::SWITCHING_PROTOCOLS,
         Protocol::Http2 | Protocol::Http3 => response.status.is_success(),
     };
     if !is_granted {
         return responder.send(response);
     }
-    // Who waits for the upgrade gets it now.
+    // The task that awaits the upgrade receives it now.
     let _ = grant.send(());
     let _ = handed_over.await;
     if near.is_unclaimed() {
-        // The service knows nothing of the upgrade, such as one that answers every request with 200. To the client any success, or 101 over
-        // HTTP/1.1, would be an open tunnel. RFC 9220, section 3: 501 says that the protocol is not supported.
+        // The service ignored the upgrade, for example because it answers every request with 200.
+        // The client would take any success, or 101 over HTTP/1.1, for an open tunnel. RFC 9220,
+        // section 3: 501 says that the protocol is not supported.
         return responder.send(Response::new(StatusCode::NOT_IMPLEMENTED));
     }
     let Some(first) = skip_head(&near).await else { return };
     unused.0 = None;
-    let outgoing = Outgoing { first: Some(first).filter(|first| !first.is_empty()), near: near.clone() };
+    let outgoing =
+        Outgoing { first: Some(first).filter(|first| !first.is_empty()), near: near.clone() };
     responder.upgrade(response.headers, Body::stream(outgoing));
-    handle.spawn(carry(asked.incoming, near));
+    handle.spawn(copy_incoming(request.incoming, near));
 }
 
-/// A connection of hyper's in memory that comes to nothing if this is dropped: nobody would end it, as hyper waits for another request.
-struct Unused(Option<Near>);
+/// Ends an unused in-memory connection when dropped. hyper would otherwise wait for another request
+/// forever.
+struct UnusedConnection(Option<TunnelEnd>);
 
-impl Drop for Unused {
+impl Drop for UnusedConnection {
     fn drop(&mut self) {
         if let Some(near) = self.0.take() {
             near.end();
@@ -87,19 +105,19 @@ impl Drop for Unused {
     }
 }
 
-/// A connection of hyper's in memory.
-struct Opened {
-    /// This end of it.
-    near: Near,
-    /// The upgrade of its one request.
+/// An in-memory connection served by hyper.
+struct InMemoryConnection {
+    /// The tunnel's end.
+    near: TunnelEnd,
+    /// The upgrade of the connection's only request.
     on_upgrade: OnUpgrade,
-    /// What grants it.
+    /// Accepts the upgrade.
     grant: oneshot::Sender<()>,
-    /// Ends when hyper has handed the other end over, or has found nobody to take it.
+    /// Closes when hyper has handed the other end over, or no application claimed it.
     handed_over: oneshot::Receiver<Infallible>,
 }
 
-async fn open(handle: &Handle) -> Option<Opened> {
+async fn open(handle: &Handle) -> Option<InMemoryConnection> {
     let (near, far) = pipe();
     let (give, given) = oneshot::channel();
     let (grant, granted) = oneshot::channel();
@@ -109,10 +127,14 @@ async fn open(handle: &Handle) -> Option<Opened> {
         let _handing_over = handing_over;
         serve(far, give, granted).await;
     });
-    Some(Opened { near, on_upgrade: given.await.ok()?, grant, handed_over })
+    Some(InMemoryConnection { near, on_upgrade: given.await.ok()?, grant, handed_over })
 }
 
-async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Receiver<()>) {
+async fn serve(
+    far: ApplicationEnd,
+    give: oneshot::Sender<OnUpgrade>,
+    granted: oneshot::Receiver<()>,
+) {
     let once = Cell::new(Some((give, granted)));
     let service = service_fn(|mut request: hyper::Request<HyperIncoming>| {
         let once = once.take();
@@ -127,13 +149,17 @@ async fn serve(far: Far, give: oneshot::Sender<OnUpgrade>, granted: oneshot::Rec
             Ok::<_, Infallible>(response)
         }
     });
-    // It ends with the upgrade, or with the application's refusal: no other request will come.
-    let mut serving = pin!(http1::Builder::new().keep_alive(false).serve_connection(far, service).with_upgrades());
+    // The connection ends with the upgrade or with the application's refusal: there is no second
+    // request.
+    let mut serving = pin!(
+        http1::Builder::new().keep_alive(false).serve_connection(far, service).with_upgrades()
+    );
     let _ = poll_fn(|cx| while_handing_over(|| serving.as_mut().poll(cx))).await;
 }
 
-/// Takes hyper's 101 off the connection and returns what the application has sent behind it. `None` if there is no 101.
-async fn skip_head(near: &Near) -> Option<Bytes> {
+/// Removes hyper's 101 head and returns the bytes that the application sent after it. `None` if
+/// there is no 101.
+async fn skip_head(near: &TunnelEnd) -> Option<Bytes> {
     const END: &[u8] = b"\r\n\r\n";
     let mut sent = BytesMut::new();
     loop {
@@ -144,17 +170,20 @@ async fn skip_head(near: &Near) -> Option<Bytes> {
     }
 }
 
-/// What the application sends.
+/// The bytes that the application sends, as a body.
 struct Outgoing {
     first: Option<Bytes>,
-    near: Near,
+    near: TunnelEnd,
 }
 
 impl http_body::Body for Outgoing {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
@@ -168,17 +197,17 @@ impl Drop for Outgoing {
     }
 }
 
-/// Hands the application what the peer sends, until one of them has ended that.
-async fn carry(mut incoming: Incoming, near: Near) {
+/// Passes the peer's bytes to the application until either side ends.
+async fn copy_incoming(mut incoming: Incoming, near: TunnelEnd) {
     loop {
         let frame = poll_fn(|cx| {
-            if !ready!(near.poll_room(cx)) {
+            if !ready!(near.poll_writable(cx)) {
                 return Poll::Ready(None);
             }
             Pin::new(&mut incoming).poll_frame(cx).map(Some)
         });
         match frame.await {
-            // The application is gone.
+            // The application dropped its end.
             None => return,
             Some(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data()
@@ -189,11 +218,12 @@ async fn carry(mut incoming: Incoming, near: Near) {
             }
             Some(None) => {
                 near.end();
-                // Held until the application has ended its own direction: dropped, it would end the whole tunnel with that.
+                // Keep `incoming` until the application has ended its own direction: dropping it
+                // earlier would end the whole tunnel.
                 poll_fn(|cx| near.poll_gone(cx)).await;
                 return;
             }
-            // Reset by the peer, or lost with its connection: what has come may be the half of it.
+            // The peer reset the stream, or its connection was lost: the data may be incomplete.
             Some(Some(Err(_))) => return near.fail(io::ErrorKind::ConnectionReset),
         }
     }
@@ -209,9 +239,9 @@ mod tests {
         let (give, given) = oneshot::channel();
         let (grant, granted) = oneshot::channel();
         near.push(Bytes::from_static(REQUEST));
-        let unused = Unused(Some(near.clone()));
+        let unused = UnusedConnection(Some(near.clone()));
         let refused = async move {
-            // Kept until the end, as an application may.
+            // Kept until the end, as an application may do.
             let on_upgrade = given.await.unwrap();
             drop((grant, unused));
             poll_fn(|cx| near.poll_gone(cx)).await;

@@ -1,8 +1,10 @@
-//! WebTransport (draft-ietf-webtrans-http3): sessions with streams and datagrams of their own, over an HTTP/3 connection.
+//! WebTransport (draft-ietf-webtrans-http3): sessions with their own streams and datagrams over an
+//! HTTP/3 connection.
 //!
-//! [`Server::webtransport`](crate::Server::webtransport) offers it. A request for a session reaches the service like any other, with a
-//! [`WebTransportUpgrade`] among its extensions, which for axum is an extractor too. What it hands over is a [`WebTransport`] session, and like
-//! its streams that may be used in any task, of any runtime and thread.
+//! [`Server::webtransport`](crate::Server::webtransport) enables it. A session request reaches the
+//! service like any other request, with a [`WebTransportUpgrade`] extension, which is also an axum
+//! extractor. Accepting it yields a [`WebTransport`] session. The session and its streams can be
+//! used in any task, on any runtime and thread.
 //!
 //! ```no_run
 //! # #[cfg(feature = "axum")]
@@ -38,31 +40,11 @@
 
 mod session;
 mod streams;
+mod tasks;
 mod upgrade;
-
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 
 pub use pronghorn_engine::{DatagramError, SessionEnd, SessionStreamError};
 pub use session::WebTransport;
 pub use streams::{RecvStream, SendStream};
 pub use upgrade::WebTransportUpgrade;
 pub(crate) use upgrade::run;
-
-/// What `work` comes to, unless `gone` is ready before.
-async fn unless<T>(gone: impl Future, work: impl Future<Output = T>) -> Option<T> {
-    let (mut gone, mut work) = (pin!(gone), pin!(work));
-    poll_fn(|cx| {
-        if gone.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        work.as_mut().poll(cx).map(Some)
-    })
-    .await
-}
-
-/// Runs `future` on the worker of `handle`. Channels of tokio would count it as part of the worker's own task, and make it wait for the others.
-fn spawn(handle: &pronghorn_engine::Handle, future: impl Future<Output = ()> + 'static) {
-    handle.spawn(tokio::task::coop::unconstrained(future));
-}

@@ -1,4 +1,4 @@
-//! One connection: messages, the answers to control frames, and the closing handshake.
+//! A connection: messages, answers to control frames, and the closing handshake.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -6,25 +6,25 @@ use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::deflate::{self, Agreed, Deflater};
+use crate::deflate::{self, Deflater, Negotiated};
 use crate::fragment::{Outbound, Part};
 use crate::frame::{Head, MAX_CONTROL_BYTES, Opcode, apply_mask};
 use crate::receive::Receiver;
 use crate::{CloseReason, Encoded, Error, Event, Fragment, FragmentError, Kind, Message};
 
-/// Content of fewer bytes goes into one piece with its head.
+/// Payloads below this size are copied into one buffer with the frame header.
 const COPIED_BELOW: usize = 1 << 10;
-/// Pings that wait to be answered; of more, the oldest get no answer.
+/// Maximum number of unanswered pings. Beyond that, the oldest are not answered.
 const MAX_PONGS: usize = 16;
 
-/// Which side of the connection this is.
+/// The role of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
-    /// The one that took the connection.
+    /// The endpoint that accepted the connection.
     Server,
-    /// The one that asked for it, whose frames are masked.
+    /// The endpoint that opened the connection; its frames are masked.
     Client {
-        /// Where masks come from. They must not be foreseeable (RFC 6455 section 10.3).
+        /// Source of masks. They must be unpredictable (RFC 6455 section 10.3).
         mask: fn() -> [u8; 4],
     },
 }
@@ -40,29 +40,32 @@ impl Role {
 
 /// A WebSocket connection after its handshake.
 ///
-/// Call [`Connection::read`] with what has come until it returns `None`; send what [`Connection::encode`] gives for each message, and before
-/// the next one what [`Connection::poll_control`] gives. Answers to pings come out of the latter by themselves. A close of the peer's is answered
-/// by [`Connection::close`], with its reason, when all has been sent that was still to go. When [`Connection::is_over`] says so, nothing is
-/// left to say: a server then ends the transport's connection, and a client waits for that.
+/// Pass received bytes to [`Connection::read`] until it returns `None`. For each message, send the
+/// result of [`Connection::encode`], preceded by the pending results of
+/// [`Connection::poll_control`]. Answers to pings appear there automatically. After the peer's
+/// close frame, send what remains to be sent, and answer with [`Connection::close`]. Once
+/// [`Connection::is_over`] returns true, a server closes the transport connection, and a client
+/// waits for that.
 ///
-/// A message whose end is not known yet goes in parts, by [`Connection::encode_fragment`]. Until its last one no other message can be
-/// encoded, which [`Connection::is_in_message`] tells; control frames may go between.
+/// To send a message whose length is not known yet, use [`Connection::encode_fragment`]. Until its
+/// last fragment no other message can be encoded, see [`Connection::is_in_message`]; control frames
+/// are permitted in between.
 pub struct Connection {
     role: Role,
     receiver: Receiver,
-    deflate: Option<(Agreed, Deflater)>,
-    /// The message of which the first part was encoded, and the last was not.
+    deflate: Option<(Negotiated, Deflater)>,
+    /// The message whose first fragment has been encoded, but not its last.
     outbound: Option<Box<Outbound>>,
-    /// The contents of pings that were not answered, the latest last.
+    /// Payloads of unanswered pings, oldest first.
     pongs: VecDeque<Bytes>,
-    /// The content of a ping of ours that is not sent.
+    /// Payload of a ping that has not been sent yet.
     ping: Option<Bytes>,
     close: Close,
-    /// The peer's close frame has come, or it has failed.
-    is_deaf: bool,
+    /// Whether the peer's close frame was received, or the connection has failed.
+    is_receive_closed: bool,
 }
 
-/// Our close frame.
+/// State of the local close frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Close {
     No,
@@ -71,25 +74,41 @@ enum Close {
 }
 
 impl Connection {
-    /// `max_message_bytes`: of a message, as its receiver gets it. It is allocated as it comes.
-    pub fn new(role: Role, max_message_bytes: u64, deflate: Option<Agreed>) -> Self {
-        let receiver = Receiver::new(matches!(role, Role::Server), max_message_bytes, deflate.map(|agreed| agreed.inflater()));
+    /// Returns a connection after the handshake. `max_message_bytes` is the maximum size of a
+    /// received message after decompression. Memory is allocated as data arrives.
+    pub fn new(role: Role, max_message_bytes: u64, deflate: Option<Negotiated>) -> Self {
+        let receiver = Receiver::new(
+            matches!(role, Role::Server),
+            max_message_bytes,
+            deflate.map(|agreed| agreed.inflater()),
+        );
         let deflate = deflate.map(|agreed| (agreed, agreed.deflater()));
-        Self { role, receiver, deflate, outbound: None, pongs: VecDeque::new(), ping: None, close: Close::No, is_deaf: false }
+        Self {
+            role,
+            receiver,
+            deflate,
+            outbound: None,
+            pongs: VecDeque::new(),
+            ping: None,
+            close: Close::No,
+            is_receive_closed: false,
+        }
     }
 
-    /// Takes as much of `input` as the next event needs, and leaves the rest; `None` when that was all of it.
+    /// Reads from `input` until the next event and leaves the rest. Returns `None` when all input
+    /// is used up.
     ///
     /// # Errors
     ///
-    /// When the peer breaks the protocol. It is told so by a close frame, and what it sends from here on is not looked at.
+    /// Returns an error if the peer violates the protocol. A close frame with the matching code is
+    /// queued, and further input is discarded.
     pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Event>, Error> {
-        if self.is_deaf {
+        if self.is_receive_closed {
             input.clear();
             return Ok(None);
         }
         let event = self.receiver.read(input).inspect_err(|error| {
-            self.is_deaf = true;
+            self.is_receive_closed = true;
             self.close(Some(error.close_code().into()));
         })?;
         match &event {
@@ -102,18 +121,19 @@ impl Connection {
                 }
                 self.pongs.push_back(data.clone());
             }
-            Some(Event::Close(_)) => self.is_deaf = true,
+            Some(Event::Close(_)) => self.is_receive_closed = true,
             _ => {}
         }
         Ok(event)
     }
 
-    /// The frame of a message. `None` after a close frame, which nothing may follow, and in the middle of a message.
+    /// Encodes a message as a frame. Returns `None` after a close frame, which no other frame may
+    /// follow, and while a fragmented message is unfinished.
     pub fn encode(&mut self, message: &Message) -> Option<Encoded> {
         self.encode_compressed(message, true)
     }
 
-    /// The same; `compress` says whether it is worth that, where both sides agreed on it.
+    /// Encodes a message as a frame. `compress`: whether to compress it, if negotiated.
     pub fn encode_compressed(&mut self, message: &Message, compress: bool) -> Option<Encoded> {
         if !self.takes_messages() {
             return None;
@@ -129,22 +149,28 @@ impl Connection {
         Some(frame(opcode, (true, false), message.data().clone(), self.role.mask()))
     }
 
-    /// The frame of a message that goes to many. `None` as above.
+    /// Encodes a message that is sent to many connections. Returns `None` like
+    /// [`Connection::encode`].
     pub fn encode_prepared(&mut self, prepared: &Prepared) -> Option<Encoded> {
         if let Role::Client { .. } = self.role {
-            // Each of a client's frames has a mask of its own.
+            // Each frame of a client has its own mask.
             return self.encode_compressed(&prepared.message, prepared.compress);
         }
-        let shares = self.deflate.as_ref().is_some_and(|(agreed, _)| agreed.takes_shared());
+        let shares = self.deflate.as_ref().is_some_and(|(agreed, _)| agreed.accepts_shared());
         self.takes_messages().then(|| prepared.frame(shares).clone())
     }
 
-    /// The frame of a part of a message. `None` after a close frame.
+    /// Encodes a fragment of a message. Returns `None` after a close frame.
     ///
     /// # Errors
     ///
-    /// When it is none of the parts that may come now, or no part of any text. Nothing has changed then.
-    pub fn encode_fragment(&mut self, fragment: Fragment, data: Bytes) -> Result<Option<Encoded>, FragmentError> {
+    /// Returns an error if the fragment is out of order, or makes a text message invalid UTF-8. The
+    /// state is then unchanged.
+    pub fn encode_fragment(
+        &mut self,
+        fragment: Fragment,
+        data: Bytes,
+    ) -> Result<Option<Encoded>, FragmentError> {
         if self.close != Close::No {
             return Ok(None);
         }
@@ -169,7 +195,7 @@ impl Connection {
         Ok(Some(frame(opcode, (is_last, compressed), data, self.role.mask())))
     }
 
-    /// Whether the last part of a message is awaited, and no other message may be encoded before.
+    /// Returns whether a fragmented message is unfinished, so that no other message can be encoded.
     pub fn is_in_message(&self) -> bool {
         self.outbound.is_some()
     }
@@ -178,18 +204,21 @@ impl Connection {
         self.close == Close::No && self.outbound.is_none()
     }
 
-    /// The frame of a ping that has a place of its own among messages and their parts, with at most 125 bytes. `None` after a close frame.
+    /// Encodes a ping at a chosen position among messages and fragments, with at most 125 bytes of
+    /// data. Returns `None` after a close frame.
     pub fn encode_ping(&self, data: &[u8]) -> Option<Encoded> {
         let data = Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]);
-        (self.close == Close::No).then(|| frame(Opcode::Ping, (true, false), data, self.role.mask()))
+        (self.close == Close::No)
+            .then(|| frame(Opcode::Ping, (true, false), data, self.role.mask()))
     }
 
-    /// Asks whether the peer is there, with at most 125 bytes that the answer will have.
+    /// Queues a ping with at most 125 bytes of data, which the pong echoes.
     pub fn ping(&mut self, data: &[u8]) {
         self.ping = Some(Bytes::copy_from_slice(&data[..data.len().min(MAX_CONTROL_BYTES)]));
     }
 
-    /// Begins to close, or answers the peer's close. Only the first call says why.
+    /// Starts the closing handshake, or answers the peer's close frame. Only the first call sets
+    /// the reason.
     pub fn close(&mut self, reason: Option<CloseReason>) {
         if self.close == Close::No {
             self.close = Close::Waiting(reason.map_or_else(Vec::new, |reason| reason.write()));
@@ -198,10 +227,11 @@ impl Connection {
         }
     }
 
-    /// The next control frame to send.
+    /// Returns the next control frame to send.
     pub fn poll_control(&mut self) -> Option<Bytes> {
         let role = self.role;
-        let control = |opcode, data: Bytes| Some(frame(opcode, (true, false), data, role.mask()).first);
+        let control =
+            |opcode, data: Bytes| Some(frame(opcode, (true, false), data, role.mask()).first);
         if let Close::Waiting(reason) = &mut self.close {
             let reason = std::mem::take(reason);
             self.close = Close::Sent;
@@ -216,53 +246,59 @@ impl Connection {
         control(Opcode::Ping, self.ping.take()?)
     }
 
-    /// Whether [`Connection::poll_control`] has something.
+    /// Returns whether [`Connection::poll_control`] has a frame.
     pub fn wants_control(&self) -> bool {
         matches!(self.close, Close::Waiting(_)) || !self.pongs.is_empty() || self.ping.is_some()
     }
 
-    /// Whether a close frame was sent, or is about to be.
+    /// Returns whether a close frame was sent or is queued.
     pub fn is_closing(&self) -> bool {
         self.close != Close::No
     }
 
-    /// Whether all was said: our close frame was sent, and the peer's has come or is not waited for.
+    /// Returns whether the closing handshake is complete: the local close frame was sent, and the
+    /// peer's was received or the connection has failed.
     pub fn is_over(&self) -> bool {
-        self.close == Close::Sent && self.is_deaf
+        self.close == Close::Sent && self.is_receive_closed
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("role", &self.role).field("close", &self.close).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("role", &self.role)
+            .field("close", &self.close)
+            .finish_non_exhaustive()
     }
 }
 
-/// A message for many connections of a server: its frame is made once, and compressed once if any of them takes that.
+/// A message for many connections of a server. It is encoded once, and compressed once if any
+/// connection negotiated compression.
 ///
-/// A clone shares what was made before. Connections that keep a context between messages, or agreed on a smaller window, get it as it is.
+/// Clones share what was encoded before the clone. Connections that keep a compression context, or
+/// negotiated a smaller window, get it uncompressed.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     message: Message,
     compress: bool,
     plain: OnceCell<Encoded>,
-    /// `None` where it got no smaller.
+    /// `None` if compression does not make it smaller.
     compressed: OnceCell<Option<Encoded>>,
 }
 
 impl Prepared {
-    /// Nothing is encoded before somebody takes it.
+    /// Returns a prepared message. Nothing is encoded until first use.
     pub fn new(message: Message) -> Self {
         Self { message, compress: true, plain: OnceCell::new(), compressed: OnceCell::new() }
     }
 
-    /// Whether the message is worth to be compressed for those who take that. Default: yes.
+    /// Sets whether to compress the message where negotiated. Default: yes.
     #[must_use]
     pub fn with_compression(self, compress: bool) -> Self {
         Self { compress, ..self }
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> &Message {
         &self.message
     }
@@ -271,7 +307,9 @@ impl Prepared {
         let opcode = opcode(self.message.kind());
         let data = self.message.data();
         if compressed && self.compress && data.len() >= deflate::Options::default().min_bytes() {
-            let made = self.compressed.get_or_init(|| Some(frame(opcode, (true, true), deflate::shared(data)?.into(), None)));
+            let made = self.compressed.get_or_init(|| {
+                Some(frame(opcode, (true, true), deflate::shared(data)?.into(), None))
+            });
             if let Some(made) = made {
                 return made;
             }
@@ -287,7 +325,12 @@ fn opcode(kind: Kind) -> Opcode {
     }
 }
 
-fn frame(opcode: Opcode, (fin, compressed): (bool, bool), data: Bytes, mask: Option<[u8; 4]>) -> Encoded {
+fn frame(
+    opcode: Opcode,
+    (fin, compressed): (bool, bool),
+    data: Bytes,
+    mask: Option<[u8; 4]>,
+) -> Encoded {
     let head = Head { fin, compressed, opcode, length: data.len() as u64, mask };
     let is_one = mask.is_some() || data.len() < COPIED_BELOW;
     let mut first = BytesMut::with_capacity(14 + if is_one { data.len() } else { 0 });

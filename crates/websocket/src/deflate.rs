@@ -1,26 +1,24 @@
-//! permessage-deflate (RFC 7692): its negotiation, and messages through it.
+//! permessage-deflate (RFC 7692): negotiation and compression.
 //!
-//! A context costs memory as long as it is kept: about 40 KiB to decompress, and over 256 KiB to compress. By default neither side keeps one
-//! between messages, and those that are needed for a message are a thread's and not a connection's.
+//! A context uses memory as long as it is kept: about 40 KiB to decompress, and over 256 KiB to
+//! compress. By default neither side keeps a context between messages, and the contexts in use
+//! belong to the thread, not to the connection.
 
 mod contexts;
 mod extension;
+mod window;
 
 use std::fmt::Write as _;
 
-pub(crate) use contexts::{Deflater, Inflater, Stream};
+pub(crate) use contexts::{Deflater, Inflater, Stream, TAIL};
 use extension::Parameters;
+use window::{MAX_WINDOW_BITS, MIN_WINDOW_BITS};
 
 use crate::Error;
 
-/// The end of each message, which is not sent (RFC 7692 section 7.2.1).
-pub(crate) const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 const NAME: &str = "permessage-deflate";
-/// The smallest window that the library compresses with.
-const MIN_WINDOW_BITS: u8 = 9;
-const MAX_WINDOW_BITS: u8 = 15;
 
-/// What this side wants of permessage-deflate.
+/// Options of one endpoint for permessage-deflate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     level: u8,
@@ -45,27 +43,37 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How hard to look for what repeats: 0 (not at all) to 9. Default: 3.
+    /// Sets the compression level, 0 (none) to 9. Default: 3.
     #[must_use]
     pub fn with_level(self, level: u8) -> Self {
         Self { level: level.min(9), ..self }
     }
 
-    /// Compresses what is sent with a context that the connection keeps, of 2^`window_bits` bytes, 9 to 15: what repeats from one message to
-    /// the next is sent once. Costs up to 264 KiB a connection from its first message on. Default: no.
+    /// Keeps a compression context between messages, with a window of 2^`window_bits` bytes (9 to
+    /// 15), so that repetitions across messages are compressed. Costs up to 264 KiB per connection
+    /// from its first message on. Default: no.
     #[must_use]
     pub fn with_own_context(self, window_bits: u8) -> Self {
-        Self { keeps_context: true, window_bits: window_bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS), ..self }
+        Self {
+            keeps_context: true,
+            window_bits: window_bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS),
+            ..self
+        }
     }
 
-    /// Lets the peer do the same, with a window of 2^`window_bits` bytes if it can be told so. Costs up to 48 KiB a connection from the
-    /// peer's first message on. Default: no.
+    /// Permits the peer to keep a compression context, with a window of 2^`window_bits` bytes if
+    /// that can be negotiated. Costs up to 48 KiB per connection from the peer's first message on.
+    /// Default: no.
     #[must_use]
     pub fn with_peer_context(self, window_bits: u8) -> Self {
-        Self { keeps_peer_context: true, peer_window_bits: window_bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS), ..self }
+        Self {
+            keeps_peer_context: true,
+            peer_window_bits: window_bits.clamp(MIN_WINDOW_BITS, MAX_WINDOW_BITS),
+            ..self
+        }
     }
 
-    /// Messages of fewer bytes are sent as they are. Default: 128.
+    /// Sets the size below which messages are not compressed. Default: 128 bytes.
     #[must_use]
     pub fn with_min_bytes(self, bytes: usize) -> Self {
         Self { min_bytes: bytes, ..self }
@@ -75,15 +83,21 @@ impl Options {
         self.min_bytes
     }
 
-    /// The server's side: the first of the client's offers that can be taken, and the value of `sec-websocket-extensions` that says so.
+    /// Server side: accepts the first supported offer of the client, and returns the value of
+    /// `sec-websocket-extensions` for the response.
     ///
-    /// `offers`: the values of the request's `sec-websocket-extensions` lines.
-    pub fn answer<'a>(&self, offers: impl IntoIterator<Item = &'a str>) -> Option<(Agreed, String)> {
+    /// `offers`: values of the request's `sec-websocket-extensions` lines.
+    pub fn answer<'a>(
+        &self,
+        offers: impl IntoIterator<Item = &'a str>,
+    ) -> Option<(Negotiated, String)> {
         let offers = offers.into_iter().flat_map(extension::list);
-        offers.filter(|offer| offer.name == NAME).find_map(|offer| self.take(&Parameters::read(&offer)?))
+        offers
+            .filter(|offer| offer.name == NAME)
+            .find_map(|offer| self.take(&Parameters::read(&offer)?))
     }
 
-    fn take(&self, offer: &Parameters) -> Option<(Agreed, String)> {
+    fn take(&self, offer: &Parameters) -> Option<(Negotiated, String)> {
         let mut answer = NAME.to_owned();
         let own_takeover = self.keeps_context && !offer.server_no_context_takeover;
         if !own_takeover {
@@ -109,11 +123,18 @@ impl Options {
                 let _ = write!(answer, "; client_max_window_bits={wanted}");
             }
         }
-        let agreed = Agreed { level: self.level, min_bytes: self.min_bytes, own_takeover, window_bits, peer_takeover, peer_window_bits };
+        let agreed = Negotiated {
+            level: self.level,
+            min_bytes: self.min_bytes,
+            own_takeover,
+            window_bits,
+            peer_takeover,
+            peer_window_bits,
+        };
         Some((agreed, answer))
     }
 
-    /// The client's side: the value of `sec-websocket-extensions` that offers it.
+    /// Client side: returns the value of `sec-websocket-extensions` for the request.
     pub fn offer(&self) -> String {
         let mut offer = NAME.to_owned();
         if !self.keeps_peer_context {
@@ -127,13 +148,17 @@ impl Options {
         offer
     }
 
-    /// The client's side: what the server made of the offer. `None`: nothing.
+    /// Client side: returns what the server accepted. `None` if it declined.
     ///
     /// # Errors
     ///
-    /// When the server took something that was not offered.
-    pub fn accept<'a>(&self, answers: impl IntoIterator<Item = &'a str>) -> Result<Option<Agreed>, Error> {
-        const WRONG: Error = Error::Protocol("the server took an extension that was not offered");
+    /// Returns an error if the server accepted something that was not offered.
+    pub fn accept<'a>(
+        &self,
+        answers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Option<Negotiated>, Error> {
+        const WRONG: Error =
+            Error::Protocol("the server accepted an extension that was not offered");
         let mut answers = answers.into_iter().flat_map(extension::list);
         let Some(answer) = answers.next() else { return Ok(None) };
         if answer.name != NAME || answers.next().is_some() {
@@ -143,12 +168,15 @@ impl Options {
         let peer_takeover = !taken.server_no_context_takeover;
         let peer_window_bits = taken.server_max_window_bits.unwrap_or(MAX_WINDOW_BITS);
         let wanted = if self.keeps_peer_context { self.peer_window_bits } else { MAX_WINDOW_BITS };
-        // A window of the client's own was not offered, so the server may not ask for one.
-        if taken.client_max_window_bits.is_some() || peer_window_bits > wanted || (peer_takeover && !self.keeps_peer_context) {
+        // The client offered no window size of its own, so the server must not request one.
+        if taken.client_max_window_bits.is_some()
+            || peer_window_bits > wanted
+            || (peer_takeover && !self.keeps_peer_context)
+        {
             return Err(WRONG);
         }
         let own_takeover = self.keeps_context && !taken.client_no_context_takeover;
-        Ok(Some(Agreed {
+        Ok(Some(Negotiated {
             level: self.level,
             min_bytes: self.min_bytes,
             own_takeover,
@@ -159,9 +187,9 @@ impl Options {
     }
 }
 
-/// What both sides agreed on.
+/// The negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Negotiated {
     level: u8,
     min_bytes: usize,
     own_takeover: bool,
@@ -170,18 +198,18 @@ pub struct Agreed {
     peer_window_bits: u8,
 }
 
-impl Agreed {
-    /// Whether this side keeps a context to compress with, from one message to the next.
+impl Negotiated {
+    /// Returns whether this endpoint keeps a compression context between messages.
     pub fn keeps_context(&self) -> bool {
         self.own_takeover
     }
 
-    /// Whether the peer does, so that this side keeps one to decompress with.
+    /// Returns whether the peer does, so that this endpoint keeps a decompression context.
     pub fn keeps_peer_context(&self) -> bool {
         self.peer_takeover
     }
 
-    /// Messages of fewer bytes are sent as they are.
+    /// Size below which messages are not compressed.
     pub(crate) fn min_bytes(&self) -> usize {
         self.min_bytes
     }
@@ -194,13 +222,15 @@ impl Agreed {
         Deflater::new(self.level, self.own_takeover, self.window_bits)
     }
 
-    /// Whether what is compressed by itself, with the largest window, may be sent.
-    pub(crate) fn takes_shared(&self) -> bool {
+    /// Returns whether a message compressed without context and with the largest window may be
+    /// sent.
+    pub(crate) fn accepts_shared(&self) -> bool {
         !self.own_takeover && self.window_bits == MAX_WINDOW_BITS
     }
 }
 
-/// Compresses one message by itself, for whoever takes that; `None` where it gets no smaller.
+/// Compresses a message without context, for many connections. `None` if that does not make it
+/// smaller.
 pub(crate) fn shared(data: &[u8]) -> Option<Vec<u8>> {
     Deflater::new(Options::default().level, false, MAX_WINDOW_BITS).deflate(data)
 }

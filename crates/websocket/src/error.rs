@@ -1,27 +1,27 @@
-//! What a peer can do wrong.
+//! Errors caused by the peer.
 
-use crate::CloseCode;
+use crate::close_code::CloseCode;
 
-/// Why a connection failed. It is the peer's fault in each case.
+/// Reason why a connection failed. It is always the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A frame or a sequence of frames that the protocol does not allow.
+    /// An invalid frame or sequence of frames.
     #[error("{0}")]
     Protocol(&'static str),
-    /// Text, or the reason of a close, that is not UTF-8.
+    /// Text or a close reason that is not UTF-8.
     #[error("text is not UTF-8")]
     NotUtf8,
-    /// A message of more bytes than are taken.
+    /// A message that exceeds the size limit.
     #[error("the message is too large")]
     TooLarge,
-    /// A compressed message that is none.
-    #[error("the compressed message is not valid")]
+    /// Invalid compressed data.
+    #[error("invalid compressed message")]
     NotDeflate,
 }
 
 impl Error {
-    /// What the peer is told.
+    /// Returns the close code to send.
     pub fn close_code(self) -> CloseCode {
         match self {
             Self::Protocol(_) => CloseCode::PROTOCOL_ERROR,

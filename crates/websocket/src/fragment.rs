@@ -1,4 +1,4 @@
-//! A message that is sent in parts, before all of it is known (RFC 6455 section 5.4).
+//! Fragmented messages, whose length is not known in advance (RFC 6455 section 5.4).
 
 use bytes::Bytes;
 
@@ -7,45 +7,46 @@ use crate::deflate::{Deflater, Stream};
 use crate::frame::Opcode;
 use crate::utf8::Utf8;
 
-/// Which part of a message is sent.
+/// Position of a fragment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// The first, and more follow.
+    /// The first fragment; more follow.
     First {
-        /// Of the whole message.
+        /// Kind of the message.
         kind: Kind,
-        /// Whether the message is worth to be compressed, where both sides agreed on it.
+        /// Whether to compress the message, if negotiated.
         compress: bool,
     },
-    /// One between the first and the last.
+    /// A fragment between the first and the last.
     Middle,
-    /// The last. Other messages may follow.
+    /// The last fragment. Other messages may follow.
     Last,
 }
 
-/// Why a part of a message cannot be sent. The connection is as it was.
+/// Reason why a fragment cannot be sent. The connection is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FragmentError {
-    /// A first one while another message is under way.
-    #[error("a message in fragments is under way")]
+    /// A first fragment while a fragmented message is unfinished.
+    #[error("a fragmented message is in progress")]
     UnderWay,
-    /// One that is not the first, of no message.
-    #[error("no message in fragments is under way")]
+    /// A middle or last fragment without a first.
+    #[error("no fragmented message is in progress")]
     NotBegun,
-    /// It makes the text one that is not UTF-8. The last must not end within a character; the others may.
+    /// The fragment makes the text invalid UTF-8. Only the last fragment must not end inside a
+    /// character.
     #[error("text is not UTF-8")]
     NotUtf8,
 }
 
-/// A message of which the first part was sent.
+/// A fragmented message in progress.
 pub(crate) struct Outbound {
     kind: Kind,
     utf8: Utf8,
     stream: Option<Stream>,
 }
 
-/// One frame of a message.
+/// One frame of a fragmented message.
 pub(crate) struct Part {
     pub(crate) opcode: Opcode,
     pub(crate) compressed: bool,
@@ -53,18 +54,25 @@ pub(crate) struct Part {
 }
 
 impl Outbound {
-    /// A message whose first part is `data`.
-    pub(crate) fn begin(kind: Kind, deflater: Option<&mut Deflater>, data: Bytes) -> Result<(Self, Part), FragmentError> {
+    /// Begins a message with the first fragment.
+    pub(crate) fn begin(
+        kind: Kind,
+        deflater: Option<&mut Deflater>,
+        data: Bytes,
+    ) -> Result<(Self, Part), FragmentError> {
         let mut message = Self { kind, utf8: Utf8::default(), stream: None };
         message.check(&data, false)?;
         let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
-        let Some(deflater) = deflater else { return Ok((message, Part { opcode, compressed: false, data })) };
+        let Some(deflater) = deflater else {
+            return Ok((message, Part { opcode, compressed: false, data }));
+        };
         let stream = message.stream.insert(deflater.begin());
         let data = stream.deflate(&data).into();
         Ok((message, Part { opcode, compressed: true, data }))
     }
 
-    /// The next part. After the last, [`Outbound::end`] gives back what was borrowed.
+    /// Adds a fragment. After the last one, call [`Outbound::end`] to return the compression
+    /// context.
     pub(crate) fn next(&mut self, data: Bytes, is_last: bool) -> Result<Part, FragmentError> {
         self.check(&data, is_last)?;
         let data = match &mut self.stream {
@@ -85,9 +93,11 @@ impl Outbound {
         if self.kind == Kind::Binary {
             return Ok(());
         }
-        // What is refused must not be remembered.
+        // Work on a copy, so that a rejected fragment leaves the state unchanged.
         let mut utf8 = self.utf8;
-        utf8.check(data).and_then(|()| if is_last { utf8.finish() } else { Ok(()) }).map_err(|_| FragmentError::NotUtf8)?;
+        utf8.check(data)
+            .and_then(|()| if is_last { utf8.finish() } else { Ok(()) })
+            .map_err(|_| FragmentError::NotUtf8)?;
         self.utf8 = utf8;
         Ok(())
     }

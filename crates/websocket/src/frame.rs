@@ -1,15 +1,15 @@
-//! Heads of frames (RFC 6455 section 5.2).
+//! Frame headers (RFC 6455 section 5.2).
 
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::Error;
 
-/// RFC 6455, section 5.5.
+/// Maximum payload of a control frame (RFC 6455 section 5.5).
 pub(crate) const MAX_CONTROL_BYTES: usize = 125;
-/// Two bytes, a length of eight, a mask of four.
+/// Two bytes, eight bytes of length, four bytes of mask.
 const MAX_HEAD_BYTES: usize = 14;
 
-/// What a frame is (RFC 6455 section 5.2).
+/// Frame opcode (RFC 6455 section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Continuation,
@@ -49,7 +49,7 @@ impl Opcode {
     }
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) fin: bool,
@@ -81,18 +81,21 @@ impl Head {
     }
 
     fn read(bytes: &[u8]) -> Result<Self, Error> {
-        let (&[first, second], rest) = bytes.split_first_chunk().expect("invariant: a head has two bytes");
-        let opcode = Opcode::from_bits(first & 0xf).ok_or(Error::Protocol("the opcode is reserved"))?;
+        let (&[first, second], rest) =
+            bytes.split_first_chunk().expect("invariant: a head has two bytes");
+        let opcode = Opcode::from_bits(first & 0xf).ok_or(Error::Protocol("reserved opcode"))?;
         if first & 0x30 != 0 {
-            return Err(Error::Protocol("a reserved bit is set"));
+            return Err(Error::Protocol("reserved bit is set"));
         }
         let (length, rest) = match second & 0x7f {
             126 => {
-                let (length, rest) = rest.split_first_chunk().expect("invariant: the head is whole");
+                let (length, rest) =
+                    rest.split_first_chunk().expect("invariant: the head is whole");
                 (u64::from(u16::from_be_bytes(*length)), rest)
             }
             127 => {
-                let (length, rest) = rest.split_first_chunk().expect("invariant: the head is whole");
+                let (length, rest) =
+                    rest.split_first_chunk().expect("invariant: the head is whole");
                 (u64::from_be_bytes(*length), rest)
             }
             length => (u64::from(length), rest),
@@ -100,24 +103,24 @@ impl Head {
         //= RFC 6455 section 5.2
         //# If 127, the following 8 bytes interpreted as a 64-bit unsigned integer (the most significant bit MUST be 0) are the payload length.
         if length >> 63 != 0 {
-            return Err(Error::Protocol("the length has its first bit set"));
+            return Err(Error::Protocol("the most significant bit of the length is set"));
         }
         //= RFC 6455 section 5.2
         //# Note that in all cases, the minimal number of bytes MUST be used to encode the length
         if matches!((second & 0x7f, length), (126, 0..=125) | (127, 0..=0xffff)) {
-            return Err(Error::Protocol("the length is not the shortest"));
+            return Err(Error::Protocol("the length is not minimally encoded"));
         }
         let (fin, compressed) = (first & 0x80 != 0, first & 0x40 != 0);
         //= RFC 6455 section 5.5
         //# All control frames MUST have a payload length of 125 bytes or less and MUST NOT be fragmented.
         if opcode.is_control() && (!fin || length > MAX_CONTROL_BYTES as u64) {
-            return Err(Error::Protocol("a control frame is fragmented or too long"));
+            return Err(Error::Protocol("the control frame is fragmented or too long"));
         }
         Ok(Self { fin, compressed, opcode, length, mask: rest.first_chunk().copied() })
     }
 }
 
-/// A head that comes in pieces.
+/// A partially received frame header.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartialHead {
     bytes: [u8; MAX_HEAD_BYTES],
@@ -125,7 +128,7 @@ pub(crate) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Takes what belongs to the head. `None` says that more is needed.
+    /// Reads header bytes from `input`. Returns `None` if more are needed.
     pub(crate) fn read(&mut self, input: &mut Bytes) -> Result<Option<Head>, Error> {
         loop {
             let length = usize::from(self.length);
@@ -143,7 +146,7 @@ impl PartialHead {
         }
     }
 
-    /// How long the head is, as far as it says that.
+    /// Returns the header's length, as far as the bytes so far determine it.
     fn wanted(&self) -> usize {
         if self.length < 2 {
             return 2;

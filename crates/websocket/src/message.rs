@@ -1,19 +1,19 @@
-//! What is said over a connection.
+//! Messages and events.
 
 use bytes::Bytes;
 
 use crate::CloseReason;
 
-/// What the bytes of a message are.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UTF-8.
     Text,
-    /// Whatever the application says.
+    /// Arbitrary bytes.
     Binary,
 }
 
-/// A message. The bytes of text are UTF-8.
+/// A message. Text messages are valid UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     kind: Kind,
@@ -21,77 +21,79 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of text.
+    /// Returns a text message.
     pub fn text(text: impl Into<String>) -> Self {
         Self { kind: Kind::Text, data: Bytes::from(text.into()) }
     }
 
-    /// A message of bytes.
+    /// Returns a binary message.
     pub fn binary(data: impl Into<Bytes>) -> Self {
         Self { kind: Kind::Binary, data: data.into() }
     }
 
-    /// A message of either kind; `None` for text that is not UTF-8.
+    /// Returns a message of either kind, or `None` for text that is not UTF-8.
     pub fn new(kind: Kind, data: Bytes) -> Option<Self> {
         (kind == Kind::Binary || std::str::from_utf8(&data).is_ok()).then_some(Self { kind, data })
     }
 
-    /// What was checked as it came.
+    /// Returns a message whose text was already validated.
     pub(crate) fn checked(kind: Kind, data: Bytes) -> Self {
         Self { kind, data }
     }
 
-    /// Which kind it is.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its bytes.
+    /// Returns the payload.
     pub fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// Its bytes.
+    /// Converts the message to its payload.
     pub fn into_data(self) -> Bytes {
         self.data
     }
 
-    /// Its text, if it is text.
+    /// Returns the text of a text message.
     pub fn as_text(&self) -> Option<&str> {
-        let text = || std::str::from_utf8(&self.data).expect("invariant: the text of a message is UTF-8");
+        let text =
+            || std::str::from_utf8(&self.data).expect("invariant: the text of a message is UTF-8");
         (self.kind == Kind::Text).then(text)
     }
 }
 
-/// What has come.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A whole message.
     Message(Message),
-    /// The peer asks whether this side is there; the answer goes by itself.
+    /// A ping. The pong is queued automatically.
     Ping(Bytes),
-    /// The peer is there.
+    /// A pong.
     Pong(Bytes),
-    /// The peer closes the connection, and sends nothing more; the answer goes by itself.
+    /// The peer closes the connection and sends nothing more. Answer with
+    /// [`Connection::close`](crate::Connection::close).
     Close(Option<CloseReason>),
 }
 
-/// Bytes of one message on the wire. What is large was not copied.
+/// A message encoded for the wire. Large payloads are not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// The frame's head, and content that is small.
+    /// The frame header, and the payload if it is small.
     pub first: Bytes,
-    /// The content, if it is large.
+    /// The payload, if it is large.
     pub rest: Bytes,
 }
 
 impl Encoded {
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.len()
     }
 
-    /// Whether it has none, which no message is.
+    /// Returns whether the length is zero, which never happens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,11 +1,11 @@
-//! UTF-8 that comes in pieces.
+//! Incremental UTF-8 validation.
 
 use crate::Error;
 
-/// Checks text as it comes, and says of the first byte that cannot be part of any that it is not.
+/// Validates text as it arrives. Fails at the first byte that cannot belong to valid text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Utf8 {
-    /// The beginning of a character whose rest has not come.
+    /// The incomplete character at the end.
     partial: [u8; 4],
     length: u8,
 }
@@ -15,7 +15,7 @@ impl Utf8 {
         while self.length > 0 {
             let Some((first, rest)) = text.split_first() else { return Ok(()) };
             text = rest;
-            // A character has four bytes at the most, so there is room.
+            // A character has at most four bytes, so there is space.
             self.partial[usize::from(self.length)] = *first;
             self.length += 1;
             match std::str::from_utf8(&self.partial[..usize::from(self.length)]) {
@@ -34,7 +34,7 @@ impl Utf8 {
         Ok(())
     }
 
-    /// Whether the text may end here.
+    /// Checks that the text does not end inside a character.
     pub(crate) fn finish(self) -> Result<(), Error> {
         if self.length == 0 { Ok(()) } else { Err(Error::NotUtf8) }
     }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn first_byte_that_cannot_be_is_found_at_once() {
+    fn invalid_byte_is_detected_immediately() {
         for (good, bad) in [
             (&b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5"[..], &b"\xf4\x90"[..]),
             (b"", b"\xed\xa0"),
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_judged_as_the_whole_is(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0x80_u8..0xf5], 0..12), text in "\\PC{0,6}", cut in 0_usize..12, valid: bool) {
+        fn split_input_gives_the_same_result(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0x80_u8..0xf5], 0..12), text in "\\PC{0,6}", cut in 0_usize..12, valid: bool) {
             let bytes = if valid { text.into_bytes() } else { bytes };
             let cut = cut.min(bytes.len());
             prop_assert_eq!(check(&[&bytes[..cut], &bytes[cut..]]).is_ok(), std::str::from_utf8(&bytes).is_ok());

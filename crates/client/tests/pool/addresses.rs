@@ -1,4 +1,4 @@
-//! Names whose addresses change.
+//! Host names whose addresses change.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ const FIRST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What the name stands for; nothing: it cannot be looked up.
+/// Addresses of a host name; empty if the lookup fails.
 #[derive(Clone, Default)]
 struct Name(Arc<Mutex<Vec<Ipv4Addr>>>);
 
@@ -43,23 +43,25 @@ impl Name {
 }
 
 fn requests(bench: &Bench) -> Vec<u64> {
-    let of = |stats: &pronghorn_engine::Stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value();
+    let of = |stats: &pronghorn_engine::Stats| {
+        stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value()
+    };
     bench.stats.iter().map(|stats| of(stats)).collect()
 }
 
 #[test]
-fn requests_follow_a_name_that_has_moved() {
+fn changed_addresses_move_requests_to_new_connections() {
     for protocol in PROTOCOLS {
         let name = Name::default();
         name.set(&[FIRST]);
         let mut bench = name.bench(protocol);
         bench.fetch();
         name.set(&[SECOND]);
-        // What passes by itself on a busy machine comes to it.
+        // On a busy machine, real time adds to this.
         bench.pass(4, Duration::from_secs(1));
         bench.fetch();
-        assert_eq!(requests(&bench), [2, 0], "{protocol}: it is not looked up yet");
-        // Used on, so that it is not closed because nobody does.
+        assert_eq!(requests(&bench), [2, 0], "{protocol}: not looked up again yet");
+        // The connection stays in use, so that it is not closed as idle.
         bench.pass(18, Duration::from_secs(1));
         bench.fetch();
         assert_eq!(requests(&bench), [2, 1], "{protocol}");
@@ -69,7 +71,7 @@ fn requests_follow_a_name_that_has_moved() {
 }
 
 #[test]
-fn request_on_its_way_to_an_address_that_is_gone_ends_there() {
+fn request_in_flight_to_a_removed_address_keeps_its_connection() {
     for protocol in PROTOCOLS {
         let name = Name::default();
         name.set(&[FIRST]);
@@ -84,16 +86,19 @@ fn request_on_its_way_to_an_address_that_is_gone_ends_there() {
         let answered = bench.begin(bench.get("/other"));
         bench.turn_until(|_| answered.borrow().is_some());
         assert_eq!(requests(&bench), [1, 1], "{protocol}");
-        assert_eq!(bench.open(), 2, "{protocol}: the request before waits on");
+        assert_eq!(bench.open(), 2, "{protocol}: the earlier request still waits");
     }
 }
 
 #[test]
-fn name_that_cannot_be_looked_up_keeps_its_addresses() {
+fn failed_lookup_keeps_the_previous_addresses() {
     for protocol in PROTOCOLS {
         let name = Name::default();
         let mut bench = name.bench(protocol);
-        assert!(matches!(bench.send(bench.request()), Err(Error::Lookup { .. })), "{protocol}: nothing is known");
+        assert!(
+            matches!(bench.send(bench.request()), Err(Error::Lookup { .. })),
+            "{protocol}: no known addresses"
+        );
         name.set(&[SECOND]);
         bench.fetch();
         name.set(&[]);

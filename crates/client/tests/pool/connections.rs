@@ -1,4 +1,4 @@
-//! What connections are kept, shared and given up.
+//! Which connections are kept, shared and abandoned.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -16,10 +16,11 @@ use pronghorn_engine::{Body, Protocol, Request, Responder, Response, Upgrade};
 use crate::support::{Bench, PROTOCOLS, hello, only, silent_at_first};
 
 #[test]
-fn connection_that_nobody_uses_is_closed_after_its_time() {
+fn unused_connection_is_closed_after_the_idle_timeout() {
     for protocol in PROTOCOLS {
-        // Less than after what time the server closes it.
-        let mut bench = Bench::new(Options { idle_timeout: Duration::from_secs(20), ..only(protocol) }, &hello);
+        // Shorter than the server's idle timeout.
+        let mut bench =
+            Bench::new(Options { idle_timeout: Duration::from_secs(20), ..only(protocol) }, &hello);
         assert_eq!(bench.fetch(), "hello");
         bench.skipped += Duration::from_secs(5);
         for _ in 0..20 {
@@ -35,14 +36,18 @@ fn connection_that_nobody_uses_is_closed_after_its_time() {
         while bench.open() > 0 {
             bench.turn();
         }
-        assert_eq!(bench.sum(|stats| stats.idle_timeouts.value() + stats.quic_timed_out.value()), 0, "{protocol}");
+        assert_eq!(
+            bench.sum(|stats| stats.idle_timeouts.value() + stats.quic_timed_out.value()),
+            0,
+            "{protocol}"
+        );
         assert_eq!(bench.fetch(), "hello");
         assert_eq!(bench.accepted(), 2, "{protocol}");
     }
 }
 
 #[test]
-fn idle_connection_that_its_server_ends_is_closed_at_once() {
+fn idle_connection_closed_by_the_server_is_closed_immediately() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut bench = Bench::new(only(Protocol::Http1), &hello);
     let uri = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
@@ -64,14 +69,17 @@ fn idle_connection_that_its_server_ends_is_closed_at_once() {
         is_closed |= socket.read(&mut [0; 4096]).is_ok_and(|count| count == 0);
         is_closed
     });
-    assert!(bench.skipped.is_zero(), "no time-out has passed");
+    assert!(bench.skipped.is_zero(), "no timeout has passed");
 }
 
 #[test]
-fn response_that_does_not_come_is_given_up_after_its_time() {
+fn missing_response_head_times_out() {
     let silent = |_, responder: Responder| std::mem::forget(responder);
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &silent);
+        let mut bench = Bench::new(
+            Options { head_timeout: Duration::from_secs(20), ..only(protocol) },
+            &silent,
+        );
         let (pool, request) = (bench.pool.clone(), bench.request());
         let result = Rc::new(OnceCell::new());
         let slot = result.clone();
@@ -96,11 +104,11 @@ fn response_that_does_not_come_is_given_up_after_its_time() {
 }
 
 #[test]
-fn request_that_a_server_about_to_end_refuses_goes_over_another_connection() {
+fn request_refused_during_shutdown_is_retried_on_another_connection() {
     let handler: fn(Request, Responder) = silent_at_first;
     let mut bench = Bench::with_servers(2, only(Protocol::Http2), &handler);
     let (pool, request) = (bench.pool.clone(), bench.request());
-    // Keeps the connection open when its server ends.
+    // Keeps the connection open during the server's shutdown.
     bench.client.handle().spawn(async move { drop(pool.send(request).await) });
     while bench.requests() == 0 {
         bench.turn();
@@ -111,7 +119,7 @@ fn request_that_a_server_about_to_end_refuses_goes_over_another_connection() {
         bench.turn();
     }
     assert_eq!(bench.stats[ending].tcp_open.value(), 1);
-    // Whatever the method: the server has done nothing for it.
+    // Any method is retried: the server has not processed the request.
     let uri = format!("https://localhost:{}/other", bench.address.port());
     let request = http::Request::post(uri).body(Body::from("once")).unwrap();
     assert_eq!(bench.send(request).unwrap().status(), StatusCode::OK);
@@ -119,9 +127,10 @@ fn request_that_a_server_about_to_end_refuses_goes_over_another_connection() {
 }
 
 #[test]
-fn request_that_finds_all_connections_busy_says_so_and_not_that_there_is_none() {
+fn request_waiting_for_a_busy_connection_times_out_in_the_queue_phase() {
     let silent: fn(Request, Responder) = silent_at_first;
-    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
+    let mut bench =
+        Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
     let late: Rc<RefCell<Vec<Error>>> = Rc::default();
     for _ in 0..2 {
         let (pool, request, late) = (bench.pool.clone(), bench.request(), late.clone());
@@ -142,9 +151,10 @@ fn request_that_finds_all_connections_busy_says_so_and_not_that_there_is_none() 
 }
 
 #[test]
-fn dropped_request_frees_its_place() {
+fn dropped_request_frees_its_slot() {
     let silent: fn(Request, Responder) = silent_at_first;
-    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
+    let mut bench =
+        Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &silent);
     let (pool, request) = (bench.pool.clone(), bench.request());
     let handle = bench.client.handle().clone();
     let dropped = Rc::new(Cell::new(false));
@@ -172,7 +182,7 @@ fn dropped_request_frees_its_place() {
     assert_eq!(bench.send(other).unwrap().status(), StatusCode::OK);
 }
 
-/// Keeps what it cannot answer yet, by its path.
+/// Pending requests with their paths.
 type Kept = Rc<RefCell<Vec<(String, Responder)>>>;
 
 fn keeping(kept: &Kept) -> impl Fn(Request, Responder) + Clone + 'static {
@@ -185,31 +195,43 @@ fn answer(kept: &Kept) {
 }
 
 #[test]
-fn attempt_to_connect_that_fails_is_of_one_request_where_others_go_on() {
+fn failed_connection_attempt_fails_one_request_and_others_continue() {
     let kept = Kept::default();
     let lookups = Arc::new(AtomicUsize::new(0));
     let counter = lookups.clone();
     let resolve = Resolve::new(move |_, port| {
         let number = counter.fetch_add(1, Ordering::Relaxed);
-        async move { if number == 2 { Err(std::io::Error::other("as planned")) } else { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) } }
+        async move {
+            if number == 2 {
+                Err(std::io::Error::other("as planned"))
+            } else {
+                Ok(vec![(Ipv4Addr::LOCALHOST, port).into()])
+            }
+        }
     });
     let mut bench = Bench::new(Options { resolve, ..only(Protocol::Http1) }, &keeping(&kept));
-    // It is known from the first that each needs a connection of its own.
+    // From the first response, the pool knows that each request needs its own connection.
     let first = bench.begin(bench.get("/first"));
     bench.turn_until(|_| kept.borrow().len() == 1);
-    let others: Vec<_> = (0..4).map(|number| bench.begin(bench.get(&format!("/{number}")))).collect();
+    let others: Vec<_> =
+        (0..4).map(|number| bench.begin(bench.get(&format!("/{number}")))).collect();
     bench.turn_until(|_| kept.borrow().len() == 4);
     while !kept.borrow().is_empty() {
         answer(&kept);
     }
-    bench.turn_until(|_| first.borrow().is_some() && others.iter().all(|other| other.borrow().is_some()));
-    let failed = others.iter().filter(|other| matches!(*other.borrow(), Some(Err(Error::Lookup { .. })))).count();
+    bench.turn_until(|_| {
+        first.borrow().is_some() && others.iter().all(|other| other.borrow().is_some())
+    });
+    let failed = others
+        .iter()
+        .filter(|other| matches!(*other.borrow(), Some(Err(Error::Lookup { .. }))))
+        .count();
     let answered = others.iter().filter(|other| matches!(*other.borrow(), Some(Ok(_)))).count();
     assert_eq!((failed, answered, lookups.load(Ordering::Relaxed)), (1, 3, 5));
 }
 
 #[test]
-fn attempt_to_connect_that_fails_is_not_of_who_came_after_it_began() {
+fn failed_connection_attempt_spares_requests_queued_later() {
     let attempts = Arc::new(AtomicUsize::new(0));
     let counter = attempts.clone();
     let slow = Options { connect_timeout: Duration::from_secs(10), ..only(Protocol::Http2) };
@@ -235,14 +257,15 @@ fn attempt_to_connect_that_fails_is_not_of_who_came_after_it_began() {
 }
 
 #[test]
-fn connections_are_given_to_those_who_wait_longest() {
+fn free_connection_goes_to_the_longest_waiting_request() {
     let kept = Kept::default();
-    let mut bench = Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &keeping(&kept));
+    let mut bench =
+        Bench::new(Options { connections_per_origin: 1, ..only(Protocol::Http1) }, &keeping(&kept));
     let (pool, first, late) = (bench.pool.clone(), bench.get("/first"), bench.get("/late"));
     bench.client.handle().spawn(async move {
         let response = pool.send(first).await.unwrap();
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
-        // In the same moment in which the connection is free.
+        // At the moment the connection becomes free.
         pool.send(late).await.unwrap();
     });
     bench.turn_until(|_| kept.borrow().len() == 1);
@@ -259,11 +282,14 @@ fn connections_are_given_to_those_who_wait_longest() {
 }
 
 #[test]
-fn connection_that_brings_nothing_in_time_is_left_and_one_that_brings_others_is_kept() {
+fn timed_out_request_abandons_its_connection_unless_others_were_answered() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
         for others in [false, true] {
             let handler: fn(Request, Responder) = silent_at_first;
-            let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(10), ..only(protocol) }, &handler);
+            let mut bench = Bench::new(
+                Options { head_timeout: Duration::from_secs(10), ..only(protocol) },
+                &handler,
+            );
             let silent = bench.begin(bench.request());
             bench.turn_until(|bench| bench.requests() == 1);
             if others {
@@ -272,7 +298,10 @@ fn connection_that_brings_nothing_in_time_is_left_and_one_that_brings_others_is_
             }
             bench.pass(3, Duration::from_secs(4));
             bench.turn_until(|_| silent.borrow().is_some());
-            assert!(matches!(*silent.borrow(), Some(Err(Error::TimedOut(Phase::Head)))), "{protocol}");
+            assert!(
+                matches!(*silent.borrow(), Some(Err(Error::TimedOut(Phase::Head)))),
+                "{protocol}"
+            );
             let next = bench.begin(bench.get("/next"));
             bench.turn_until(|_| next.borrow().is_some());
             assert_eq!(bench.accepted(), if others { 1 } else { 2 }, "{protocol}");
@@ -281,20 +310,27 @@ fn connection_that_brings_nothing_in_time_is_left_and_one_that_brings_others_is_
 }
 
 #[test]
-fn http3_is_not_tried_again_where_requests_go_over_it() {
+fn http3_is_not_attempted_again_while_an_http3_connection_exists() {
     let kept = Kept::default();
     let options = Options { http3: Http3::AltSvc, ..only(Protocol::Http1) };
     let mut bench = Bench::new(options, &keeping(&kept));
-    // Each over a connection of its own; the first tells where HTTP/3 is, the second when it is there.
+    // Each uses its own connection. The first response announces HTTP/3; the second arrives when
+    // the HTTP/3 connection exists.
     let requests = [bench.begin(bench.get("/1")), bench.begin(bench.get("/2"))];
     bench.turn_until(|_| kept.borrow().len() == 2);
     for request in &requests {
         let begun = |bench: &Bench| bench.sum(|stats| stats.quic_accepted.value());
         answer(&kept);
-        bench.turn_until(|bench| kept.borrow().len() < 2 && begun(bench) == 1 && bench.sum(|stats| stats.quic_connected.value()) == 1);
+        bench.turn_until(|bench| {
+            kept.borrow().len() < 2
+                && begun(bench) == 1
+                && bench.sum(|stats| stats.quic_connected.value()) == 1
+        });
         bench.turns(200);
         assert_eq!(begun(&bench), 1);
-        assert!(request.borrow().is_some() || requests.iter().any(|request| request.borrow().is_some()));
+        assert!(
+            request.borrow().is_some() || requests.iter().any(|request| request.borrow().is_some())
+        );
     }
     let third = bench.begin(bench.get("/3"));
     bench.turn_until(|_| kept.borrow().len() == 1);
@@ -304,8 +340,8 @@ fn http3_is_not_tried_again_where_requests_go_over_it() {
 }
 
 #[test]
-fn response_that_refuses_an_upgrade_has_its_time_like_any_other() {
-    // Without end, and without beginning.
+fn body_timeout_applies_to_a_refused_upgrade() {
+    // A body that never produces data and never ends.
     struct Never;
     impl http_body::Body for Never {
         type Data = bytes::Bytes;
@@ -314,12 +350,18 @@ fn response_that_refuses_an_upgrade_has_its_time_like_any_other() {
         fn poll_frame(
             self: std::pin::Pin<&mut Self>,
             _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>> {
+        ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>>
+        {
             std::task::Poll::Pending
         }
     }
-    let refusing = |_: Request, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Never)));
-    let mut bench = Bench::new(Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) }, &refusing);
+    let refusing = |_: Request, responder: Responder| {
+        responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Never)));
+    };
+    let mut bench = Bench::new(
+        Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) },
+        &refusing,
+    );
     let mut request = bench.request();
     request.extensions_mut().insert(Upgrade::new("websocket"));
     let response = bench.send(request).unwrap();
@@ -333,21 +375,22 @@ fn response_that_refuses_an_upgrade_has_its_time_like_any_other() {
     bench.pass(9, Duration::from_secs(1));
     assert!(end.borrow().is_none());
     bench.pass(3, Duration::from_secs(1));
-    let error = end.take().expect("it is given up");
+    let error = end.take().expect("the body timed out");
     assert!(matches!(error.downcast_ref(), Some(Error::TimedOut(Phase::Body))), "{error}");
 }
 
 #[test]
-fn http1_connection_that_its_server_closes_after_a_response_is_not_used_again() {
+fn http1_connection_closed_after_a_response_is_not_reused() {
     for response in [
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello",
-        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: \
+            chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\n\r\nhello",
         "HTTP/1.0 200 OK\r\n\r\nhello",
         "HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello",
-        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and what nobody has asked for",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and unsolicited data",
     ] {
-        // Where nothing is sent again, each wrong guess is an error.
+        // Without retries, each wrongly reused connection is an error.
         let options = Options { retries: 0, connections_per_origin: 2, ..only(Protocol::Http1) };
         let mut bench = Bench::new(options, &(hello as fn(Request, Responder)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -356,7 +399,8 @@ fn http1_connection_that_its_server_closes_after_a_response_is_not_used_again() 
         let mut open: Vec<(TcpStream, Vec<u8>)> = Vec::new();
         let mut accepted = 0;
         for _ in 0..3 {
-            let outcomes = [(); 3].map(|()| bench.begin(http::Request::get(&uri).body(Body::empty()).unwrap()));
+            let outcomes = [(); 3]
+                .map(|()| bench.begin(http::Request::get(&uri).body(Body::empty()).unwrap()));
             bench.turn_until(|_| {
                 while let Ok((socket, _)) = listener.accept() {
                     socket.set_nonblocking(true).unwrap();
@@ -385,7 +429,7 @@ fn http1_connection_that_its_server_closes_after_a_response_is_not_used_again() 
 }
 
 #[test]
-fn client_of_http3_only_asks_nothing_in_clear_text() {
+fn http3_only_client_rejects_http_uris() {
     let mut bench = Bench::new(only(Protocol::Http3), &hello);
     for _ in 0..2 {
         let asked = http::Request::get("http://localhost/").body(Body::empty()).unwrap();

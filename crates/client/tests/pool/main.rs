@@ -1,6 +1,6 @@
 //! Pools on workers, in virtual time.
 
-// Marked as tests so that lints take their helpers for what they are.
+// Marked as tests so that lints treat the helpers as test code.
 #[cfg(test)]
 mod addresses;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is sent again, and what not.
+//! Which requests are retried.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,28 +11,33 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::LINK;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_client::{Error, Options};
-use pronghorn_engine::{Body, Config, Error as Failure, Limits, Protocol, Request, Responder, Response};
+use pronghorn_client::{ClientRequest, Error, Options};
+use pronghorn_engine::{
+    Body, Config, Error as Failure, Limits, Protocol, Request, Responder, Response,
+};
 
 use crate::support::{Bench, PROTOCOLS, only, silent_at_first};
 
-/// Content that exists once.
+/// A body that cannot be repeated.
 struct Pieces(VecDeque<Bytes>);
 
 impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
     }
 }
 
 #[test]
-fn request_that_was_not_begun_goes_over_another_connection_with_its_content() {
+fn queued_request_moves_to_another_connection_with_its_body() {
     let limits = Limits::default().with_concurrent_streams(1).unwrap();
     let config = Config { limits, ..Config::default() };
     let heard = Rc::new(RefCell::new(Vec::new()));
@@ -64,7 +69,7 @@ fn request_that_was_not_begun_goes_over_another_connection_with_its_content() {
     assert_eq!(bench.stats[1 - ending].requests_http2.value(), 1);
 }
 
-/// The server does nothing for so long.
+/// Advances the clock while the server does nothing.
 fn stall(bench: &mut Bench, seconds: u32) {
     for _ in 0..seconds {
         bench.skipped += Duration::from_secs(1);
@@ -75,7 +80,7 @@ fn stall(bench: &mut Bench, seconds: u32) {
 }
 
 #[test]
-fn request_to_a_server_that_is_gone_is_not_sent_again() {
+fn request_on_a_lost_connection_is_not_retried() {
     let handler: fn(Request, Responder) = silent_at_first;
     let options = Options { head_timeout: Duration::from_secs(300), ..only(Protocol::Http3) };
     let mut bench = Bench::new(options, &handler);
@@ -85,13 +90,16 @@ fn request_to_a_server_that_is_gone_is_not_sent_again() {
     bench.turn_until(|bench| bench.requests() == 2);
     stall(&mut bench, 70);
     let error = lost.take().unwrap().unwrap_err();
-    assert!(matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Lost(_))), "{error}");
+    assert!(
+        matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Unreachable(_))),
+        "{error}"
+    );
     assert!(!error.is_unprocessed());
 }
 
 #[test]
-fn first_request_of_a_connection_that_is_closed_is_not_sent_again() {
-    // Who listens again would get it a second time.
+fn first_request_on_a_closed_connection_is_not_retried() {
+    // The second server listens on the same port and would receive the retry.
     let asked = Rc::new(Cell::new(0));
     let counter = asked.clone();
     let silent = move |_: Request, responder: Responder| {
@@ -105,23 +113,32 @@ fn first_request_of_a_connection_that_is_closed_is_not_sent_again() {
     drop(bench.servers.remove(ending));
     bench.turn_until(|_| outcome.borrow().is_some());
     let error = outcome.take().unwrap().unwrap_err();
-    assert!(matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Closed(_))), "{error}");
+    assert!(
+        matches!(&error, Error::Exchange(error) if matches!(**error, Failure::Closed(_))),
+        "{error}"
+    );
     bench.turns(20);
     assert_eq!(asked.get(), 1);
 }
 
 #[test]
-fn interim_responses_are_handed_over() {
+fn interim_responses_are_passed_to_the_callback() {
     for protocol in PROTOCOLS {
         let hinting = |_: Request, mut responder: Responder| {
-            responder.inform(StatusCode::EARLY_HINTS, &[(LINK, HeaderValue::from_static("</a>"))].into_iter().collect());
+            responder.send_interim(
+                StatusCode::EARLY_HINTS,
+                &[(LINK, HeaderValue::from_static("</a>"))].into_iter().collect(),
+            );
             responder.send(Response::new(StatusCode::OK).with_body("hello"));
         };
         let mut bench = Bench::new(only(protocol), &hinting);
         let (pool, request) = (bench.pool.clone(), bench.request());
         let (status, interim) = bench.run(async move {
             let mut interim = Vec::new();
-            let sent = pool.send_informed(request, |status, mut headers| interim.push((status, headers.remove(LINK)))).await;
+            let mut on_interim = |status: StatusCode, mut headers: HeaderMap| {
+                interim.push((status, headers.remove(LINK)));
+            };
+            let sent = pool.send(ClientRequest::new(request).on_interim(&mut on_interim)).await;
             (sent.unwrap().status(), interim)
         });
         let hint = (StatusCode::EARLY_HINTS, Some(HeaderValue::from_static("</a>")));
@@ -130,25 +147,30 @@ fn interim_responses_are_handed_over() {
 }
 
 #[test]
-fn kept_connection_that_turns_out_to_be_closed_is_no_reason_to_try_another_such() {
+fn retry_after_a_stale_connection_uses_a_new_connection() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let uri = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
-    let mut bench = Bench::new(Options { retries: 1, ..only(Protocol::Http1) }, &(silent_at_first as fn(Request, Responder)));
+    let mut bench = Bench::new(
+        Options { retries: 1, ..only(Protocol::Http1) },
+        &(silent_at_first as fn(Request, Responder)),
+    );
     let accept = || {
         let (socket, _) = listener.accept().ok()?;
         socket.set_nonblocking(true).unwrap();
         Some(socket)
     };
-    let is_asked = |mut socket: &TcpStream| socket.read(&mut [0; 4096]).is_ok_and(|count| count > 0);
-    let say = |mut socket: &TcpStream, response: &str| socket.write_all(response.as_bytes()).unwrap();
+    let is_asked =
+        |mut socket: &TcpStream| socket.read(&mut [0; 4096]).is_ok_and(|count| count > 0);
+    let say =
+        |mut socket: &TcpStream, response: &str| socket.write_all(response.as_bytes()).unwrap();
     let get = || http::Request::get(&uri).body(Body::empty()).unwrap();
     let (mut kept, mut asked) = (Vec::new(), 0);
     let outcomes = [bench.begin(get()), bench.begin(get())];
     bench.turn_until(|_| {
         kept.extend(accept());
         asked += kept.iter().filter(|socket| is_asked(socket)).count();
-        // Both are asked before one is answered, so that there are two.
+        // Both requests are received before one is answered, so that there are two connections.
         if asked == 2 {
             for socket in &kept {
                 say(socket, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
@@ -158,7 +180,7 @@ fn kept_connection_that_turns_out_to_be_closed_is_no_reason_to_try_another_such(
         outcomes.iter().all(|outcome| outcome.borrow().is_some())
     });
     assert_eq!(kept.len(), 2);
-    // The server restarts: it closes a connection only as it is asked on it.
+    // The server restarts: it closes each connection when a request arrives on it.
     let mut anew = None;
     let outcome = bench.begin(get());
     bench.turn_until(|_| {

@@ -1,4 +1,4 @@
-//! A pool on a worker, beside a server on another, on a clock that the test can move forward.
+//! A pool on one worker and servers on others, with a clock that the test can advance.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -11,14 +11,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pronghorn_client::{Content, Error, Http3, Options, Pool, Resolve, Roots};
-use pronghorn_engine::{Body, Config, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response, Stats, Worker};
+use pronghorn_engine::{
+    Body, Config, Group, Handler, Identity, Listener, Protocol, Request, Responder, Response,
+    Stats, Worker,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
-/// The longest that any test may take in real time.
+/// Maximum real time of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The content of a response, or why there is none; nothing as long as neither is there.
+/// The body of a response or the error; `None` until the request completes.
 pub(crate) type Outcome = Rc<RefCell<Option<Result<Bytes, Error>>>>;
 
 pub(crate) struct Bench {
@@ -31,10 +34,11 @@ pub(crate) struct Bench {
     pub(crate) skipped: Duration,
 }
 
-/// What speaks this protocol and no other.
+/// Returns options for this protocol only.
 pub(crate) fn only(protocol: Protocol) -> Options {
     let http3 = if protocol == Protocol::Http3 { Http3::Only } else { Http3::Off };
-    let resolve = Resolve::new(|_, port| async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) });
+    let resolve =
+        Resolve::new(|_, port| async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) });
     Options { http3, tcp: Some(protocol), resolve, ..Options::default() }
 }
 
@@ -43,17 +47,33 @@ impl Bench {
         Self::with_servers(1, options, handler)
     }
 
-    pub(crate) fn with_servers<H: Handler + Clone>(count: usize, options: Options, handler: &H) -> Self {
+    pub(crate) fn with_servers<H: Handler + Clone>(
+        count: usize,
+        options: Options,
+        handler: &H,
+    ) -> Self {
         Self::with_config(count, &Config::default(), options, handler)
     }
 
-    /// Names are looked up by what `options` have for that.
-    pub(crate) fn with_config<H: Handler + Clone>(count: usize, config: &Config, options: Options, handler: &H) -> Self {
+    /// Host names are resolved with `options.resolve`.
+    pub(crate) fn with_config<H: Handler + Clone>(
+        count: usize,
+        config: &Config,
+        options: Options,
+        handler: &H,
+    ) -> Self {
         Self::at(&[Ipv4Addr::LOCALHOST], count, config, options, handler)
     }
 
-    /// Servers on the same port of each of these addresses; the counters of each in their order.
-    pub(crate) fn at<H: Handler + Clone>(ips: &[Ipv4Addr], count: usize, config: &Config, options: Options, handler: &H) -> Self {
+    /// Starts servers on the same port of each of these addresses. `stats` contains each server's
+    /// counters, in this order.
+    pub(crate) fn at<H: Handler + Clone>(
+        ips: &[Ipv4Addr],
+        count: usize,
+        config: &Config,
+        options: Options,
+        handler: &H,
+    ) -> Self {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let roots = Roots::pem(made.cert.pem());
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -65,7 +85,8 @@ impl Bench {
             address.set_port(listener.address().port());
             let group = Group::new(count);
             for (number, sockets) in listener.into_sockets().into_iter().enumerate() {
-                let mut server = Worker::new(number, &group, config.clone(), handler.clone()).unwrap();
+                let mut server =
+                    Worker::new(number, &group, config.clone(), handler.clone()).unwrap();
                 server.listen(sockets, Some(&identity)).unwrap();
                 servers.push(server);
             }
@@ -74,11 +95,19 @@ impl Bench {
         let refuse = |_, responder: Responder| drop(responder);
         let mut client = Worker::new(0, &Group::new(1), Config::default(), refuse).unwrap();
         let pool = Pool::new(&mut client, Options { roots, ..options }).unwrap();
-        Self { servers, client, pool, address, stats, began: Instant::now(), skipped: Duration::ZERO }
+        Self {
+            servers,
+            client,
+            pool,
+            address,
+            stats,
+            began: Instant::now(),
+            skipped: Duration::ZERO,
+        }
     }
 
     pub(crate) fn turn(&mut self) {
-        assert!(self.began.elapsed() < PATIENCE, "nothing came of it");
+        assert!(self.began.elapsed() < PATIENCE, "the test timed out");
         let now = Instant::now() + self.skipped;
         self.servers.iter_mut().for_each(|server| server.turn(now).unwrap());
         self.client.turn(now).unwrap();
@@ -98,14 +127,14 @@ impl Bench {
         result.take().unwrap()
     }
 
-    /// So many turns, in which nothing has to happen.
+    /// Runs `count` turns, without waiting for an event.
     pub(crate) fn turns(&mut self, count: usize) {
         for _ in 0..count {
             self.turn();
         }
     }
 
-    /// Lets time pass in so many steps.
+    /// Advances the clock in `steps` steps.
     pub(crate) fn pass(&mut self, steps: u32, step: Duration) {
         for _ in 0..steps {
             self.skipped += step;
@@ -119,7 +148,7 @@ impl Bench {
         }
     }
 
-    /// Sends a request, whose outcome will stand in what this returns.
+    /// Sends a request and returns the slot for its outcome.
     pub(crate) fn begin(&self, request: http::Request<Body>) -> Outcome {
         let (pool, outcome) = (self.pool.clone(), Outcome::default());
         let slot = outcome.clone();
@@ -134,19 +163,26 @@ impl Bench {
     }
 
     pub(crate) fn get(&self, path: &str) -> http::Request<Body> {
-        http::Request::get(format!("https://localhost:{}{path}", self.address.port())).body(Body::empty()).unwrap()
+        http::Request::get(format!("https://localhost:{}{path}", self.address.port()))
+            .body(Body::empty())
+            .unwrap()
     }
 
     pub(crate) fn request(&self) -> http::Request<Body> {
-        http::Request::get(format!("https://localhost:{}/", self.address.port())).body(Body::empty()).unwrap()
+        http::Request::get(format!("https://localhost:{}/", self.address.port()))
+            .body(Body::empty())
+            .unwrap()
     }
 
-    pub(crate) fn send(&mut self, request: http::Request<Body>) -> Result<http::Response<Content>, Error> {
+    pub(crate) fn send(
+        &mut self,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Content>, Error> {
         let pool = self.pool.clone();
         self.run(async move { pool.send(request).await })
     }
 
-    /// The whole content of the response to one request.
+    /// Sends a request and returns the response body.
     pub(crate) fn fetch(&mut self) -> Bytes {
         let response = self.send(self.request()).unwrap();
         self.run(async move { response.into_body().collect().await.unwrap().to_bytes() })
@@ -157,7 +193,11 @@ impl Bench {
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.sum(|stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value())
+        self.sum(|stats| {
+            stats.requests_http1.value()
+                + stats.requests_http2.value()
+                + stats.requests_http3.value()
+        })
     }
 
     pub(crate) fn open(&self) -> u64 {
@@ -173,7 +213,7 @@ pub(crate) fn hello(_: Request, responder: Responder) {
     responder.send(Response::new(StatusCode::OK).with_body("hello"));
 }
 
-/// Answers but the request for `/`, which waits.
+/// Answers all requests except those for `/`, which stay pending.
 pub(crate) fn silent_at_first(Request { uri, .. }: Request, responder: Responder) {
     if uri.path() == "/" {
         std::mem::forget(responder);

@@ -1,4 +1,4 @@
-//! Content that is long on its way.
+//! Slow uploads.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -11,11 +11,13 @@ use http::StatusCode;
 use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_client::{Error, Options, Phase};
-use pronghorn_engine::{Body, Config, Handle, Limits, Protocol, Request, Responder, Response, Sleep};
+use pronghorn_engine::{
+    Body, Config, Handle, Limits, Protocol, Request, Responder, Response, Sleep,
+};
 
 use crate::support::{Bench, PROTOCOLS, only};
 
-/// So many pieces, each a while after the one before.
+/// A body of `left` pieces with a pause before each.
 struct Slow {
     handle: Handle,
     pause: Duration,
@@ -33,7 +35,10 @@ impl http_body::Body for Slow {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         std::task::ready!(self.sleep.as_mut().poll(cx));
         if self.left == 0 {
             return Poll::Ready(None);
@@ -48,7 +53,7 @@ fn post(bench: &Bench, body: Body) -> http::Request<Body> {
     http::Request::post(format!("https://localhost:{}/", bench.address.port())).body(body).unwrap()
 }
 
-/// Answers with the size of what came.
+/// Answers with the size of the request body.
 fn count(request: Request, responder: Responder) {
     responder.respond(async move {
         let size = request.body.collect().await.unwrap().to_bytes().len();
@@ -57,9 +62,10 @@ fn count(request: Request, responder: Responder) {
 }
 
 #[test]
-fn response_is_not_late_while_its_request_is_on_its_way() {
+fn head_timeout_does_not_run_during_the_upload() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &count);
+        let mut bench =
+            Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &count);
         let content = Slow::new(bench.client.handle(), 5, Duration::from_secs(12));
         let outcome = bench.begin(post(&bench, Body::stream(content)));
         bench.turn_until(|bench| bench.requests() == 1);
@@ -70,7 +76,7 @@ fn response_is_not_late_while_its_request_is_on_its_way() {
 }
 
 #[test]
-fn response_that_does_not_come_after_the_content_is_late() {
+fn head_timeout_runs_after_the_upload() {
     for protocol in PROTOCOLS {
         let silent = |request: Request, responder: Responder| {
             responder.respond(async move {
@@ -78,12 +84,15 @@ fn response_that_does_not_come_after_the_content_is_late() {
                 std::future::pending().await
             });
         };
-        let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(20), ..only(protocol) }, &silent);
+        let mut bench = Bench::new(
+            Options { head_timeout: Duration::from_secs(20), ..only(protocol) },
+            &silent,
+        );
         let content = Slow::new(bench.client.handle(), 2, Duration::from_secs(12));
         let outcome = bench.begin(post(&bench, Body::stream(content)));
         bench.turn_until(|bench| bench.requests() == 1);
         bench.pass(13, Duration::from_secs(4));
-        assert!(outcome.borrow().is_none(), "{protocol}: 52 s, of which it had the server for 16");
+        assert!(outcome.borrow().is_none(), "{protocol}: 52 s, of which 16 s after the upload");
         bench.pass(2, Duration::from_secs(4));
         bench.turn_until(|_| outcome.borrow().is_some());
         assert!(matches!(*outcome.borrow(), Some(Err(Error::TimedOut(Phase::Head)))), "{protocol}");
@@ -91,10 +100,11 @@ fn response_that_does_not_come_after_the_content_is_late() {
 }
 
 #[test]
-fn server_that_takes_no_content_is_given_up() {
+fn stalled_upload_times_out() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(Options { head_timeout: Duration::from_secs(8), ..only(protocol) }, &count);
-        // More than goes into buffers on its way.
+        let mut bench =
+            Bench::new(Options { head_timeout: Duration::from_secs(8), ..only(protocol) }, &count);
+        // More than all buffers on the path.
         let outcome = bench.begin(post(&bench, Body::from(vec![b'x'; 64 << 20])));
         bench.turn_until(|bench| bench.requests() == 1);
         for _ in 0..10 {
@@ -103,12 +113,15 @@ fn server_that_takes_no_content_is_given_up() {
                 bench.client.turn(Instant::now() + bench.skipped).unwrap();
             }
         }
-        assert!(matches!(*outcome.borrow(), Some(Err(Error::TimedOut(Phase::Head)))), "{protocol}: {outcome:?}");
+        assert!(
+            matches!(*outcome.borrow(), Some(Err(Error::TimedOut(Phase::Head)))),
+            "{protocol}: {outcome:?}"
+        );
     }
 }
 
 #[test]
-fn large_content_in_memory_arrives_whole() {
+fn large_body_in_memory_arrives_complete() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(only(protocol), &count);
         for size in [64 << 10, (64 << 10) + 1, 1_000_000] {
@@ -121,7 +134,7 @@ fn large_content_in_memory_arrives_whole() {
 }
 
 #[test]
-fn time_in_the_queue_of_a_connection_ends_with_that_for_connecting() {
+fn connect_timeout_limits_the_wait_for_a_stream() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
         let limits = Limits::default().with_concurrent_streams(1).unwrap();
         let config = Config { limits, ..Config::default() };
@@ -133,7 +146,12 @@ fn time_in_the_queue_of_a_connection_ends_with_that_for_connecting() {
             });
         };
         let times = (Duration::from_secs(20), Duration::from_secs(25));
-        let options = Options { head_timeout: times.0, connect_timeout: times.1, waiting_per_origin: 2, ..only(protocol) };
+        let options = Options {
+            head_timeout: times.0,
+            connect_timeout: times.1,
+            waiting_per_origin: 2,
+            ..only(protocol)
+        };
         let mut bench = Bench::with_config(1, &config, options, &late);
         let first = bench.begin(bench.request());
         bench.turn_until(|bench| bench.requests() == 1);
@@ -143,19 +161,28 @@ fn time_in_the_queue_of_a_connection_ends_with_that_for_connecting() {
         bench.pass(10, Duration::from_secs(4));
         bench.turn_until(|_| others[0].borrow().is_some());
         // 15 s in the queue and 15 s with the server.
-        assert!(matches!((&*first.borrow(), &*others[0].borrow()), (Some(Ok(_)), Some(Ok(_)))), "{protocol}: {others:?}");
-        assert!(matches!(*others[1].borrow(), Some(Err(Error::TimedOut(Phase::Queue)))), "{protocol}: {others:?}");
+        assert!(
+            matches!((&*first.borrow(), &*others[0].borrow()), (Some(Ok(_)), Some(Ok(_)))),
+            "{protocol}: {others:?}"
+        );
+        assert!(
+            matches!(*others[1].borrow(), Some(Err(Error::TimedOut(Phase::Queue)))),
+            "{protocol}: {others:?}"
+        );
     }
 }
 
-/// Content without end, as long as nobody says that it ends.
+/// A body that stays pending until the flag is set, then ends.
 struct Endless(Rc<Cell<bool>>);
 
 impl http_body::Body for Endless {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         if self.0.get() {
             return Poll::Ready(None);
         }
@@ -165,11 +192,15 @@ impl http_body::Body for Endless {
 }
 
 #[test]
-fn upload_over_http1_ends_when_its_response_is_dropped() {
+fn http1_upload_ends_when_its_response_is_dropped() {
     let early = |request: Request, responder: Responder| {
         let handle = responder.handle().clone();
-        // Without end, as the request.
-        responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Slow::new(&handle, usize::MAX, Duration::from_secs(1)))));
+        // Endless, like the request.
+        responder.send(Response::new(StatusCode::OK).with_body(Body::stream(Slow::new(
+            &handle,
+            usize::MAX,
+            Duration::from_secs(1),
+        ))));
         handle.spawn(async move { drop(request.body.collect().await) });
     };
     let mut bench = Bench::new(only(Protocol::Http1), &early);
@@ -178,13 +209,13 @@ fn upload_over_http1_ends_when_its_response_is_dropped() {
     bench.turns(20);
     assert_eq!(bench.open(), 1);
     drop(response);
-    // Before any time-out, when the server sends more.
+    // Before any timeout, when the server sends more.
     bench.pass(5, Duration::from_secs(1));
     assert_eq!(bench.open(), 0);
 }
 
 #[test]
-fn upload_over_http1_ends_with_its_response_that_is_dropped_unread() {
+fn http1_upload_ends_when_its_response_is_dropped_unread() {
     let early = |request: Request, responder: Responder| {
         let handle = responder.handle().clone();
         responder.send(Response::new(StatusCode::OK).with_body("hello"));
@@ -195,44 +226,50 @@ fn upload_over_http1_ends_with_its_response_that_is_dropped_unread() {
     let response = bench.send(request).unwrap();
     bench.turns(20);
     assert_eq!(bench.open(), 1);
-    // All of it is there.
+    // The whole response has arrived.
     drop(response);
     bench.turns(50);
     assert_eq!(bench.open(), 0);
 }
 
 #[test]
-fn upload_over_http1_that_moves_goes_on_after_its_response() {
+fn http1_upload_that_progresses_continues_after_its_response() {
     let early = |request: Request, responder: Responder| {
         let handle = responder.handle().clone();
         responder.send(Response::new(StatusCode::OK).with_body("hello"));
         handle.spawn(async move { drop(request.body.collect().await) });
     };
-    let mut bench = Bench::new(Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) }, &early);
+    let mut bench = Bench::new(
+        Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) },
+        &early,
+    );
     let content = Slow::new(bench.client.handle(), 10, Duration::from_secs(4));
     let outcome = bench.begin(post(&bench, Body::stream(content)));
     bench.turn_until(|_| outcome.borrow().is_some());
     assert_eq!(outcome.take().unwrap().unwrap(), "hello");
     bench.pass(50, Duration::from_secs(1));
     assert_eq!(bench.fetch(), "hello");
-    assert_eq!(bench.accepted(), 1, "the connection is free");
+    assert_eq!(bench.accepted(), 1, "the connection is reused");
 }
 
 #[test]
-fn http1_connection_is_free_when_the_content_has_gone_out_too() {
+fn http1_connection_is_reused_only_after_its_upload_ends() {
     for ends in [true, false] {
         let early = |request: Request, responder: Responder| {
             let handle = responder.handle().clone();
             responder.send(Response::new(StatusCode::OK).with_body("hello"));
             handle.spawn(async move { drop(request.body.collect().await) });
         };
-        let mut bench = Bench::new(Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) }, &early);
+        let mut bench = Bench::new(
+            Options { body_timeout: Duration::from_secs(10), ..only(Protocol::Http1) },
+            &early,
+        );
         let end = Rc::new(Cell::new(false));
         let outcome = bench.begin(post(&bench, Body::stream(Endless(end.clone()))));
         bench.turn_until(|_| outcome.borrow().is_some());
         assert_eq!(outcome.take().unwrap().unwrap(), "hello");
         assert_eq!(bench.fetch(), "hello");
-        assert_eq!(bench.accepted(), 2, "it is still in use");
+        assert_eq!(bench.accepted(), 2, "the first connection is still in use");
         if ends {
             end.set(true);
             bench.turns(50);

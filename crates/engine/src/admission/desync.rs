@@ -1,7 +1,9 @@
-//! Property: what HTTP/3 brings and the model admits is, written out over HTTP/1.1, one request that says the same.
+//! Property test: a request that HTTP/3 delivers and the model admits is, written out over
+//! HTTP/1.1, one request with the same meaning.
 //!
-//! The way there is the real one: field lines through the HTTP/3 layer, the model, and the client's HTTP/1.1 side. The reader at its
-//! end is written for this test, and takes nothing but what RFC 9112 says.
+//! The path is the real one: field lines through the HTTP/3 layer, the model, and the client's
+//! HTTP/1.1 side. The reader at its end is written for this test and accepts nothing but what RFC
+//! 9112 allows.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,13 +18,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::{Admitted, LatestAuthority};
+use super::{Admitted, AuthorityCache};
 use crate::Body;
 use crate::http3::request_head;
 
 type Line = (Vec<u8>, Vec<u8>);
 
-/// What is interesting in a value: bytes that end lines, separate messages, or look like either.
+/// Field values with interesting bytes: those that end lines, separate messages, or look like
+/// either.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => "[a-z0-9]{0,6}".prop_map(String::into_bytes),
@@ -33,7 +36,9 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn line() -> impl Strategy<Value = Line> {
-    let text = |texts: &[&'static str]| prop::sample::select(texts.to_vec()).prop_map(|text| text.as_bytes().to_vec());
+    let text = |texts: &[&'static str]| {
+        prop::sample::select(texts.to_vec()).prop_map(|text| text.as_bytes().to_vec())
+    };
     prop_oneof![
         4 => ("x-[a-z]{1,3}".prop_map(String::into_bytes), value()),
         1 => (value(), value()),
@@ -49,25 +54,53 @@ fn line() -> impl Strategy<Value = Line> {
     ]
 }
 
-/// A request as a client may spell it: mostly right, so that what is wrong is one thing at a time.
+/// A request as a client may spell it: mostly valid, so that usually one thing at a time is wrong.
 fn request() -> impl Strategy<Value = (Vec<Line>, Vec<Vec<u8>>)> {
     let mostly = |right: &[&'static str]| {
         let right = prop::sample::select(right.to_vec()).prop_map(|text| text.as_bytes().to_vec());
         prop_oneof![9 => right, 1 => value()]
     };
     let method = mostly(&["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "M-SEARCH"]);
-    let path = mostly(&["/", "/a?b=c", "/%0d%0a", "*", "/a b", "/#f", "http://b.example/", "//b.example", "/\u{e9}"]);
-    let authority = mostly(&["a.example", "a.example:8443", "[::1]:80", "A.example", "a.example:", "u@a.example", "a.example, b.example"]);
+    let path = mostly(&[
+        "/",
+        "/a?b=c",
+        "/%0d%0a",
+        "*",
+        "/a b",
+        "/#f",
+        "http://b.example/",
+        "//b.example",
+        "/\u{e9}",
+    ]);
+    let authority = mostly(&[
+        "a.example",
+        "a.example:8443",
+        "[::1]:80",
+        "A.example",
+        "a.example:",
+        "u@a.example",
+        "a.example, b.example",
+    ]);
     let content = vec("[a-z\r\n]{1,5}".prop_map(String::into_bytes), 0..3);
-    (method, path, authority, vec(line(), 0..5), content).prop_map(|(method, path, authority, lines, content)| {
-        let pseudo = [("method", method), ("scheme", b"https".to_vec()), ("authority", authority), ("path", path)];
-        let mut all: Vec<Line> = pseudo.into_iter().map(|(name, value)| (format!(":{name}").into_bytes(), value)).collect();
-        all.extend(lines);
-        (all, content)
-    })
+    (method, path, authority, vec(line(), 0..5), content).prop_map(
+        |(method, path, authority, lines, content)| {
+            let pseudo = [
+                ("method", method),
+                ("scheme", b"https".to_vec()),
+                ("authority", authority),
+                ("path", path),
+            ];
+            let mut all: Vec<Line> = pseudo
+                .into_iter()
+                .map(|(name, value)| (format!(":{name}").into_bytes(), value))
+                .collect();
+            all.extend(lines);
+            (all, content)
+        },
+    )
 }
 
-/// What the server's side of HTTP/3 makes of it; `None` where it is refused.
+/// Passes a request through the server's side of HTTP/3. `None` if it is refused.
 fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitted, Vec<Bytes>)> {
     let stream = StreamId(0);
     let mut bytes = BytesMut::new();
@@ -88,8 +121,16 @@ fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitt
     while let Some(event) = server.poll_event() {
         match event {
             Event::Head { head: H3Head::Request(mut head), .. } => {
-                admitted =
-                    Some(request_head(&mut head, &LatestAuthority::default(), HeaderMap::new(), &mut BytesMut::new())?.admit().ok()?);
+                admitted = Some(
+                    request_head(
+                        &mut head,
+                        &AuthorityCache::default(),
+                        HeaderMap::new(),
+                        &mut BytesMut::new(),
+                    )?
+                    .admit()
+                    .ok()?,
+                );
             }
             Event::Data { data, .. } => received.push(data),
             Event::StreamError { .. } => return None,
@@ -99,7 +140,7 @@ fn through_http3((lines, content): &(Vec<Line>, Vec<Vec<u8>>)) -> Option<(Admitt
     Some((admitted?, received))
 }
 
-/// A field section of literal lines (RFC 9204, section 4.5.6), which can say anything.
+/// A field section of literal lines (RFC 9204, section 4.5.6), which can have any bytes.
 fn section(lines: &[Line]) -> BytesMut {
     let mut out = BytesMut::from(&[0, 0][..]);
     for (name, value) in lines {
@@ -126,27 +167,35 @@ fn integer(out: &mut BytesMut, first: u8, bits: u8, number: usize) {
     out.extend_from_slice(&[rest as u8]);
 }
 
-/// The bytes that the client's HTTP/1.1 side writes for it.
+/// Returns the bytes that the client's HTTP/1.1 side writes for the request.
 fn through_http1(admitted: &Admitted, content: &[Bytes]) -> Vec<u8> {
     let mut request = http::Request::new(Body::stream(Pieces(content.to_vec().into())));
     *request.method_mut() = admitted.method.clone();
     *request.uri_mut() = admitted.uri.clone();
     *request.headers_mut() = admitted.headers.clone();
-    // A length that was said is kept, as HTTP/3 has seen to; see the test of lengths that are not.
+    // An announced length is kept, since HTTP/3 has checked it. Another test covers lengths that
+    // are not announced.
     crate::client::frame(&mut request).expect("an admitted request can be sent");
     crate::client::for_http1(&mut request);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (near, mut far) = duplex(1 << 20);
-        let handshake = hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(near)).await;
+        let handshake =
+            hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(near)).await;
         let (mut sender, connection) = handshake.expect("there is nothing to agree on");
         tokio::task::spawn_local(async move { drop(connection.await) });
         tokio::task::spawn_local(async move { drop(sender.send_request(request).await) });
         let mut written = Vec::new();
         while !matches!(read(&written), Ok(Some(_)) | Err(_)) {
-            assert!(far.read_buf(&mut written).await.expect("memory does not fail") > 0, "cut: {}", written.escape_ascii());
+            assert!(
+                far.read_buf(&mut written).await.expect("memory does not fail") > 0,
+                "cut: {}",
+                written.escape_ascii()
+            );
         }
-        far.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await.expect("room for an answer");
+        far.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .expect("room for an answer");
         far.read_to_end(&mut written).await.expect("memory does not fail");
         written
     })
@@ -158,7 +207,10 @@ impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
         Poll::Ready(self.0.pop_front().map(|piece| Ok(http_body::Frame::data(piece))))
     }
 }
@@ -170,27 +222,36 @@ struct Seen {
     target: String,
     fields: BTreeSet<Line>,
     content: Vec<u8>,
-    /// What is left behind it.
+    /// The bytes behind the request.
     rest: Vec<u8>,
 }
 
-/// Reads one request by RFC 9112 alone; `None` when more has to come.
+/// Reads one request by RFC 9112 alone. `None` if it is incomplete.
 fn read(bytes: &[u8]) -> Result<Option<Seen>, String> {
-    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
-    let head = std::str::from_utf8(&bytes[..end].iter().map(|byte| byte & 0x7f).collect::<Vec<_>>()).map_err(|e| e.to_string())?.to_owned();
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    let head =
+        std::str::from_utf8(&bytes[..end].iter().map(|byte| byte & 0x7f).collect::<Vec<_>>())
+            .map_err(|e| e.to_string())?
+            .to_owned();
     let raw = &bytes[..end];
-    let mut lines = raw.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut lines =
+        raw.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     if head.replace("\r\n", "").contains(['\r', '\n', '\0']) {
         return Err("a control character in the head".to_owned());
     }
     let first = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
     let words: Vec<&str> = first.split(' ').collect();
-    let [method, target, "HTTP/1.1"] = words[..] else { return Err(format!("request line {first:?}")) };
+    let [method, target, "HTTP/1.1"] = words[..] else {
+        return Err(format!("request line {first:?}"));
+    };
     let mut fields = BTreeSet::new();
     let (mut length, mut chunked) = (None, false);
     for line in lines {
         let colon = line.iter().position(|byte| *byte == b':').ok_or("a line without a colon")?;
-        let (name, value) = (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii().to_vec());
+        let (name, value) =
+            (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii().to_vec());
         match (&*name, &*value) {
             (b"content-length", value) => {
                 let text = std::str::from_utf8(value).map_err(|e| e.to_string())?;
@@ -227,13 +288,15 @@ fn read(bytes: &[u8]) -> Result<Option<Seen>, String> {
 fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
     let (mut content, mut at) = (Vec::new(), 0);
     loop {
-        let Some(end) = bytes[at..].windows(2).position(|window| window == b"\r\n") else { return Ok(None) };
+        let Some(end) = bytes[at..].windows(2).position(|window| window == b"\r\n") else {
+            return Ok(None);
+        };
         let size = std::str::from_utf8(&bytes[at..at + end]).map_err(|e| e.to_string())?;
         let size = usize::from_str_radix(size, 16).map_err(|e| e.to_string())?;
         at += end + 2;
         let Some(chunk) = bytes.get(at..at + size + 2) else { return Ok(None) };
         if !chunk.ends_with(b"\r\n") {
-            return Err("a chunk does not end where it says".to_owned());
+            return Err("a chunk does not end at its size".to_owned());
         }
         content.extend_from_slice(&chunk[..size]);
         at += size + 2;
@@ -243,13 +306,15 @@ fn unchunk(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
     }
 }
 
-/// What the reader has to see of what the model admitted.
+/// Returns what the reader has to see of the admitted request.
 fn expected(admitted: &Admitted, content: &[Bytes]) -> Seen {
     let fields = admitted.headers.iter().filter(|(name, _)| *name != CONTENT_LENGTH);
     Seen {
         method: admitted.method.to_string(),
         target: admitted.uri.path_and_query().map_or_else(String::new, ToString::to_string),
-        fields: fields.map(|(name, value)| (name.as_str().as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+        fields: fields
+            .map(|(name, value)| (name.as_str().as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect(),
         content: content.concat(),
         rest: Vec::new(),
     }
@@ -269,7 +334,7 @@ proptest! {
 }
 
 #[test]
-fn most_of_what_is_generated_gets_to_the_other_end() {
+fn generated_requests_are_mostly_admitted() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let admitted = Cell::new(0);
     let counted = runner.run(&request(), |asked| {
@@ -277,6 +342,6 @@ fn most_of_what_is_generated_gets_to_the_other_end() {
         Ok(())
     });
     assert!(counted.is_ok());
-    // Of 256; a generator that is refused all the time would prove nothing.
+    // Of 256. A generator whose requests are all refused would prove nothing.
     assert!(admitted.get() > 25, "{}", admitted.get());
 }

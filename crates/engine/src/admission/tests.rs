@@ -1,6 +1,11 @@
 use super::*;
 
-fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Head<'static> {
+fn head(
+    protocol: Protocol,
+    method: &str,
+    target: &str,
+    lines: &[(&'static str, &'static str)],
+) -> Head<'static> {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         headers.append(*name, HeaderValue::from_static(value));
@@ -22,7 +27,11 @@ fn head(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, 
     }
 }
 
-fn h1(method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
+fn h1(
+    method: &str,
+    target: &str,
+    lines: &[(&'static str, &'static str)],
+) -> Result<Admitted, Refusal> {
     head(Protocol::Http1, method, target, lines).admit()
 }
 
@@ -39,7 +48,8 @@ fn host_and_authority_are_always_there_and_agree() {
         ("OPTIONS", "*", &[("host", "a.example")], "https://a.example*"),
         ("CONNECT", "a.example:443", &[("host", "a.example:443")], "a.example:443"),
     ] {
-        let admitted = h1(method, target, lines).unwrap_or_else(|refusal| panic!("{target}: {}", refusal.reason));
+        let admitted = h1(method, target, lines)
+            .unwrap_or_else(|refusal| panic!("{target}: {}", refusal.reason));
         assert_eq!(admitted.uri.to_string(), uri);
         let host = admitted.headers.get(HOST).unwrap().to_str().unwrap();
         assert_eq!(host, admitted.uri.authority().unwrap().as_str(), "{target}");
@@ -51,15 +61,18 @@ fn target_that_is_not_ascii_is_refused_over_http2_and_3() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
         for target in ["https://a.example/priv\u{e9}/", "https://a.example/?\u{e9}"] {
             let refusal = head(protocol, "GET", target, &[]).admit().unwrap_err();
-            assert_eq!(refusal.reason, "the target has a character that is not ASCII", "{target}");
+            assert_eq!(refusal.reason, "non-ASCII character in the target", "{target}");
         }
     }
 }
 
 #[test]
 fn host_is_taken_from_the_target_where_no_line_has_to_say_it() {
-    for (protocol, version) in [(Protocol::Http2, Version::HTTP_2), (Protocol::Http3, Version::HTTP_3), (Protocol::Http1, Version::HTTP_10)]
-    {
+    for (protocol, version) in [
+        (Protocol::Http2, Version::HTTP_2),
+        (Protocol::Http3, Version::HTTP_3),
+        (Protocol::Http1, Version::HTTP_10),
+    ] {
         let head = Head { version, ..head(protocol, "GET", "https://a.example/", &[]) };
         assert_eq!(head.admit().unwrap().headers[HOST], "a.example");
     }
@@ -97,9 +110,9 @@ fn host_that_is_missing_doubled_different_or_invalid_is_refused() {
     }
 }
 
-/// What a connection knows after a request to `a.example`.
-fn a_example() -> LatestAuthority {
-    let mut latest = LatestAuthority::default();
+/// Returns what a connection remembers after a request to `a.example`.
+fn a_example() -> AuthorityCache {
+    let mut latest = AuthorityCache::default();
     let earlier = h1("GET", "/", &[("host", "a.example")]).unwrap();
     latest.note(&earlier.uri, &earlier.headers);
     assert!(latest.get(b"a.example").is_some());
@@ -119,17 +132,26 @@ fn what_an_earlier_request_named_changes_no_other() {
         (Protocol::Http2, "https://a.example/", &[("host", "a.example")]),
         (Protocol::Http2, "https://a.example:443/", &[]),
     ] {
-        let admit = |latest| Head { latest, ..head(protocol, "GET", target, lines) }.admit().unwrap();
-        assert_eq!(format!("{:?}", admit(latest.named())), format!("{:?}", admit(None)), "{target} {lines:?}");
+        let admit =
+            |latest| Head { latest, ..head(protocol, "GET", target, lines) }.admit().unwrap();
+        assert_eq!(
+            format!("{:?}", admit(latest.named())),
+            format!("{:?}", admit(None)),
+            "{target} {lines:?}"
+        );
     }
 }
 
 #[test]
 fn target_has_the_form_of_its_method() {
     let host = &[("host", "a.example")];
-    for (method, target) in
-        [("GET", "*"), ("POST", "a.example:443"), ("CONNECT", "/"), ("CONNECT", "a.example"), ("GET", "ftp://a.example/")]
-    {
+    for (method, target) in [
+        ("GET", "*"),
+        ("POST", "a.example:443"),
+        ("CONNECT", "/"),
+        ("CONNECT", "a.example"),
+        ("GET", "ftp://a.example/"),
+    ] {
         assert!(h1(method, target, host).is_err(), "{method} {target}");
     }
 }
@@ -166,10 +188,15 @@ fn value_with_white_space_around_it_is_refused() {
 fn expectation_other_than_continue_fails() {
     assert!(h2(&[("expect", "100-Continue")]).unwrap().expects_continue);
     assert!(!h2(&[]).unwrap().expects_continue);
-    for lines in [&[("expect", "200-ok")][..], &[("expect", "")], &[("expect", "100-continue"), ("expect", "100-continue")]] {
+    for lines in [
+        &[("expect", "200-ok")][..],
+        &[("expect", "")],
+        &[("expect", "100-continue"), ("expect", "100-continue")],
+    ] {
         assert_eq!(h2(lines).unwrap_err().status, StatusCode::EXPECTATION_FAILED, "{lines:?}");
     }
-    let mut old = head(Protocol::Http1, "POST", "/", &[("host", "a.example"), ("expect", "100-continue")]);
+    let mut old =
+        head(Protocol::Http1, "POST", "/", &[("host", "a.example"), ("expect", "100-continue")]);
     old.version = Version::HTTP_10;
     assert!(!old.admit().unwrap().expects_continue);
 }
@@ -186,8 +213,14 @@ fn cookie_crumbs_become_one_line() {
     assert_eq!(cookies, ["a=1; b=2; c=3; d=4"]);
 }
 
-fn extended(protocol: Protocol, method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Result<Admitted, Refusal> {
-    Head { upgrade: Some(Upgrade::new("websocket")), ..head(protocol, method, target, lines) }.admit()
+fn extended(
+    protocol: Protocol,
+    method: &str,
+    target: &str,
+    lines: &[(&'static str, &'static str)],
+) -> Result<Admitted, Refusal> {
+    Head { upgrade: Some(Upgrade::new("websocket")), ..head(protocol, method, target, lines) }
+        .admit()
 }
 
 #[test]
@@ -205,10 +238,13 @@ fn extended_connect_has_a_scheme_an_authority_and_a_path() {
             ("CONNECT", "https://a.example/chat", &[("host", "b.example")]),
             ("GET", "https://a.example/chat", &[]),
         ] {
-            assert!(extended(protocol, method, target, lines).is_err(), "{method} {target} {lines:?}");
+            assert!(
+                extended(protocol, method, target, lines).is_err(),
+                "{method} {target} {lines:?}"
+            );
         }
     }
-    // Without `:protocol` it is a tunnel to a host, and has no path.
+    // Without `:protocol` it is a tunnel to a host and has no path.
     assert!(head(Protocol::Http2, "CONNECT", "https://a.example:443/chat", &[]).admit().is_err());
 }
 
@@ -230,6 +266,6 @@ fn upgrade_over_http1_is_a_get_without_content() {
     assert_eq!(with(("content-length", "1")), None);
     assert_eq!(with(("transfer-encoding", "chunked")), None);
     assert_eq!(h1("POST", "/chat", &asks).unwrap().upgrade, None);
-    // Over the others the fields say nothing.
+    // Over the other protocols the fields have no meaning.
     assert_eq!(h2(&asks).unwrap().upgrade, None);
 }

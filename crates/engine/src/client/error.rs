@@ -11,7 +11,7 @@ use crate::message::Protocol;
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remote {
-    /// Over TCP or QUIC.
+    /// A TCP or QUIC address.
     Address(SocketAddr),
     /// A Unix socket.
     Unix(Arc<Path>),
@@ -35,45 +35,47 @@ impl fmt::Display for Remote {
 /// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The connection could not be made.
+    /// The connection could not be opened.
     #[error("cannot connect to {remote}: {source}")]
     Connect {
-        /// Where to.
+        /// Server.
         remote: Remote,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The TLS or QUIC handshake failed; a certificate that is not trusted ends here too.
+    /// The TLS or QUIC handshake failed, or the certificate is not trusted.
     #[error("handshake with {remote} failed: {reason}")]
     Handshake {
-        /// With whom.
+        /// Server.
         remote: Remote,
-        /// What was wrong.
+        /// Description of the failure.
         reason: String,
     },
-    /// The server does not speak the protocol asked for.
-    #[error("the server does not speak {0}")]
+    /// The server does not support the requested protocol.
+    #[error("the server does not support {0}")]
     Unsupported(Protocol),
-    /// The server does not offer extended CONNECT, or goes on in something else than was asked for.
-    #[error("the server offers no upgrade to {0}")]
+    /// The server does not support extended CONNECT, or has switched to another protocol than the
+    /// requested one.
+    #[error("the server does not support the upgrade to {0}")]
     NoUpgrade(String),
-    /// The server has not taken the request, as when it is about to close the connection: it can be sent again on another one.
-    #[error("the server did not take the request: {0}")]
+    /// The server has not processed the request, for example because it is about to close the
+    /// connection. The request can be retried on another one.
+    #[error("the server refused the request: {0}")]
     Refused(String),
-    /// The server gave up the exchange and left the connection open.
-    #[error("the server gave up the exchange: {0}")]
+    /// The server aborted the exchange and left the connection open.
+    #[error("the server aborted the exchange: {0}")]
     Reset(String),
     /// The connection ended before the exchange did.
-    #[error("the connection ended before the exchange: {0}")]
+    #[error("connection closed before the exchange ended: {0}")]
     Closed(String),
-    /// The server was not heard from any more. What became of the request, nobody knows.
-    #[error("the server is gone: {0}")]
-    Lost(String),
-    /// The head of the response is larger than is taken.
-    #[error("the head of the response is too large: {0}")]
+    /// The server does not respond any more. Whether it has processed the request is unknown.
+    #[error("lost contact with the server: {0}")]
+    Unreachable(String),
+    /// The response head exceeds the limits.
+    #[error("response head too large: {0}")]
     HeadTooLarge(String),
-    /// The exchange failed after the connection was made.
+    /// The exchange failed after the connection was opened.
     #[error("the exchange failed: {0}")]
     Exchange(String),
 }

@@ -1,4 +1,4 @@
-//! What the protocols' errors mean for the exchange that they ended.
+//! Maps the protocols' errors to the error of the exchange.
 
 use std::io;
 
@@ -14,31 +14,34 @@ pub(super) fn http1(error: &Http1Error) -> Error {
     let text = error.to_string();
     match error {
         Http1Error::Refused(_) => Error::Refused(text),
-        Http1Error::Io(error) if is_lost(error) => Error::Lost(text),
+        Http1Error::Io(error) if is_lost(error) => Error::Unreachable(text),
         Http1Error::Io(_) | Http1Error::Incomplete => Error::Closed(text),
         Http1Error::HeadTooLarge => Error::HeadTooLarge(text),
         Http1Error::Malformed(_) | Http1Error::Content(_) => Error::Exchange(text),
     }
 }
 
-/// The same of a request whose response has no head yet.
+/// Like [`http1`], for a request whose response head has not arrived.
 pub(super) fn http1_head(error: &Http1Error, limits: &Limits) -> Error {
     if matches!(error, Http1Error::HeadTooLarge) { head_too_large(limits) } else { http1(error) }
 }
 
-/// `sent`: whether the request was on its way.
+/// Maps an error of HTTP/2. `sent`: whether the request was on its way.
 pub(super) fn http2(error: &h2::Error, sent: bool) -> Error {
     let text = error.to_string();
     let reason = error.reason();
-    // RFC 9113, section 8.7: nothing was done for a refused stream.
-    let unprocessed = (!sent && (error.is_io() || error.is_go_away())) || reason == Some(Reason::REFUSED_STREAM);
-    // A request that the peer had begun with is not ended by a graceful GOAWAY: this one came after the last that it names.
-    if unprocessed || (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR)) {
+    // RFC 9113, section 8.7: a refused stream was not processed.
+    let unprocessed =
+        (!sent && (error.is_io() || error.is_go_away())) || reason == Some(Reason::REFUSED_STREAM);
+    // A graceful GOAWAY does not end requests that the peer has begun to process. So this request
+    // came after the last one that it names.
+    if unprocessed || (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR))
+    {
         Error::Refused(text)
     } else if error.is_reset() && error.is_remote() {
         Error::Reset(text)
     } else if error.get_io().is_some_and(is_lost) {
-        Error::Lost(text)
+        Error::Unreachable(text)
     } else if error.is_io() || error.is_go_away() {
         Error::Closed(text)
     } else {
@@ -46,19 +49,21 @@ pub(super) fn http2(error: &h2::Error, sent: bool) -> Error {
     }
 }
 
-/// The same of a request whose response has no head yet.
+/// Like [`http2`], for a request whose response head has not arrived.
 pub(super) fn http2_head(error: &h2::Error, limits: &Limits) -> Error {
     match http2(error, true) {
-        // The library says no more of a head that it does not take.
-        Error::Exchange(text) if error.is_library() && error.is_reset() => Error::Exchange(format!(
-            "{text}: the head of the response is malformed, or has more than {} bytes",
-            limits.field_section_bytes()
-        )),
+        // h2 reports no more of a head that it rejects.
+        Error::Exchange(text) if error.is_library() && error.is_reset() => {
+            Error::Exchange(format!(
+                "{text}: the response head is malformed, or has more than {} bytes",
+                limits.field_section_bytes()
+            ))
+        }
         error => error,
     }
 }
 
-/// The same over HTTP/3.
+/// Like [`http3`], for a request whose response head has not arrived.
 pub(super) fn http3_head(error: &StreamError, limits: &Limits) -> Error {
     match error {
         StreamError::TooLarge(_) => head_too_large(limits),
@@ -74,16 +79,21 @@ fn head_too_large(limits: &Limits) -> Error {
 pub(super) fn http3(error: &StreamError) -> Error {
     let text = error.to_string();
     match error {
-        StreamError::Refused(_) | StreamError::Reset(ErrorCode::H3_REQUEST_REJECTED) => Error::Refused(text),
+        StreamError::Refused(_) | StreamError::Reset(ErrorCode::H3_REQUEST_REJECTED) => {
+            Error::Refused(text)
+        }
         StreamError::Reset(_) => Error::Reset(text),
         StreamError::ConnectionClosed(_) => Error::Closed(text),
-        StreamError::ConnectionLost => Error::Lost(text),
-        StreamError::NotOffered(upgrade) => Error::NoUpgrade(upgrade.to_string()),
-        StreamError::Malformed(_) | StreamError::TooLarge(_) | StreamError::Unsendable(_) | StreamError::Broken => Error::Exchange(text),
+        StreamError::ConnectionLost => Error::Unreachable(text),
+        StreamError::ExtendedConnectUnsupported(upgrade) => Error::NoUpgrade(upgrade.to_string()),
+        StreamError::Malformed(_)
+        | StreamError::TooLarge(_)
+        | StreamError::Unsendable(_)
+        | StreamError::BodyFailed => Error::Exchange(text),
     }
 }
 
-/// Why the content of a response broke off.
+/// Maps the error with which a response body broke off.
 impl From<&BodyError> for Error {
     fn from(error: &BodyError) -> Self {
         let error = if let Some(error) = error.downcast_ref::<StreamError>() {
@@ -96,7 +106,7 @@ impl From<&BodyError> for Error {
             Self::Exchange(error.to_string())
         };
         match error {
-            // Whatever the server says then: it has answered, so that the request was taken.
+            // The server has responded, so it has taken the request, whatever its error says.
             Self::Refused(reason) => Self::Reset(reason),
             error => error,
         }
@@ -105,7 +115,12 @@ impl From<&BodyError> for Error {
 
 /// Whether the system has heard nothing from the peer.
 fn is_lost(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable)
+    matches!(
+        error.kind(),
+        io::ErrorKind::TimedOut
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+    )
 }
 
 #[cfg(test)]
@@ -118,20 +133,28 @@ mod tests {
 
     use super::*;
 
-    /// A connection that takes everything and then fails.
+    /// A connection that accepts all data and then fails.
     struct Failing {
         kind: io::ErrorKind,
         is_written: bool,
     }
 
     impl AsyncRead for Failing {
-        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
             if self.is_written { Poll::Ready(Err(self.kind.into())) } else { Poll::Pending }
         }
     }
 
     impl AsyncWrite for Failing {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
             self.is_written = true;
             Poll::Ready(Ok(bytes.len()))
         }
@@ -147,21 +170,35 @@ mod tests {
 
     fn poll<T>(future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
-        let mut polls = std::iter::repeat_with(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))).take(10);
-        let ready = polls.find_map(|poll| if let Poll::Ready(value) = poll { Some(value) } else { None });
-        ready.expect("it waits")
+        let mut polls = std::iter::repeat_with(|| {
+            future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        })
+        .take(10);
+        let ready =
+            polls.find_map(|poll| if let Poll::Ready(value) = poll { Some(value) } else { None });
+        ready.expect("the future never completes")
     }
 
     #[test]
-    fn server_that_the_system_has_given_up_is_lost_and_not_closed() {
-        for (kind, lost) in [(io::ErrorKind::TimedOut, true), (io::ErrorKind::ConnectionReset, false)] {
+    fn io_timeout_maps_to_lost() {
+        for (kind, lost) in
+            [(io::ErrorKind::TimedOut, true), (io::ErrorKind::ConnectionReset, false)]
+        {
             let failing = || Failing { kind, is_written: false };
             let (_sender, connection) = poll(h2::client::handshake(failing())).unwrap();
             let error = http2(&poll(connection).unwrap_err(), true);
-            assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
+            assert_eq!(
+                (matches!(error, Error::Unreachable(_)), matches!(error, Error::Closed(_))),
+                (lost, !lost),
+                "{error}"
+            );
 
             let error = http1(&Http1Error::Io(kind.into()));
-            assert_eq!((matches!(error, Error::Lost(_)), matches!(error, Error::Closed(_))), (lost, !lost), "{error}");
+            assert_eq!(
+                (matches!(error, Error::Unreachable(_)), matches!(error, Error::Closed(_))),
+                (lost, !lost),
+                "{error}"
+            );
         }
     }
 }

@@ -1,10 +1,13 @@
-//! An HTTP/1.1 connection to a server: one exchange at a time, driven by the future that waits for it.
+//! An HTTP/1.1 connection to a server: one exchange at a time, driven by the future that waits for
+//! it.
 //!
-//! A request whose content the socket accepts at once needs no task: the future of the response reads from the socket itself. Content that takes
-//! longer is sent by a task ([`sending`]). While that runs, its waker is the socket's in both directions, since a TLS stream has one for both;
+//! A request whose content the socket accepts at once needs no task: the future of the response
+//! reads from the socket itself. Content that takes longer is sent by a task ([`sending`]). While
+//! that runs, its waker is the socket's in both directions, since a TLS stream has one for both;
 //! the task wakes the reader of the response.
 
 mod content;
+mod error;
 mod head;
 mod sending;
 
@@ -23,55 +26,28 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use self::content::{Decoded, Framing};
+use self::content::{Decoded, Framing, LARGE_READ};
+pub(crate) use self::error::Http1Error;
 use self::head::{ResponseHead, has_option};
 use self::sending::Sending;
-use super::connection::OnInterim;
+use super::observer::OnInterim;
 use super::response;
-use crate::http1::{Ended, Malformed, Tunnel, TunnelEnd, run_tunnel};
+use crate::http1::{Tunnel, TunnelEnd, TunnelOutcome, run_tunnel};
 use crate::limits::Limits;
 use crate::runtime::Handle;
 use crate::{Body, BodyError};
 
 /// Interim responses to one request.
 const MAX_INTERIM: usize = 1000;
-/// Bytes that the head of most requests has, with small content.
+/// Bytes of most request heads, with small content.
 const HEAD_BYTES: usize = 1 << 10;
-/// Bytes of one read, on the stack, where little is expected.
+/// Bytes of one read onto the stack, if little is expected.
 const SMALL_READ: usize = 8 << 10;
-/// Bytes of one read, into memory of their own, where more of a response's content is missing.
-const LARGE_READ: usize = 64 << 10;
 
-/// What the connection runs over.
+/// The transport of a connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
-
-/// What ended an exchange over HTTP/1.1.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Http1Error {
-    #[error("connection closed before message completed")]
-    Incomplete,
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Malformed(String),
-    /// The head has more bytes or field lines than the limits allow.
-    #[error("the head of the response is too large")]
-    HeadTooLarge,
-    /// Nothing of the request was sent.
-    #[error("{0}")]
-    Refused(String),
-    /// The content of the request could not be produced.
-    #[error("the content of the request broke off: {0}")]
-    Content(String),
-}
-
-impl From<Malformed> for Http1Error {
-    fn from(malformed: Malformed) -> Self {
-        Self::Malformed(format!("the content of the response is malformed: {malformed}"))
-    }
-}
 
 /// A connection.
 pub(crate) struct Http1 {
@@ -109,7 +85,7 @@ enum Reading {
         method: Method,
         asks_upgrade: bool,
         interim_responses: usize,
-        /// Bytes of the input that have no end of a head among them.
+        /// Bytes of the input that do not contain the end of the head.
         scanned: usize,
     },
     Content(Framing),
@@ -133,7 +109,7 @@ impl Http1 {
         Rc::new(Self { state: RefCell::new(state), limits })
     }
 
-    /// Whether another request may be sent, once the exchange before is over.
+    /// Whether another request may be sent once the current exchange is complete.
     pub(super) fn is_open(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
         if state.is_idle() { state.look() } else { state.io.is_some() && !state.is_last }
@@ -144,7 +120,8 @@ impl Http1 {
         self.state.borrow().is_idle() && self.is_open()
     }
 
-    /// Ready when the exchange before is over in both directions, with whether the connection is still open.
+    /// Ready when the current exchange is complete in both directions, with whether the connection
+    /// is still open.
     pub(super) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let state = &mut *self.state.borrow_mut();
         if state.io.is_none() || state.is_idle() {
@@ -163,7 +140,7 @@ impl Http1 {
         }
     }
 
-    /// Begins an exchange; the one before is over.
+    /// Begins an exchange. The previous one is complete.
     pub(super) fn begin(
         self: &Rc<Self>,
         request: Request<Body>,
@@ -177,9 +154,12 @@ impl Http1 {
         let mut sending = Sending::new(text, body, head.headers.contains_key(TRANSFER_ENCODING));
         let mut state = self.state.borrow_mut();
         state.is_last = has_option(&head.headers, b"close");
-        state.reading = Reading::Head { method: head.method, asks_upgrade, interim_responses: 0, scanned: 0 };
+        state.reading =
+            Reading::Head { method: head.method, asks_upgrade, interim_responses: 0, scanned: 0 };
         if sending.has_all() {
-            let Some(io) = &mut state.io else { return Err(Http1Error::Refused("the connection is closed".to_owned())) };
+            let Some(io) = &mut state.io else {
+                return Err(Http1Error::Refused("the connection is closed".to_owned()));
+            };
             match sending.poll_all(io, cx) {
                 Poll::Ready(Ok(())) => return Ok(()),
                 // Nothing of the request has left.
@@ -201,10 +181,14 @@ impl Http1 {
         Ok(())
     }
 
-    /// Reads the head of the final response, and hands interim ones over.
-    pub(super) fn poll_head(&self, on_interim: &mut Option<OnInterim<'_>>, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Http1Error>> {
+    /// Reads the head of the final response. Passes interim ones to `on_interim`.
+    pub(super) fn poll_head(
+        &self,
+        on_interim: &mut Option<OnInterim<'_>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<()>, Http1Error>> {
         loop {
-            // Handed over while nothing is borrowed.
+            // Called while nothing is borrowed.
             let mut interim = None;
             let head = self.state.borrow_mut().poll_head(&self.limits, &mut interim, cx);
             match (interim, on_interim.as_mut()) {
@@ -215,26 +199,31 @@ impl Http1 {
         }
     }
 
-    /// The content of the response whose head was read last; `None` where there is none.
+    /// Returns the body of the response whose head was read last. `None` if there is none.
     pub(super) fn content(self: &Rc<Self>) -> Option<ResponseContent> {
         let has_content = matches!(self.state.borrow().reading, Reading::Content(_));
         has_content.then(|| ResponseContent { connection: self.clone(), is_over: false })
     }
 
-    /// Hands the connection over to another protocol, in which `outgoing` is sent.
+    /// Hands the connection over to another protocol, which sends `outgoing`.
     ///
-    /// `patience`: for how long the server may not accept the end.
-    pub(super) fn hand_over(&self, outgoing: Body, handle: &Handle, patience: Duration) -> Rc<Tunnel> {
+    /// `patience`: how long to wait until the server accepts the end.
+    pub(super) fn hand_over(
+        &self,
+        outgoing: Body,
+        handle: &Handle,
+        patience: Duration,
+    ) -> Rc<Tunnel> {
         let end = TunnelEnd::new();
         let tunnel = end.reader();
         let mut state = self.state.borrow_mut();
         if let Some(mut io) = state.io.take() {
             let (early, timers) = (state.input.split().freeze(), handle.clone());
             handle.spawn(async move {
-                if run_tunnel(&mut io, early, end, outgoing).await != Ended::Aborted {
+                if run_tunnel(&mut io, early, end, outgoing).await != TunnelOutcome::Aborted {
                     let mut sleep = pin!(timers.sleep(patience));
                     poll_fn(|cx| match Pin::new(&mut io).poll_shutdown(cx) {
-                        // The server has gone already when this fails.
+                        // Fails if the server has already closed the connection.
                         Poll::Ready(_) => Poll::Ready(()),
                         Poll::Pending => sleep.as_mut().poll(cx),
                     })
@@ -245,7 +234,7 @@ impl Http1 {
         tunnel
     }
 
-    /// Closes the connection, whatever is on its way.
+    /// Closes the connection, whatever is in flight.
     pub(super) fn abort(&self) {
         self.state.borrow_mut().abort();
     }
@@ -259,7 +248,8 @@ impl Drop for Http1 {
     }
 }
 
-/// Reads a TLS connection while no exchange is going on, as session tickets and the end of a handshake need it.
+/// Reads a TLS connection while no exchange is running, as session tickets and the end of a
+/// handshake require.
 pub(super) async fn read_idle(connection: Weak<Http1>) {
     poll_fn(|cx| {
         let Some(connection) = connection.upgrade() else { return Poll::Ready(()) };
@@ -279,14 +269,16 @@ impl State {
         !self.is_sending && matches!(self.reading, Reading::Nothing)
     }
 
-    /// Whether an idle connection is still open: the server may have closed it since.
+    /// Whether an idle connection is still open. Detects that the server has closed it.
     fn look(&mut self) -> bool {
         let waker = self.idle.clone().or_else(|| self.owner.clone());
-        let _ = self.poll_silence(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())));
+        let _ =
+            self.poll_silence(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())));
         self.io.is_some()
     }
 
-    /// Ready once the connection is closed: by the server, or here because the server sent bytes without a request.
+    /// Ready once the connection is closed: by the server, or here because the server sent bytes
+    /// without a request.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(io) = &mut self.io else { return Poll::Ready(()) };
         let mut storage = [MaybeUninit::uninit(); 1];
@@ -295,13 +287,13 @@ impl State {
         Poll::Ready(())
     }
 
-    /// Reads more input, `wanted` bytes of which are certain to come. Ready with 0 at the end.
+    /// Reads more input, of which `wanted` bytes are certain to arrive. Ready with 0 at the end.
     fn poll_fill(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let sender;
         let mut cx = Context::from_waker(cx.waker());
         if self.is_sending {
             set_waker(&mut self.reader, &cx);
-            // It wakes the reader when it runs.
+            // The sending task wakes the reader when it runs.
             let Some(waker) = &self.sender else { return Poll::Pending };
             sender = waker.clone();
             cx = Context::from_waker(&sender);
@@ -318,7 +310,7 @@ impl State {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Ready without a response where `interim` is one.
+    /// Pending, with `interim` set, if an interim response was read.
     fn poll_head(
         &mut self,
         limits: &Limits,
@@ -326,12 +318,19 @@ impl State {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<()>, Http1Error>> {
         let result = loop {
-            let Reading::Head { scanned, interim_responses, .. } = &mut self.reading else { break Err(self.broken()) };
+            let Reading::Head { scanned, interim_responses, .. } = &mut self.reading else {
+                break Err(self.broken());
+            };
             match head::take(&mut self.input, scanned, limits) {
-                Ok(Some(head)) if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS => {
+                Ok(Some(head))
+                    if head.status.is_informational()
+                        && head.status != StatusCode::SWITCHING_PROTOCOLS =>
+                {
                     *interim_responses += 1;
                     if *interim_responses > MAX_INTERIM {
-                        break Err(Http1Error::Malformed(format!("the server sent more than {MAX_INTERIM} interim responses")));
+                        break Err(Http1Error::Malformed(format!(
+                            "the server sent more than {MAX_INTERIM} interim responses"
+                        )));
                     }
                     *interim = Some((head.status, head.headers));
                     return Poll::Pending;
@@ -353,18 +352,22 @@ impl State {
     }
 
     fn on_head(&mut self, mut head: ResponseHead) -> Result<Response<()>, Http1Error> {
-        let Reading::Head { method, asks_upgrade, .. } = std::mem::replace(&mut self.reading, Reading::Nothing) else {
+        let Reading::Head { method, asks_upgrade, .. } =
+            std::mem::replace(&mut self.reading, Reading::Nothing)
+        else {
             unreachable!("called while a head is read")
         };
         response::check(head.status, &mut head.headers, asks_upgrade)?;
         if head.status == StatusCode::SWITCHING_PROTOCOLS && self.is_sending {
-            return Err(Http1Error::Malformed("the server went on in another protocol before it had the request".to_owned()));
+            return Err(Http1Error::Malformed(
+                "the server switched protocols before it had the whole request".to_owned(),
+            ));
         }
         let framing = head.framing(&method)?;
         self.is_last |= head.closes() || matches!(framing, Some(Framing::UntilClose));
         match framing {
             Some(framing) => self.reading = Reading::Content(framing),
-            // What follows is another protocol's.
+            // What follows belongs to another protocol.
             None if head.status == StatusCode::SWITCHING_PROTOCOLS => self.is_last = true,
             None => self.finish(),
         }
@@ -374,7 +377,10 @@ impl State {
         Ok(response)
     }
 
-    fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+    fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
         let error = loop {
             let Reading::Content(framing) = &mut self.reading else { break self.broken() };
             let wanted = match framing.decode(&mut self.input) {
@@ -410,12 +416,12 @@ impl State {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Why there is nothing more to read.
+    /// Returns why there is nothing more to read.
     fn broken(&mut self) -> Http1Error {
         self.failure.take().unwrap_or(Http1Error::Incomplete)
     }
 
-    /// The response is complete.
+    /// Ends the reading of a complete response.
     fn finish(&mut self) {
         self.reading = Reading::Nothing;
         // Bytes behind the response belong to no request.
@@ -424,7 +430,7 @@ impl State {
         self.settle();
     }
 
-    /// After the end of a direction.
+    /// Called at the end of either direction.
     fn settle(&mut self) {
         if !self.is_idle() {
             return;
@@ -453,7 +459,9 @@ impl State {
         self.io = None;
         self.reading = Reading::Nothing;
         self.input = BytesMut::new();
-        [&mut self.sender, &mut self.reader, &mut self.waiting, &mut self.idle].into_iter().for_each(wake);
+        [&mut self.sender, &mut self.reader, &mut self.waiting, &mut self.idle]
+            .into_iter()
+            .for_each(wake);
     }
 }
 
@@ -470,15 +478,19 @@ fn set_waker(slot: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// The content of a response. Dropped before its end, it closes the connection, unless the rest has been received.
+/// The body of a response. Dropping it before its end closes the connection, unless the rest has
+/// already been received.
 pub(crate) struct ResponseContent {
     connection: Rc<Http1>,
-    /// The connection is the next exchange's.
+    /// The response is complete, so the connection belongs to the next exchange.
     is_over: bool,
 }
 
 impl ResponseContent {
-    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
@@ -497,7 +509,9 @@ impl ResponseContent {
             return SizeHint::with_exact(0);
         }
         match &self.connection.state.borrow().reading {
-            Reading::Content(framing) => framing.missing().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Reading::Content(framing) => {
+                framing.missing().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
             _ => SizeHint::default(),
         }
     }

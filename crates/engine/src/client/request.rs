@@ -1,4 +1,4 @@
-//! The heads of requests, as each protocol has them.
+//! Request heads in the form of each protocol.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
@@ -6,13 +6,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
 use super::Error;
-use crate::context::remove_connection_fields;
+use crate::connection_fields::remove_connection_fields;
 use crate::{Body, Upgrade};
 
-/// Makes `content-length` and the content agree, as is done for responses: whoever gets the request must
-/// not take a part of it for the next one.
+/// Makes `content-length` and the body agree, as for responses: the recipient must not take part of
+/// a body for the next request.
 pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
-    // One look at each name, instead of a search for each of these in the map.
+    // One look at each name, instead of one map lookup for each of these fields.
     let (mut has_coding, mut has_length, mut has_trailer) = (false, false, false);
     for name in request.headers().keys() {
         has_coding |= *name == TRANSFER_ENCODING;
@@ -24,7 +24,7 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
     }
     let repeats_names = request.headers().len() > request.headers().keys_len();
     if repeats_names && request.headers().get_all(HOST).iter().nth(1).is_some() {
-        return Err(Error::Exchange("there are two fields host".to_owned()));
+        return Err(Error::Exchange("duplicate `host` field".to_owned()));
     }
     if !has_length {
         if !has_trailer && request.extensions().get::<Upgrade>().is_none() {
@@ -35,16 +35,21 @@ pub(crate) fn frame(request: &mut Request<Body>) -> Result<(), Error> {
     let mut lines = request.headers().get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else { return Ok(()) };
     let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let announced = digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
+    let announced =
+        digits.and_then(|digits| digits.parse().ok()).filter(|_| lines.next().is_none());
     match (announced, request.body().size_hint().exact()) {
         (Some(announced), Some(size)) if announced == size => {}
         (Some(announced), None) => request.body_mut().expect_bytes(announced),
-        _ => return Err(Error::Exchange("content-length is not the size of the content".to_owned())),
+        _ => {
+            return Err(Error::Exchange(
+                "`content-length` differs from the size of the body".to_owned(),
+            ));
+        }
     }
     Ok(())
 }
 
-/// Adds `content-length` where the size of the content is known, over all three protocols: only the library for HTTP/1.1 does it by itself.
+/// Adds `content-length` if the size of the body is known, over all three protocols.
 //= RFC 9110 section 8.6
 //# A user agent SHOULD send Content-Length in a request when the method defines a meaning for enclosed content and it is not
 //# sending Transfer-Encoding.
@@ -60,7 +65,7 @@ fn announce_length(request: &mut Request<Body>) {
     request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
 }
 
-/// RFC 9112, section 3.2.1: the target is the path alone, and the host stands in its field.
+/// RFC 9112, section 3.2.1: the target is the path alone, and the authority moves to `host`.
 pub(crate) fn for_http1(request: &mut Request<Body>) {
     // One look at each name, as above.
     let (mut has_host, mut has_length, mut has_trailer) = (false, false, false);
@@ -75,38 +80,45 @@ pub(crate) fn for_http1(request: &mut Request<Body>) {
     {
         request.headers_mut().insert(HOST, host);
     }
-    // The library sends no content with GET and some others unless it is told how, and no trailers behind a known length.
+    // A body of unknown size, or one with trailers, needs the chunked coding.
     let is_open_ended = request.body().size_hint().exact().is_none() || has_trailer;
     if is_open_ended && !has_length {
         request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    // The library fails on others, such as that of a request that came over HTTP/3 and is passed on.
+    // The version is that of the connection, not that of a request that arrived over HTTP/3 and is
+    // passed on.
     *request.version_mut() = Version::HTTP_11;
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
 }
 
-/// The request for HTTP/2 and HTTP/3: without what concerns a connection of HTTP/1.1, and with its host in the target alone. A host that is
-/// given is another than the server's name where a proxy passes on whom it was asked for.
+/// Prepares a request for HTTP/2 and HTTP/3: removes the fields of an HTTP/1.1 connection, and
+/// moves `host` to the target. The `host` differs from the server's name if a proxy passes on the
+/// original one.
 pub(super) fn for_streams(request: &mut Request<Body>, secure: bool) -> Result<(), Error> {
     remove_named_fields(request.headers_mut());
     remove_connection_fields(request.headers_mut());
     //= RFC 9113 section 8.3.1
     //# Clients MUST NOT generate a request with a Host header field that differs from the ":authority" pseudo-header field.
     let host = request.headers_mut().remove(HOST);
-    if request.uri().scheme().is_some() && host.as_ref().is_none_or(|host| is_authority(host, request.uri())) {
+    if request.uri().scheme().is_some()
+        && host.as_ref().is_none_or(|host| is_authority(host, request.uri()))
+    {
         return Ok(());
     }
     let mut parts = request.uri().clone().into_parts();
     if let Some(host) = host {
         let authority = Authority::try_from(host.as_bytes());
-        parts.authority = Some(authority.map_err(|error| Error::Exchange(format!("the field host cannot be used: {error}")))?);
+        parts.authority = Some(
+            authority.map_err(|error| Error::Exchange(format!("invalid `host` field: {error}")))?,
+        );
     }
-    // The target of a CONNECT has neither.
+    // The target of a CONNECT has neither path nor scheme.
     if parts.path_and_query.is_some() && parts.authority.is_some() {
         parts.scheme = parts.scheme.or(Some(if secure { Scheme::HTTPS } else { Scheme::HTTP }));
     }
-    *request.uri_mut() = Uri::from_parts(parts).map_err(|error| Error::Exchange(error.to_string()))?;
+    *request.uri_mut() =
+        Uri::from_parts(parts).map_err(|error| Error::Exchange(error.to_string()))?;
     Ok(())
 }
 
@@ -114,16 +126,28 @@ fn is_authority(host: &HeaderValue, uri: &Uri) -> bool {
     uri.authority().is_some_and(|authority| authority.as_str().as_bytes() == host.as_bytes())
 }
 
-/// RFC 9110, section 7.6.1: what `connection` names concerns the connection too. So does `te`, but for what HTTP/2 and HTTP/3 have as well.
+/// RFC 9110, section 7.6.1: removes the fields that `connection` names, since they belong to the
+/// connection. Of `te` it keeps `trailers`, which HTTP/2 and HTTP/3 have too.
 fn remove_named_fields(headers: &mut HeaderMap) {
-    let named: Vec<_> = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
-    let named: Vec<_> = named.into_iter().filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect();
-    // It asks for trailers, which are there.
+    let named: Vec<_> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .collect();
+    let named: Vec<_> = named
+        .into_iter()
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect();
+    // `te` is handled below.
     for name in named.iter().filter(|name| **name != TE) {
         headers.remove(name);
     }
     let Some(wanted) = headers.remove(TE) else { return };
-    if wanted.as_bytes().split(|byte| *byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers")) {
+    if wanted
+        .as_bytes()
+        .split(|byte| *byte == b',')
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
 }

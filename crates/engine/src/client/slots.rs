@@ -1,6 +1,7 @@
-//! How many requests there may be on an HTTP/2 connection at once.
+//! Limits the concurrent requests on an HTTP/2 connection.
 //!
-//! The library has a queue of its own for what is more, but does not say what of it was sent when the connection ends.
+//! h2 has its own queue for further requests, but does not report which of them were sent when the
+//! connection ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,67 +11,69 @@ use std::task::{Context, Poll, Waker};
 
 use h2::client::SendRequest;
 
-use super::OnQueue;
-use crate::http2::Held;
+use super::observer::OnQueue;
+use crate::http2::BufferedBytes;
 
-/// As many requests at once as the server allows; others wait in the order in which they came.
+/// Slots for as many concurrent requests as the server allows. Further ones wait in the order of
+/// their arrival.
 pub(super) struct Slots {
-    /// How many the server allows now. It may allow fewer than are taken.
+    /// Number of requests that the server allows now. It may be less than `taken`.
     limit: Cell<usize>,
     taken: Cell<usize>,
-    queue: RefCell<VecDeque<Rc<Waiting>>>,
-    /// The server takes no more requests.
+    queue: RefCell<VecDeque<Rc<QueuedRequest>>>,
+    /// The server accepts no more requests.
     is_closed: Cell<bool>,
-    /// As long as somebody waits: it learns of the server's GOAWAY.
-    watch: RefCell<Option<SendRequest<Held>>>,
+    /// A handle that learns of the server's GOAWAY, while requests wait.
+    watch: RefCell<Option<SendRequest<BufferedBytes>>>,
 }
 
-/// One request's place, until its response is over.
-pub(crate) struct Slot(Place);
+/// A request's slot, until its response is complete.
+pub(crate) struct Slot(SlotState);
 
-enum Place {
+enum SlotState {
     Own(Permit),
-    /// It is that of an upload too.
-    Shared(Rc<Both>),
+    /// The slot is shared with an upload.
+    Shared(Rc<SharedSlot>),
     /// The response is complete.
     Left,
 }
 
-/// One of those that the server allows, until dropped.
+/// One of the requests that the server allows, until dropped.
 struct Permit(Rc<Slots>);
 
-/// The place of a request whose content is sent beside its response.
-struct Both {
+/// The slot of a request whose body is sent while its response is received.
+struct SharedSlot {
     _permit: Permit,
     response: Cell<Response>,
     uploader: Cell<Option<Waker>>,
 }
 
-/// What has become of the response to a request whose content is being sent.
+/// The state of the response while the request's body is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
-    /// It is waited for, or read.
+    /// The client waits for it or reads it.
     Wanted,
-    /// All of it has come.
+    /// It is complete.
     Complete,
-    /// Nobody wants it any more.
+    /// The client has dropped it.
     Dropped,
 }
 
-/// The part of who sends the content.
-pub(super) struct UploadSlot(Rc<Both>);
+/// The uploader's share of a slot.
+pub(super) struct UploadSlot(Rc<SharedSlot>);
 
 /// A request in the queue.
 #[derive(Default)]
-struct Waiting {
-    /// It has been taken out of the queue.
+struct QueuedRequest {
+    /// It was removed from the queue.
     is_out: Cell<bool>,
     permit: RefCell<Option<Permit>>,
     waker: Cell<Option<Waker>>,
 }
 
 impl Slots {
-    /// `limit`: how many the library sends before the server has said how many it takes.
+    /// Creates slots. `limit`: the number of requests that h2 sends before the server has announced
+    /// its limit.
     pub(super) fn new(limit: usize) -> Rc<Self> {
         Rc::new(Self {
             limit: Cell::new(limit),
@@ -81,25 +84,30 @@ impl Slots {
         })
     }
 
-    /// A place for one request; `None` when the server takes no more of them. `on_queue`: told when it has to wait, and when no more.
-    pub(super) async fn take(self: &Rc<Self>, sender: &SendRequest<Held>, on_queue: &mut Option<OnQueue<'_>>) -> Option<Slot> {
+    /// Takes a slot for one request. `None` if the server accepts no more. `on_queue` is called
+    /// when the request begins and stops to wait.
+    pub(super) async fn take(
+        self: &Rc<Self>,
+        sender: &SendRequest<BufferedBytes>,
+        on_queue: &mut Option<OnQueue<'_>>,
+    ) -> Option<Slot> {
         if self.is_closed.get() {
             return None;
         }
         if self.queue.borrow().is_empty()
             && let Some(permit) = self.permit()
         {
-            return Some(Slot(Place::Own(permit)));
+            return Some(Slot(SlotState::Own(permit)));
         }
-        let queued = Queued::new(self, sender);
+        let queued = QueueEntry::new(self, sender);
         if let Some(on_queue) = on_queue {
             on_queue(true);
         }
-        let permit = poll_fn(|cx| queued.poll(cx)).await?;
+        let permit = poll_fn(|cx| queued.poll(cx)).await;
         if let Some(on_queue) = on_queue {
             on_queue(false);
         }
-        Some(Slot(Place::Own(permit)))
+        Some(Slot(SlotState::Own(permit?)))
     }
 
     fn permit(self: &Rc<Self>) -> Option<Permit> {
@@ -109,7 +117,7 @@ impl Slots {
         })
     }
 
-    /// Gives those who wait what there is for them.
+    /// Gives free slots to waiting requests.
     fn serve(self: &Rc<Self>) {
         while !self.queue.borrow().is_empty()
             && let Some(permit) = self.permit()
@@ -121,12 +129,16 @@ impl Slots {
         }
     }
 
-    /// Looks at what has come from the server. `limit`: how many requests it allows.
+    /// Takes note of the connection's state. `limit`: the number of requests that the server
+    /// allows.
     pub(super) fn update(self: &Rc<Self>, limit: usize) {
         self.limit.set(limit);
         self.serve();
         let has_ended = match &mut *self.watch.borrow_mut() {
-            Some(sender) => matches!(sender.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_))),
+            Some(sender) => matches!(
+                sender.poll_ready(&mut Context::from_waker(Waker::noop())),
+                Poll::Ready(Err(_))
+            ),
             None => false,
         };
         if has_ended {
@@ -134,7 +146,7 @@ impl Slots {
         }
     }
 
-    /// The server takes no more requests, or the connection has ended.
+    /// Closes the slots: the server accepts no more requests, or the connection has ended.
     pub(super) fn close(&self) {
         self.is_closed.set(true);
         for waiting in self.queue.take() {
@@ -142,7 +154,8 @@ impl Slots {
         }
     }
 
-    /// Whether there is neither a handle on the connection nor a request, but only who drives it.
+    /// Whether there is neither a handle on the connection nor a request, but only the task that
+    /// drives it.
     pub(super) fn is_forsaken(self: &Rc<Self>) -> bool {
         Rc::strong_count(self) == 1
     }
@@ -156,8 +169,8 @@ impl Drop for Permit {
     }
 }
 
-impl Waiting {
-    /// Taken out of the queue, it has what there is for it.
+impl QueuedRequest {
+    /// Wakes the request, which was removed from the queue and may have a permit.
     fn serve(&self) {
         self.is_out.set(true);
         if let Some(waker) = self.waker.take() {
@@ -166,15 +179,15 @@ impl Waiting {
     }
 }
 
-/// Somebody in the queue. Dropped, they are not any more, and a place that came too late is for the next one.
-struct Queued<'a> {
+/// A queued request. Dropping it leaves the queue; a late slot passes to the next request.
+struct QueueEntry<'a> {
     slots: &'a Rc<Slots>,
-    waiting: Rc<Waiting>,
+    waiting: Rc<QueuedRequest>,
 }
 
-impl<'a> Queued<'a> {
-    fn new(slots: &'a Rc<Slots>, sender: &SendRequest<Held>) -> Self {
-        let waiting = Rc::<Waiting>::default();
+impl<'a> QueueEntry<'a> {
+    fn new(slots: &'a Rc<Slots>, sender: &SendRequest<BufferedBytes>) -> Self {
+        let waiting = Rc::<QueuedRequest>::default();
         slots.queue.borrow_mut().push_back(waiting.clone());
         slots.watch.borrow_mut().get_or_insert_with(|| sender.clone());
         Self { slots, waiting }
@@ -190,7 +203,7 @@ impl<'a> Queued<'a> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let Self { slots, waiting } = self;
         let mut queue = slots.queue.borrow_mut();
@@ -204,17 +217,23 @@ impl Drop for Queued<'_> {
 }
 
 impl Slot {
-    /// The same place for content that is sent beside the response too.
+    /// Shares the slot with an upload.
     pub(super) fn share(&mut self) -> Option<UploadSlot> {
-        let Place::Own(permit) = std::mem::replace(&mut self.0, Place::Left) else { return None };
-        let both = Rc::new(Both { _permit: permit, response: Cell::new(Response::Wanted), uploader: Cell::default() });
-        self.0 = Place::Shared(both.clone());
+        let SlotState::Own(permit) = std::mem::replace(&mut self.0, SlotState::Left) else {
+            return None;
+        };
+        let both = Rc::new(SharedSlot {
+            _permit: permit,
+            response: Cell::new(Response::Wanted),
+            uploader: Cell::default(),
+        });
+        self.0 = SlotState::Shared(both.clone());
         Some(UploadSlot(both))
     }
 
-    /// The response is complete. What is left of the content may go on.
+    /// Notes that the response is complete. The upload may go on.
     pub(crate) fn complete(mut self) {
-        if let Place::Shared(both) = std::mem::replace(&mut self.0, Place::Left) {
+        if let SlotState::Shared(both) = std::mem::replace(&mut self.0, SlotState::Left) {
             both.set(Response::Complete);
         }
     }
@@ -222,13 +241,13 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Place::Shared(both) = &self.0 {
+        if let SlotState::Shared(both) = &self.0 {
             both.set(Response::Dropped);
         }
     }
 }
 
-impl Both {
+impl SharedSlot {
     fn set(&self, response: Response) {
         self.response.set(response);
         if let Some(uploader) = self.uploader.take() {
@@ -238,7 +257,7 @@ impl Both {
 }
 
 impl UploadSlot {
-    /// What has become of the response; who sends is woken when that changes.
+    /// Returns the state of the response. The uploader is woken when it changes.
     pub(super) fn response(&self, cx: &Context<'_>) -> Response {
         self.0.uploader.set(Some(cx.waker().clone()));
         self.0.response.get()

@@ -1,4 +1,4 @@
-//! Requests that ask for another protocol.
+//! Requests that ask for an upgrade.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -13,37 +13,47 @@ use http::{HeaderValue, Method, Request, Response};
 use super::Error;
 use crate::{Body, Upgrade};
 
-/// The head of an HTTP/1.1 request that asks for `upgrade`, and what is sent once that is granted.
-pub(super) fn for_http1(request: Request<Body>, upgrade: &Upgrade) -> Result<(Request<Body>, Body), Error> {
+/// Returns the head of an HTTP/1.1 request for `upgrade`, and the body to send once it is accepted.
+pub(super) fn for_http1(
+    request: Request<Body>,
+    upgrade: &Upgrade,
+) -> Result<(Request<Body>, Body), Error> {
     let (mut head, mut body) = request.into_parts();
     body.set_tunnel();
     head.method = Method::GET;
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    let protocol = HeaderValue::from_str(upgrade.protocol()).map_err(|error| Error::Exchange(error.to_string()))?;
+    let protocol = HeaderValue::from_str(upgrade.protocol())
+        .map_err(|error| Error::Exchange(error.to_string()))?;
     head.headers.insert(UPGRADE, protocol);
     let mut asking = Request::from_parts(head, Body::empty());
     super::for_http1(&mut asking);
     Ok((asking, body))
 }
 
-/// Whether the server goes on in what was asked for.
+/// Whether the server switches to the requested protocol.
 pub(super) fn is_granted<B>(response: &Response<B>, upgrade: &Upgrade) -> bool {
     let named = response.headers().get(UPGRADE).map(HeaderValue::as_bytes);
     named.is_some_and(|named| named.eq_ignore_ascii_case(upgrade.protocol().as_bytes()))
 }
 
-/// Whether an HTTP/2 server offers extended CONNECT. It says so in its SETTINGS, which come before its answer to a PING.
-pub(super) struct Offer {
+/// Whether an HTTP/2 server supports extended CONNECT. The server announces it in its SETTINGS,
+/// which come before its response to a PING.
+pub(super) struct ExtendedConnectSupport {
     asked: Cell<bool>,
-    /// The answer to the PING has come, or the connection has ended.
+    /// The response to the PING has arrived, or the connection has ended.
     settled: Cell<bool>,
     driver: RefCell<Option<Waker>>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Offer {
+impl ExtendedConnectSupport {
     pub(super) fn new() -> Rc<Self> {
-        Rc::new(Self { asked: Cell::default(), settled: Cell::default(), driver: RefCell::default(), waiting: RefCell::default() })
+        Rc::new(Self {
+            asked: Cell::default(),
+            settled: Cell::default(),
+            driver: RefCell::default(),
+            waiting: RefCell::default(),
+        })
     }
 
     /// Waits until it is known.
@@ -64,7 +74,7 @@ impl Offer {
         .await
     }
 
-    /// Drives the connection, and asks when somebody waits.
+    /// Drives the connection, and sends a PING when a request waits.
     pub(super) async fn drive(&self, mut ping: Option<PingPong>, connection: impl Future) {
         let mut connection = pin!(connection);
         let mut is_sent = false;
@@ -106,7 +116,7 @@ impl Offer {
     }
 }
 
-/// The request as an extended CONNECT for HTTP/2.
+/// Turns the request into an extended CONNECT for HTTP/2.
 pub(super) fn for_http2(mut request: Request<Body>, upgrade: &Upgrade) -> Request<Body> {
     *request.method_mut() = Method::CONNECT;
     request.extensions_mut().insert(h2::ext::Protocol::from(upgrade.protocol()));

@@ -1,11 +1,13 @@
-//! A directory in which processes that share a port find each other.
+//! The directory in which processes that share a port find each other.
 //!
-//! It has the secret that all of them derive the keys of their QUIC endpoints from, a byte for each member's state, and a Unix datagram
-//! socket for each member. Only its owner can enter it, so whatever comes over those sockets comes from the same user.
+//! It contains the secret from which all of them derive the keys of their QUIC endpoints, a state
+//! byte for each member, and a Unix datagram socket for each member. Only its owner can enter it,
+//! so all data on those sockets comes from the same user.
 //!
-//! Every process keeps a shared lock on the directory itself: a directory without one is left over from processes that were killed, and
-//! is removed by the next one that makes a directory beside it. (systemd-tmpfiles leaves a locked directory alone, too.) Joining and
-//! leaving have a lock of their own.
+//! Every process holds a shared lock on the directory itself. A directory without a lock is left
+//! over from killed processes. The next process that creates a directory beside it removes it.
+//! (systemd-tmpfiles also leaves locked directories alone.) A separate lock covers joining and
+//! leaving.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,46 +16,51 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{
+    self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps,
+    UTIME_NOW,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::MAX_MEMBERS;
 use crate::transport::Secret;
 
+/// One byte of a connection ID holds the worker's number.
+pub(crate) const MAX_MEMBERS: usize = 256;
 const SECRET: &str = "secret";
 const NEW_SECRET: &str = "secret.new";
 const MEMBERS: &str = "members";
 const PORT: &str = "port";
 const LOCK: &str = "lock";
-/// How long another process may take to join or to leave: it binds sockets meanwhile.
+/// How long to wait for another process that joins or leaves: it binds sockets meanwhile.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long leaving waits for it. What is left over is cleaned up by the next one that joins.
+/// The same limit for leaving. The next process that joins cleans up what is left over.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
-/// How often the directory may vanish while it is opened, because its last process leaves.
+/// How often to retry if the directory vanishes while it is opened, because its last process
+/// leaves.
 const OPEN_ATTEMPTS: usize = 100;
 
 /// Why a directory cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// It belongs to another user, who could read the secret and take connections over.
+    /// The directory belongs to another user, who could read the secret and take over connections.
     #[error("the directory {} belongs to another user (uid {owner}): have that user or root remove it", path.display())]
-    Foreign {
+    OtherOwner {
         /// The directory.
         path: PathBuf,
         /// Its owner.
         owner: u32,
     },
-    /// Other users may enter it.
+    /// The directory is accessible to other users.
     #[error("the directory {} is open to other users (mode {mode:o}): remove it", path.display())]
-    Open {
+    AccessibleToOthers {
         /// The directory.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// A symbolic link, or a file.
+    /// The path is a symbolic link or a file.
     #[error("{} is not a directory: remove it", path.display())]
     NotDirectory {
         /// The path.
@@ -65,21 +72,21 @@ pub enum DirectoryError {
         /// The directory.
         path: PathBuf,
     },
-    /// As many members as there can be.
+    /// The maximum number of workers is reached.
     #[error("{MAX_MEMBERS} workers share this port already")]
     Full,
-    /// The system refused an operation.
+    /// A system call failed.
     #[error("cannot use the directory {}: {source}", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system returned.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The state of a number, as its byte in the file of members has it.
+/// The state of a number, as its byte in the file of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No member has the number.
@@ -100,7 +107,8 @@ impl State {
     }
 }
 
-/// A directory shared by the processes that serve one port; see [`Group::shared`](crate::Group::shared).
+/// A directory shared by the processes that serve one port; see
+/// [`Group::shared`](crate::Group::shared).
 ///
 /// The last process that closes it removes it.
 #[derive(Debug)]
@@ -114,27 +122,37 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory `name` in `parent`. Both are created, for this user alone, where they do not exist; the directory above `parent`
-    /// may be one that all users can write to if it is sticky, such as `/tmp`.
+    /// Opens the directory `name` in `parent`. Creates both, for this user alone, if they do not
+    /// exist. The directory that contains `parent` may be writable for all users if it is sticky,
+    /// such as `/tmp`.
     ///
     /// # Errors
     ///
-    /// [`DirectoryError`], when one of the two exists and is not this user's alone, or the system refuses.
+    /// [`DirectoryError`], if one of the two exists and is not private to this user, or if a system
+    /// call fails.
     pub fn open(parent: &Path, name: &str) -> Result<Self, DirectoryError> {
         let path = parent.join(name);
         let fail = |source: Errno| DirectoryError::Io { path: path.clone(), source: source.into() };
         let mut last = Errno::NOENT;
         for _ in 0..OPEN_ATTEMPTS {
-            make(CWD, parent).map_err(|source| DirectoryError::Io { path: parent.to_owned(), source: source.into() })?;
+            make(CWD, parent).map_err(|source| DirectoryError::Io {
+                path: parent.to_owned(),
+                source: source.into(),
+            })?;
             let parent_fd = open_private(CWD, parent, parent)?;
             let is_new = make(parent_fd.as_fd(), Path::new(name)).map_err(fail)?;
             let fd = match open_private(parent_fd.as_fd(), Path::new(name), &path) {
                 Ok(fd) => fd,
-                Err(DirectoryError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(DirectoryError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
-            // The exclusive lock is kept only while the directory is being removed.
-            rustix::io::retry_on_intr(|| fs::flock(&fd, FlockOperation::LockShared)).map_err(fail)?;
+            // The exclusive lock is held only while the directory is being removed.
+            rustix::io::retry_on_intr(|| fs::flock(&fd, FlockOperation::LockShared))
+                .map_err(fail)?;
             if !is_still(&parent_fd, name, &fd) {
                 continue;
             }
@@ -144,28 +162,39 @@ impl Directory {
             let opened = locked(&fd, &path, JOIN_TIMEOUT).and_then(|_lock| {
                 let secret = secret_of(&fd).map_err(fail)?;
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let members = fs::openat(&fd, MEMBERS, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+                let members =
+                    fs::openat(&fd, MEMBERS, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
                 Ok((secret, members))
             });
             let (secret, members) = match opened {
                 Ok(opened) => opened,
-                Err(DirectoryError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(DirectoryError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
                     last = Errno::NOENT;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            return Ok(Self { parent: parent_fd, name: name.to_owned(), path, fd, members, secret });
+            return Ok(Self {
+                parent: parent_fd,
+                name: name.to_owned(),
+                path,
+                fd,
+                members,
+                secret,
+            });
         }
         Err(fail(last))
     }
 
-    /// Begins to join, and keeps other processes from joining and leaving until the result is dropped.
+    /// Begins to join. Other processes can neither join nor leave until the result is dropped.
     ///
     /// # Errors
     ///
-    /// When another process has been at it for longer than five seconds, or the system refuses.
-    pub fn join(self: &Arc<Self>) -> Result<Joining, DirectoryError> {
+    /// If another process has held the lock for longer than five seconds, or if a system call
+    /// fails.
+    pub fn join(self: &Arc<Self>) -> Result<JoinGuard, DirectoryError> {
         let lock = locked(&self.fd, &self.path, JOIN_TIMEOUT)?;
         let states = self.states();
         let mut live = Vec::new();
@@ -173,21 +202,23 @@ impl Directory {
             match self.connect(number) {
                 // Its process was killed.
                 Err(error) if is_absent(&error) => self.remove(number),
-                // It may be this process that cannot connect, such as for want of descriptors.
+                // This process may be unable to connect, for example without free descriptors.
                 _ => live.push(number),
             }
         }
-        Ok(Joining { directory: self.clone(), live, _lock: lock })
+        Ok(JoinGuard { directory: self.clone(), live, _lock: lock })
     }
 
-    /// Makes all that is in the directory look as if it had just been used. To be called now and then: jobs that clean folders such as
-    /// `/tmp` remove what is old, and most of them know nothing of locks. Without the directory no other process can join.
+    /// Updates the timestamps of everything in the directory. Call it from time to time: jobs that
+    /// clean directories such as `/tmp` remove old files, and most of them ignore locks. Without
+    /// the directory no other process can join.
     pub fn refresh(&self) {
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         const TIMES: Timestamps = Timestamps { last_access: NOW, last_modification: NOW };
         if let Ok(entries) = Dir::read_from(&self.fd) {
             for entry in entries.flatten().filter(|entry| entry.file_name().to_bytes() != b"..") {
-                let _ = fs::utimensat(&self.fd, entry.file_name(), &TIMES, AtFlags::SYMLINK_NOFOLLOW);
+                let _ =
+                    fs::utimensat(&self.fd, entry.file_name(), &TIMES, AtFlags::SYMLINK_NOFOLLOW);
             }
         }
         let _ = fs::futimens(&self.parent, &TIMES);
@@ -197,26 +228,28 @@ impl Directory {
         &self.secret
     }
 
-    /// The state of each number. A member whose process was killed is still in it.
+    /// Returns the state of each number. A member whose process was killed is still listed.
     pub(crate) fn states(&self) -> [State; MAX_MEMBERS] {
         let mut bytes = [0; MAX_MEMBERS];
-        // What the file does not have yet is zero, and so is what cannot be read.
+        // Bytes that the file does not have, or that cannot be read, are zero.
         let _ = rustix::io::pread(&self.members, &mut bytes, 0);
         bytes.map(State::from_byte)
     }
 
-    /// The state of one number; `None` if neither it nor a higher one was ever claimed.
+    /// Returns the state of one number. `None` if neither it nor a higher one was ever claimed.
     pub(crate) fn state(&self, number: u8) -> Option<State> {
         let mut byte = [0];
-        (rustix::io::pread(&self.members, &mut byte, number.into()) == Ok(1)).then(|| State::from_byte(byte[0]))
+        (rustix::io::pread(&self.members, &mut byte, number.into()) == Ok(1))
+            .then(|| State::from_byte(byte[0]))
     }
 
     pub(crate) fn set_state(&self, number: u8, state: State) {
-        // A disk that is full: others believe that the number is free, and answer for its connections only after asking its socket.
+        // This fails if the disk is full. Others then see the number as free, and answer for its
+        // connections only after trying its socket.
         let _ = rustix::io::pwrite(&self.members, &[state as u8], number.into());
     }
 
-    /// A socket that sends to the member `number`, if its process is alive.
+    /// Returns a socket that sends to the member `number`, if its process is alive.
     pub(crate) fn connect(&self, number: u8) -> io::Result<UnixDatagram> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
@@ -226,7 +259,8 @@ impl Directory {
 
     fn socket_path(&self, number: u8) -> PathBuf {
         let name = format!("{number}.sock");
-        // A socket's path has at most 107 bytes, and this one cannot be redirected by renaming what lies above the directory.
+        // A socket's path has at most 107 bytes. And this path cannot be redirected by renaming a
+        // directory above.
         let short = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
         if short.exists() { short.join(name) } else { self.path.join(name) }
     }
@@ -239,7 +273,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive).is_ok() && is_still(&self.parent, &self.name, &self.fd) {
+        if fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && is_still(&self.parent, &self.name, &self.fd)
+        {
             remove_all(&self.parent, &self.name, &self.fd);
         }
     }
@@ -247,21 +283,27 @@ impl Drop for Directory {
 
 /// A process that is joining; see [`Directory::join`].
 #[derive(Debug)]
-pub struct Joining {
+pub struct JoinGuard {
     directory: Arc<Directory>,
     live: Vec<u8>,
     _lock: OwnedFd,
 }
 
-impl Joining {
+impl JoinGuard {
     /// Whether another member serves the port.
-    pub fn is_served(&self) -> bool {
+    pub fn has_members(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// The port that the first member chose, where one was recorded.
+    /// Returns the port that the first member chose, if one was recorded.
     pub fn port(&self) -> Option<u16> {
-        let file = fs::openat(&self.directory.fd, PORT, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = fs::openat(
+            &self.directory.fd,
+            PORT,
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
         let mut bytes = [0; 2];
         (rustix::io::read(file, &mut bytes) == Ok(2)).then_some(u16::from_be_bytes(bytes))
     }
@@ -270,33 +312,42 @@ impl Joining {
     ///
     /// # Errors
     ///
-    /// When the system refuses to write.
+    /// If the file cannot be written.
     pub fn set_port(&self, port: u16) -> Result<(), DirectoryError> {
-        let fail = |source: Errno| DirectoryError::Io { path: self.directory.path.clone(), source: source.into() };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.directory.fd, PORT, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        let fail = |source: Errno| DirectoryError::Io {
+            path: self.directory.path.clone(),
+            source: source.into(),
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            fs::openat(&self.directory.fd, PORT, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
         rustix::io::write(file, &port.to_be_bytes()).map_err(fail)?;
         Ok(())
     }
 
-    /// Claims the lowest free number. It is in use until the claim is dropped, or the process ends.
+    /// Claims the lowest free number. It is in use until the claim is dropped or the process ends.
     pub(super) fn claim(&self) -> Result<(Claim, UnixDatagram), DirectoryError> {
         let Directory { path, .. } = &*self.directory;
         let states = self.directory.states();
-        let number = (0..=u8::MAX).find(|number| states[usize::from(*number)] == State::Free).ok_or(DirectoryError::Full)?;
-        // One whose process was killed before its state was written.
+        let number = (0..=u8::MAX)
+            .find(|number| states[usize::from(*number)] == State::Free)
+            .ok_or(DirectoryError::Full)?;
+        // Left over if a process was killed before it wrote its state.
         self.directory.remove(number);
         let fail = |source| DirectoryError::Io { path: path.clone(), source };
         let socket = UnixDatagram::bind(self.directory.socket_path(number)).map_err(fail)?;
         socket.set_nonblocking(true).map_err(fail)?;
-        rustix::io::pwrite(&self.directory.members, &[State::Open as u8], number.into()).map_err(|error| fail(error.into()))?;
+        rustix::io::pwrite(&self.directory.members, &[State::Open as u8], number.into())
+            .map_err(|error| fail(error.into()))?;
         Ok((Claim { directory: self.directory.clone(), number }, socket))
     }
 }
 
-/// A number that one worker of the processes that share a directory has; see [`Group::claim`](crate::Group::claim).
+/// A number of one worker, among those of the processes that share a directory; see
+/// [`Group::claim`](crate::Group::claim).
 ///
-/// To be dropped after the worker.
+/// Drop it after the worker.
 #[derive(Debug)]
 pub struct Claim {
     directory: Arc<Directory>,
@@ -304,7 +355,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The worker's number in its group.
+    /// Returns the worker's number in its group.
     pub fn number(&self) -> usize {
         self.number.into()
     }
@@ -312,14 +363,15 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Without the lock it could be the socket of another process, which has found this one's closed. That one cleans up.
+        // Without the lock, the socket could belong to another process which has found this one's
+        // closed. That process cleans up.
         if let Ok(_lock) = locked(&self.directory.fd, &self.directory.path, LEAVE_TIMEOUT) {
             self.directory.remove(self.number);
         }
     }
 }
 
-/// Whether a member could not be connected to because its process has ended.
+/// Whether connecting to a member failed because its process has ended.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
@@ -333,38 +385,49 @@ fn make(parent: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<bool> {
     }
 }
 
-fn open_private(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> Result<OwnedFd, DirectoryError> {
+fn open_private(
+    parent: BorrowedFd<'_>,
+    name: &Path,
+    path: &Path,
+) -> Result<OwnedFd, DirectoryError> {
     let path = || path.to_owned();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = match fs::openat(parent, name, flags, Mode::empty()) {
-        Err(Errno::LOOP | Errno::NOTDIR) => return Err(DirectoryError::NotDirectory { path: path() }),
-        // A stranger's that cannot even be opened is named as such.
+        Err(Errno::LOOP | Errno::NOTDIR) => {
+            return Err(DirectoryError::NotDirectory { path: path() });
+        }
+        // Reports a directory of another user as such even if it cannot be opened.
         Err(error @ Errno::ACCESS) => match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if stat.st_uid != geteuid().as_raw() => return Err(DirectoryError::Foreign { path: path(), owner: stat.st_uid }),
+            Ok(stat) if stat.st_uid != geteuid().as_raw() => {
+                return Err(DirectoryError::OtherOwner { path: path(), owner: stat.st_uid });
+            }
             _ => return Err(DirectoryError::Io { path: path(), source: error.into() }),
         },
-        opened => opened.map_err(|error| DirectoryError::Io { path: path(), source: error.into() })?,
+        opened => {
+            opened.map_err(|error| DirectoryError::Io { path: path(), source: error.into() })?
+        }
     };
-    // Of what was opened, and not of the path, which could change in between.
-    let stat = fs::fstat(&fd).map_err(|error| DirectoryError::Io { path: path(), source: error.into() })?;
+    // Checks the opened directory, not the path, which could change in between.
+    let stat = fs::fstat(&fd)
+        .map_err(|error| DirectoryError::Io { path: path(), source: error.into() })?;
     if stat.st_uid != geteuid().as_raw() {
-        return Err(DirectoryError::Foreign { path: path(), owner: stat.st_uid });
+        return Err(DirectoryError::OtherOwner { path: path(), owner: stat.st_uid });
     }
     let mode = stat.st_mode & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(DirectoryError::Open { path: path(), mode });
+        return Err(DirectoryError::AccessibleToOthers { path: path(), mode });
     }
     Ok(fd)
 }
 
-/// Whether the directory that was opened is still the one of that name.
+/// Whether the opened directory still has that name.
 fn is_still(parent: &OwnedFd, name: &str, fd: &OwnedFd) -> bool {
     let identity = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
     let named = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map(identity);
     named.is_ok_and(|named| fs::fstat(fd).map(identity) == Ok(named))
 }
 
-/// Waits for the lock that joining and leaving take. It ends with the descriptor.
+/// Waits for the lock that joining and leaving take. Closing the descriptor releases it.
 fn locked(fd: &OwnedFd, path: &Path, timeout: Duration) -> Result<OwnedFd, DirectoryError> {
     let fail = |source: Errno| DirectoryError::Io { path: path.to_owned(), source: source.into() };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -373,23 +436,27 @@ fn locked(fd: &OwnedFd, path: &Path, timeout: Duration) -> Result<OwnedFd, Direc
     loop {
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(lock),
-            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < until => std::thread::sleep(LOCK_INTERVAL),
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(LOCK_INTERVAL);
+            }
             Err(Errno::AGAIN) => return Err(DirectoryError::Locked { path: path.to_owned() }),
             Err(error) => return Err(fail(error)),
         }
     }
 }
 
-/// Reads the secret, which the first process writes. To be called under the lock.
+/// Reads the secret, which the first process writes. Call it under the lock.
 fn secret_of(fd: &OwnedFd) -> rustix::io::Result<Secret> {
-    if let Ok(file) = fs::openat(fd, SECRET, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+    if let Ok(file) =
+        fs::openat(fd, SECRET, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    {
         let mut bytes = [0; Secret::BYTES];
         if rustix::io::read(file, &mut bytes)? == Secret::BYTES {
             return Ok(Secret::new(bytes));
         }
     }
     let secret = Secret::random();
-    // One that was killed while it wrote.
+    // Left over if a process was killed while it wrote.
     let _ = fs::unlinkat(fd, NEW_SECRET, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(fd, NEW_SECRET, flags, Mode::RUSR | Mode::WUSR)?;
@@ -405,11 +472,19 @@ fn sweep(parent: &OwnedFd, name: &str) {
     let Ok(entries) = Dir::read_from(parent) else { return };
     for entry in entries.flatten() {
         let Ok(other) = entry.file_name().to_str() else { continue };
-        if other == name || other == "." || other == ".." || !matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+        if other == name
+            || other == "."
+            || other == ".."
+            || !matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+        {
             continue;
         }
-        let Ok(fd) = open_private(parent.as_fd(), Path::new(other), Path::new(other)) else { continue };
-        if fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() && is_still(parent, other, &fd) {
+        let Ok(fd) = open_private(parent.as_fd(), Path::new(other), Path::new(other)) else {
+            continue;
+        };
+        if fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && is_still(parent, other, &fd)
+        {
             remove_all(parent, other, &fd);
         }
     }
@@ -418,7 +493,7 @@ fn sweep(parent: &OwnedFd, name: &str) {
 fn remove_all(parent: &OwnedFd, name: &str, fd: &OwnedFd) {
     if let Ok(entries) = Dir::read_from(fd) {
         for entry in entries.flatten() {
-            // It fails for `.` and `..`, as it should.
+            // Fails for `.` and `..`, as intended.
             let _ = fs::unlinkat(fd, entry.file_name(), AtFlags::empty());
         }
     }
@@ -432,12 +507,13 @@ mod tests {
     use super::*;
     use crate::group::Group;
 
-    /// A folder that is removed with it.
+    /// A directory that is removed when this is dropped.
     pub(super) struct Folder(PathBuf);
 
     impl Folder {
         pub(super) fn new() -> Self {
-            let path = std::env::temp_dir().join(format!("pronghorn-directory-{:016x}", rand::random::<u64>()));
+            let path = std::env::temp_dir()
+                .join(format!("pronghorn-directory-{:016x}", rand::random::<u64>()));
             std::fs::create_dir(&path).unwrap();
             Self(path)
         }
@@ -465,7 +541,11 @@ mod tests {
         for path in [folder.parent(), folder.parent().join("port")] {
             assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o7777, 0o700);
         }
-        assert_eq!(std::fs::metadata(folder.parent().join("port/secret")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(folder.parent().join("port/secret")).unwrap().permissions().mode()
+                & 0o777,
+            0o600
+        );
         drop(one);
         assert!(folder.parent().join("port").exists());
         drop(other);
@@ -492,7 +572,7 @@ mod tests {
         std::fs::create_dir(folder.parent()).unwrap();
         std::fs::set_permissions(folder.parent(), PermissionsExt::from_mode(0o755)).unwrap();
         let error = Directory::open(&folder.parent(), "port").unwrap_err();
-        assert!(matches!(error, DirectoryError::Open { mode: 0o755, .. }), "{error}");
+        assert!(matches!(error, DirectoryError::AccessibleToOthers { mode: 0o755, .. }), "{error}");
     }
 
     #[test]
@@ -513,7 +593,7 @@ mod tests {
 
     #[test]
     fn directory_of_another_user_is_refused() {
-        // Only root can give a directory away.
+        // Only root can change a directory's owner.
         if !geteuid().is_root() {
             return;
         }
@@ -522,7 +602,7 @@ mod tests {
         std::fs::set_permissions(folder.parent(), PermissionsExt::from_mode(0o700)).unwrap();
         std::os::unix::fs::chown(folder.parent(), Some(65_534), None).unwrap();
         let error = Directory::open(&folder.parent(), "port").unwrap_err();
-        assert!(matches!(error, DirectoryError::Foreign { owner: 65_534, .. }), "{error}");
+        assert!(matches!(error, DirectoryError::OtherOwner { owner: 65_534, .. }), "{error}");
     }
 
     #[test]
@@ -536,7 +616,7 @@ mod tests {
         drop(zero);
         let again = claim(&group);
         assert_eq!(again.number(), 0);
-        // As after SIGKILL: the socket is closed, its file and its state are still there.
+        // The state after SIGKILL: the socket is closed, its file and its state byte still exist.
         let killed = Group::shared(&directory);
         let two = claim(&killed);
         assert_eq!(two.number(), 2);
@@ -549,7 +629,7 @@ mod tests {
         assert_eq!(joining.live, [0, 1]);
         let again = group.claim(&joining).unwrap();
         assert_eq!(again.number(), 2);
-        // A claim that ends takes the lock.
+        // Dropping a claim takes the lock.
         drop(joining);
     }
 

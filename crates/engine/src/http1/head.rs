@@ -1,8 +1,9 @@
-//! The strict reading of a request's head (RFC 9112), by which its content is framed.
+//! Strict parsing of a request's head (RFC 9112), which determines how its content is framed.
 //!
-//! The library behind it is as lenient as the RFC allows: it takes a bare LF for a line's end, drops `content-length` beside
-//! `transfer-encoding`, and looks at the last coding alone. Whatever stands before or behind this server may read such a message
-//! in another way, and then the two do not agree on where the next one begins. Here it is refused.
+//! hyper itself is as lenient as the RFC allows: it accepts a bare LF as the end of a line,
+//! drops `content-length` beside `transfer-encoding`, and looks only at the last coding. A proxy in
+//! front of this server or a server behind it may read such a message differently. The two would
+//! then disagree on where the next message begins. So such messages are refused here.
 
 use std::fmt;
 
@@ -11,30 +12,31 @@ use std::fmt;
 pub(super) enum Framing {
     Length(u64),
     Chunked,
-    /// There is none, and what follows is another protocol if the upgrade that the head may ask for is granted.
+    /// No content. Another protocol follows if the upgrade that the head may ask for is accepted.
     Upgrade,
 }
 
-/// The end of the first head in `bytes`, searched from `from`; `Err` for a CR or LF that does not belong to a CRLF, or a NUL.
-///
-/// `Ok(None)` says that more is needed.
+/// Returns the end of the first head in `bytes`, searching from `from`. `Ok(None)` if it is
+/// incomplete. `Err` for a NUL, or a CR or LF outside of a CRLF.
 pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
-    const LONE_CR: Malformed = Malformed("a CR stands alone");
+    const LONE_CR: Malformed = Malformed("CR without LF");
     if from > 0 && bytes.get(from).is_some_and(|byte| *byte != b'\n') && bytes[from - 1] == b'\r' {
         return Err(LONE_CR);
     }
     let mut at = from;
-    // Bytes that say nothing here are passed over in a loop that does nothing else.
+    // A tight loop skips the bytes that do not matter here.
     while let Some(offset) = first(&bytes[at..], |word| below(word, b'\r' + 1)) {
         at += offset;
         match bytes[at..] {
             [b'\r', b'\n', ..] if bytes[..at].ends_with(b"\r\n") => return Ok(Some(at + 2)),
             [b'\r', b'\n', ..] => at += 2,
             [b'\r', _, ..] => return Err(LONE_CR),
-            [b'\n', ..] if at == 0 || bytes[at - 1] != b'\r' => return Err(Malformed("a line ends without CR")),
-            // The bytes were cut between CR and LF.
+            [b'\n', ..] if at == 0 || bytes[at - 1] != b'\r' => {
+                return Err(Malformed("LF without CR"));
+            }
+            // The bytes were split between CR and LF.
             [b'\n', ..] if bytes[..at].ends_with(b"\r\n\r") => return Ok(Some(at + 1)),
-            [0, ..] => return Err(Malformed("there is a NUL")),
+            [0, ..] => return Err(Malformed("NUL in the head")),
             _ => at += 1,
         }
     }
@@ -51,14 +53,18 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Checks a whole head, its last CRLF included. Returns how many field lines it has, besides.
+/// Checks a whole head, including its last CRLF. Also returns its number of field lines.
 pub(super) fn check(head: &[u8]) -> Result<(Framing, usize), Malformed> {
     let (framing, lines, after) = read(head)?;
-    if after.is_empty() { Ok((framing, lines)) } else { Err(Malformed("there is more than the head")) }
+    if after.is_empty() {
+        Ok((framing, lines))
+    } else {
+        Err(Malformed("unexpected bytes after the head"))
+    }
 }
 
-/// How many whole requests without content `bytes` begin with, and where they end. Each has `most_bytes` and `most_lines` at the most, and
-/// no upgrade is asked for.
+/// Returns how many complete requests without content `bytes` begin with, and where they end. Stops
+/// before a request with more than `most_bytes` or `most_lines`, or with an upgrade.
 pub(super) fn whole_requests(bytes: &[u8], most_bytes: usize, most_lines: usize) -> (u32, usize) {
     let (mut count, mut rest) = (0, bytes);
     while let Ok((Framing::Length(0), lines, after)) = read(rest)
@@ -71,8 +77,8 @@ pub(super) fn whole_requests(bytes: &[u8], most_bytes: usize, most_lines: usize)
     (count, bytes.len() - rest.len())
 }
 
-/// Reads the first head in `bytes`, which are an error if they have none that is whole. Returns its framing, how many field lines it has, and
-/// what follows it.
+/// Reads the first head in `bytes`. An incomplete head is an error. Returns its framing, its number
+/// of field lines, and the bytes after it.
 fn read(bytes: &[u8]) -> Result<(Framing, usize, &[u8]), Malformed> {
     let (request, mut rest) = read_request_line(bytes)?;
     let mut lines = 0;
@@ -87,15 +93,15 @@ fn read(bytes: &[u8]) -> Result<(Framing, usize, &[u8]), Malformed> {
         lines += 1;
         if name.eq_ignore_ascii_case(b"content-length") {
             if length.replace(parse_length(trimmed(value))?).is_some() {
-                return Err(Malformed("content-length occurs twice"));
+                return Err(Malformed("duplicate `content-length`"));
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             //= RFC 9112 section 6.1
             //# A server that receives a request message with a transfer coding it does not understand SHOULD respond with 501 (Not
             //# Implemented).
-            // One coding that everybody understands, on one line, or none.
+            // Only the one coding that every recipient understands, on one line.
             if is_chunked || !trimmed(value).eq_ignore_ascii_case(b"chunked") {
-                return Err(Malformed("transfer-encoding is not chunked alone"));
+                return Err(Malformed("`transfer-encoding` is not exactly `chunked`"));
             }
             is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"upgrade") {
@@ -103,85 +109,95 @@ fn read(bytes: &[u8]) -> Result<(Framing, usize, &[u8]), Malformed> {
         }
     };
     let framing = match (is_chunked, length) {
-        (false, None | Some(0)) if has_upgrade && request.is_http_1_1 && request.method == b"GET" => Framing::Upgrade,
+        (false, None | Some(0))
+            if has_upgrade && request.is_http_1_1 && request.method == b"GET" =>
+        {
+            Framing::Upgrade
+        }
         (false, length) => Framing::Length(length.unwrap_or(0)),
         //= RFC 9112 section 6.1
         //# A server MAY reject a request that contains both Content-Length and Transfer-Encoding or process such a request in
         //# accordance with the Transfer-Encoding alone.
-        (true, Some(_)) => return Err(Malformed("both content-length and transfer-encoding are present")),
+        (true, Some(_)) => {
+            return Err(Malformed("both `content-length` and `transfer-encoding`"));
+        }
         //= RFC 9112 section 6.1
         //# A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header field MUST treat the message as
         //# if the framing is faulty, even if a Content-Length is present, and close the connection after processing the message.
-        (true, None) if !request.is_http_1_1 => return Err(Malformed("transfer-encoding in HTTP/1.0")),
+        (true, None) if !request.is_http_1_1 => {
+            return Err(Malformed("`transfer-encoding` in HTTP/1.0"));
+        }
         (true, None) => Framing::Chunked,
     };
     Ok((framing, lines, after))
 }
 
-/// What the first line says, as far as it matters here.
+/// The parts of the request line that matter here.
 struct RequestLine<'a> {
     method: &'a [u8],
     is_http_1_1: bool,
 }
 
-/// RFC 9112, section 3. Returns what follows, too: lines with a CRLF in front of each.
+/// Parses the request line (RFC 9112, section 3). Also returns the rest: field lines, each with a
+/// CRLF in front.
 fn read_request_line(text: &[u8]) -> Result<(RequestLine<'_>, &[u8]), Malformed> {
     let (method, rest) = text.split_at(count_while(text, is_token));
     let Some((b' ', rest)) = rest.split_first().filter(|_| !method.is_empty()) else {
-        return Err(Malformed("the method is not a token with one space behind it"));
+        return Err(Malformed("method is not a token followed by one space"));
     };
     // No part of the request target is a fragment (RFC 9110, section 7.1).
-    let target = count_until(rest, |word| below(word, b'!') | above_ascii_graphic(word) | equal(word, b'#'));
+    let target =
+        count_until(rest, |word| below(word, b'!') | above_ascii_graphic(word) | equal(word, b'#'));
     let Some((b' ', rest)) = rest[target..].split_first().filter(|_| target > 0) else {
-        return Err(Malformed("the target has invalid characters, or not one space behind it"));
+        return Err(Malformed("target has invalid characters or is not followed by one space"));
     };
     let (is_http_1_1, rest) = match rest.split_first_chunk() {
         Some((b"HTTP/1.1", rest)) => (true, rest),
         Some((b"HTTP/1.0", rest)) => (false, rest),
-        _ => return Err(Malformed("the version is not 1.0 or 1.1")),
+        _ => return Err(Malformed("version is not HTTP/1.0 or HTTP/1.1")),
     };
     if !is_end_of_line(rest) {
-        return Err(Malformed("the request line is not three words with one space between"));
+        return Err(Malformed("unexpected bytes after the version in the request line"));
     }
     Ok((RequestLine { method, is_http_1_1 }, rest))
 }
 
-/// One line. There may be white space around the value.
+/// One field line. There may be white space around the value.
 struct Field<'a> {
     name: &'a [u8],
     value: &'a [u8],
 }
 
-/// RFC 9112, section 5: `name: value`, without white space before the colon and without folded lines. `lines`: with a CRLF in front of each.
-/// Returns what follows, too.
+/// Parses a field line (RFC 9112, section 5): `name: value`, without white space before the colon
+/// and without line folding. Each of `lines` has a CRLF in front. Also returns the rest.
 fn read_field(lines: &[u8]) -> Result<(Field<'_>, &[u8]), Malformed> {
-    let line = lines.strip_prefix(b"\r\n").ok_or(Malformed("a line ends without CRLF"))?;
+    let line = lines.strip_prefix(b"\r\n").ok_or(Malformed("line without CRLF"))?;
     let (name, rest) = line.split_at(count_while(line, is_token));
     //= RFC 9112 section 5.1
     //# A server MUST reject, with a response status code of 400 (Bad Request), any received request message that contains whitespace
     //# between a header field name and colon.
-    // White space in front of the name is a folded line (section 5.2).
+    // White space in front of a name is line folding (section 5.2).
     let Some((b':', rest)) = rest.split_first().filter(|_| !name.is_empty()) else {
-        return Err(Malformed("a field name is not a token with a colon behind it"));
+        return Err(Malformed("field name is not a token followed by a colon"));
     };
     let (value, rest) = rest.split_at(value_bytes(rest));
     if !is_end_of_line(rest) {
-        return Err(Malformed("a field value has invalid characters"));
+        return Err(Malformed("invalid character in a field value"));
     }
     Ok((Field { name, value }, rest))
 }
 
-/// A CR without LF ends nothing.
+/// A CR without LF does not end a line.
 fn is_end_of_line(rest: &[u8]) -> bool {
     rest.starts_with(b"\r\n")
 }
 
-/// How many bytes at the beginning are of a class.
+/// Returns how many bytes at the beginning are of a class.
 fn count_while(bytes: &[u8], is_of_class: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !is_of_class(*byte)).unwrap_or(bytes.len())
 }
 
-/// How many bytes at the beginning may stand in a field's value.
+/// Returns how many bytes at the beginning are allowed in a field value.
 fn value_bytes(bytes: &[u8]) -> usize {
     let mut valid = 0;
     loop {
@@ -193,13 +209,13 @@ fn value_bytes(bytes: &[u8]) -> usize {
     }
 }
 
-/// How many bytes there are before the first that is flagged: see [`first`].
+/// Returns how many bytes precede the first flagged one: see [`first`].
 fn count_until(bytes: &[u8], flags: impl Fn(u64) -> u64) -> usize {
     first(bytes, flags).unwrap_or(bytes.len())
 }
 
-/// Where the first byte is that is flagged. `flags` looks at eight bytes together and sets the highest bit of those; above the first it may
-/// err.
+/// Returns the position of the first flagged byte. `flags` examines eight bytes at once and sets
+/// the highest bit of each flagged one. Above the first flagged byte, its result may be wrong.
 fn first(bytes: &[u8], flags: impl Fn(u64) -> u64) -> Option<usize> {
     let place = |flagged: u64| flagged.trailing_zeros() as usize / 8;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -215,15 +231,15 @@ fn first(bytes: &[u8], flags: impl Fn(u64) -> u64) -> Option<usize> {
     (offset < rest.len()).then(|| words.len() * 8 + offset)
 }
 
-/// A word of eight such bytes.
+/// Returns a word of eight such bytes.
 const fn repeated(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
 const HIGHEST: u64 = repeated(0x80);
 
-/// Flags bytes below `limit`, which is at most 128. What is subtracted from a byte below it is borrowed from the next one, which may then be
-/// flagged too.
+/// Flags bytes below `limit`, which is at most 128. Subtracting from a byte below the limit borrows
+/// from the next byte, which may then be flagged too.
 const fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(repeated(limit)) & !word & HIGHEST
 }
@@ -232,20 +248,21 @@ const fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ repeated(byte), 1)
 }
 
-/// Flags DEL and what is not ASCII.
+/// Flags DEL and non-ASCII bytes.
 const fn above_ascii_graphic(word: u64) -> u64 {
     (word & HIGHEST) | equal(word, 0x7f)
 }
 
-/// The value without the white space around it: spaces and tabs, since it has no other.
+/// Trims the white space around a value: spaces and tabs, since it can contain no other.
 fn trimmed(value: &[u8]) -> &[u8] {
     value.trim_ascii()
 }
 
-/// Nineteen digits at most: what is larger does not fit every reader's number.
+/// Accepts at most nineteen digits: a larger number does not fit every reader's integer.
 fn parse_length(value: &[u8]) -> Result<u64, Malformed> {
     let digits = (1..=19).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
-    let number = digits.then(|| value.iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0')));
+    let number = digits
+        .then(|| value.iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0')));
     number.ok_or(Malformed("content-length is not a number"))
 }
 
@@ -259,7 +276,23 @@ static TOKEN: [bool; 256] = {
     let mut byte = 0;
     while byte < 128_u8 {
         table[byte as usize] = byte.is_ascii_alphanumeric()
-            || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
+            || matches!(
+                byte,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
         byte += 1;
     }
     table
@@ -283,8 +316,14 @@ mod tests {
     #[test]
     fn heads_are_framed_as_they_say() {
         assert_eq!(checked("GET / HTTP/1.1\r\n\r\n"), Ok(Framing::Length(0)));
-        assert_eq!(checked("POST /p?q HTTP/1.0\r\nContent-Length:\t 12 \r\nx:\r\n\r\n"), Ok(Framing::Length(12)));
-        assert_eq!(checked("POST * HTTP/1.1\r\nx: a\tb\u{e9}\r\nTransfer-Encoding: Chunked\r\n\r\n"), Ok(Framing::Chunked));
+        assert_eq!(
+            checked("POST /p?q HTTP/1.0\r\nContent-Length:\t 12 \r\nx:\r\n\r\n"),
+            Ok(Framing::Length(12))
+        );
+        assert_eq!(
+            checked("POST * HTTP/1.1\r\nx: a\tb\u{e9}\r\nTransfer-Encoding: Chunked\r\n\r\n"),
+            Ok(Framing::Chunked)
+        );
     }
 
     #[test]
@@ -356,10 +395,20 @@ mod tests {
 
     #[test]
     fn lone_control_is_found_wherever_the_bytes_are_cut() {
-        for head in ["GET / HTTP/1.1\r\nx: a\rb\r\n\r\n", "x: a\r\r\n\r\n", "x: a\nb: c\r\n\r\n", "x: \0\r\n\r\n", "\n", "x\r\n\r\r\n"] {
+        for head in [
+            "GET / HTTP/1.1\r\nx: a\rb\r\n\r\n",
+            "x: a\r\r\n\r\n",
+            "x: a\nb: c\r\n\r\n",
+            "x: \0\r\n\r\n",
+            "\n",
+            "x\r\n\r\r\n",
+        ] {
             for cut in 0..head.len() {
                 let first = end_of_head(&head.as_bytes()[..cut], 0);
-                assert!(first.is_err() || end_of_head(head.as_bytes(), cut).is_err(), "{head:?} at {cut}");
+                assert!(
+                    first.is_err() || end_of_head(head.as_bytes(), cut).is_err(),
+                    "{head:?} at {cut}"
+                );
             }
         }
     }
@@ -370,18 +419,23 @@ mod tests {
             for byte in 0..=u8::MAX {
                 let mut bytes = [b'a'; 20];
                 bytes[at] = byte;
-                // What follows may not be flagged because of it.
+                // The flag of a byte must not depend on the next one.
                 for neighbour in [b'a', b' ', b'\t', b'\r', 0, 0x7f, 0x80, 0xff] {
                     if let Some(next) = bytes.get_mut(at + 1) {
                         *next = neighbour;
                     }
-                    let wanted = bytes.iter().position(|byte| !is_value(*byte)).unwrap_or(bytes.len());
+                    let wanted =
+                        bytes.iter().position(|byte| !is_value(*byte)).unwrap_or(bytes.len());
                     assert_eq!(value_bytes(&bytes), wanted, "{bytes:?}");
                     let wanted = bytes.iter().position(|byte| *byte <= b'\r');
                     assert_eq!(first(&bytes, |word| below(word, b'\r' + 1)), wanted, "{bytes:?}");
                     let is_target = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
                     let head = [b"GET ", &bytes[..], b" HTTP/1.1\r\n\r\n"].concat();
-                    assert_eq!(check(&head).is_ok(), bytes.iter().all(|byte| is_target(*byte)), "{bytes:?}");
+                    assert_eq!(
+                        check(&head).is_ok(),
+                        bytes.iter().all(|byte| is_target(*byte)),
+                        "{bytes:?}"
+                    );
                 }
             }
         }
@@ -390,12 +444,18 @@ mod tests {
     #[test]
     fn what_passes_the_check_is_one_head_and_nothing_else() {
         let head = b"GET /a HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n";
-        let additions: [&[u8]; 9] = [b"\r", b"\n", b"\0", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"a: b\r\n", head];
+        let additions: [&[u8]; 9] =
+            [b"\r", b"\n", b"\0", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"a: b\r\n", head];
         for at in 0..=head.len() {
             for addition in additions {
                 let bytes = [&head[..at], addition, &head[at..]].concat();
                 if check(&bytes).is_ok() {
-                    assert_eq!(end_of_head(&bytes, 0), Ok(Some(bytes.len())), "{:?}", String::from_utf8_lossy(&bytes));
+                    assert_eq!(
+                        end_of_head(&bytes, 0),
+                        Ok(Some(bytes.len())),
+                        "{:?}",
+                        String::from_utf8_lossy(&bytes)
+                    );
                 }
             }
         }
@@ -419,13 +479,20 @@ mod tests {
             for count in 0..3 {
                 let bytes = [&request.repeat(count), other, request].concat();
                 let found = (count as u32, count * request.len());
-                assert_eq!(whole_requests(&bytes.as_bytes()[..bytes.len() - request.len()], 1000, 1), found, "{other:?}");
-                // Nor is one that comes behind it.
+                assert_eq!(
+                    whole_requests(&bytes.as_bytes()[..bytes.len() - request.len()], 1000, 1),
+                    found,
+                    "{other:?}"
+                );
+                // Requests behind such a one are not counted either.
                 let found = if other.is_empty() { (count as u32 + 1, bytes.len()) } else { found };
                 assert_eq!(whole_requests(bytes.as_bytes(), 1000, 1), found, "{other:?}");
             }
         }
-        assert_eq!(whole_requests([request, long].concat().as_bytes(), request.len(), 2), (1, request.len()));
+        assert_eq!(
+            whole_requests([request, long].concat().as_bytes(), request.len(), 2),
+            (1, request.len())
+        );
     }
 
     #[test]

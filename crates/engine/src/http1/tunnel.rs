@@ -1,4 +1,4 @@
-//! An HTTP/1.1 connection that has changed its protocol: bytes in both directions.
+//! An HTTP/1.1 connection after an upgrade: bytes in both directions.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{Body, BodyError};
 
-/// Bytes of one piece, and all that is read ahead of who reads.
+/// Maximum bytes of one piece, which is also all that is read ahead of the reader.
 const READ_BYTES: usize = 16 << 10;
 
-/// What comes through the connection, as its task and its reader share it.
+/// Received data, shared by the connection's task and the reader.
 #[derive(Default)]
 pub(crate) struct Tunnel {
     state: RefCell<State>,
@@ -25,18 +25,21 @@ pub(crate) struct Tunnel {
 
 #[derive(Default)]
 struct State {
-    /// Read and not fetched.
+    /// Data that was read from the connection and not yet fetched.
     piece: Option<Bytes>,
     end: Option<Result<(), io::ErrorKind>>,
-    /// Nobody reads: what comes is thrown away.
+    /// The reader has left: received data is discarded.
     discarding: bool,
     reader: Option<Waker>,
-    /// The connection's task, which waits for the piece to be fetched, or for the reader to leave.
+    /// The connection's task, which waits until the piece is fetched or the reader leaves.
     connection: Option<Waker>,
 }
 
 impl Tunnel {
-    pub(crate) fn poll_inbound(&self, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(crate) fn poll_inbound(
+        &self,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state.borrow_mut();
         if let Some(piece) = state.piece.take() {
             let connection = state.connection.take();
@@ -62,7 +65,7 @@ impl Tunnel {
         state.piece.is_none() && state.end == Some(Ok(()))
     }
 
-    /// Nobody reads any more.
+    /// Notes that the reader has left.
     pub(crate) fn discard(&self) {
         let mut state = self.state.borrow_mut();
         state.discarding = true;
@@ -72,7 +75,7 @@ impl Tunnel {
         wake(connection);
     }
 
-    /// No more will come. Only the first end counts.
+    /// Notes that no more data will come. Only the first call counts.
     fn on_end(&self, end: Result<(), io::ErrorKind>) {
         let mut state = self.state.borrow_mut();
         if state.end.is_none() {
@@ -94,7 +97,7 @@ impl Tunnel {
     /// Ready when another piece may be read.
     fn poll_room(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        // Also where there is room: the reader may leave while nothing comes.
+        // Registered even if another piece may be read: the reader may leave while no data arrives.
         if state.connection.as_ref().is_none_or(|connection| !connection.will_wake(cx.waker())) {
             state.connection = Some(cx.waker().clone());
         }
@@ -113,7 +116,7 @@ impl Tunnel {
     }
 }
 
-/// The connection's end of a tunnel. Dropped, it tells the reader that the connection has ended.
+/// The connection's end of a tunnel. Dropping it tells the reader that the connection has ended.
 pub(crate) struct TunnelEnd(Rc<Tunnel>);
 
 impl TunnelEnd {
@@ -121,12 +124,12 @@ impl TunnelEnd {
         Self(Rc::default())
     }
 
-    /// What the tunnel's reader holds.
+    /// Returns the reader's end.
     pub(crate) fn reader(&self) -> Rc<Tunnel> {
         self.0.clone()
     }
 
-    /// There will be no tunnel, and nothing to read.
+    /// Ends the tunnel before it began. There is nothing to read.
     pub(crate) fn decline(self) {
         self.0.on_end(Ok(()));
     }
@@ -140,17 +143,23 @@ impl Drop for TunnelEnd {
 
 /// How the two directions ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Both came to their end.
+pub(crate) enum TunnelOutcome {
+    /// Both directions ended.
     Done,
-    /// This side has sent all that it had, and reads no more, while the peer may go on.
+    /// This side has sent all data and does not read any more, while the peer may go on sending.
     Unread,
-    /// Cut off in the middle: by the peer, by the network, or by the producer of what is sent.
+    /// Cut off in the middle, by the peer, by the network, or by the producer of the outgoing data.
     Aborted,
 }
 
-/// Moves `body` to the peer and what the peer sends, beginning with `early`, to the tunnel's reader, until both directions have ended.
-pub(crate) async fn run<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T, early: Bytes, end: TunnelEnd, body: Body) -> Ended {
+/// Sends `body` to the peer, and passes received data, beginning with `early`, to the tunnel's
+/// reader, until both directions have ended.
+pub(crate) async fn run<T: AsyncRead + AsyncWrite + Unpin>(
+    io: &mut T,
+    early: Bytes,
+    end: TunnelEnd,
+    body: Body,
+) -> TunnelOutcome {
     let tunnel = &*end.0;
     let mut body = pin!(body);
     if !early.is_empty() {
@@ -161,23 +170,27 @@ pub(crate) async fn run<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T, early: By
         let received = poll_receive(io, tunnel, cx);
         if let Poll::Ready(Err(error)) = received {
             tunnel.on_end(Err(error.kind()));
-            return Poll::Ready(Ended::Aborted);
+            return Poll::Ready(TunnelOutcome::Aborted);
         }
         match poll_send(io, body.as_mut(), &mut sending, cx) {
             Poll::Ready(Err(kind)) => {
                 tunnel.on_end(Err(kind));
-                Poll::Ready(Ended::Aborted)
+                Poll::Ready(TunnelOutcome::Aborted)
             }
-            Poll::Ready(Ok(())) if received.is_ready() => Poll::Ready(Ended::Done),
-            Poll::Ready(Ok(())) if tunnel.is_discarding() => Poll::Ready(Ended::Unread),
+            Poll::Ready(Ok(())) if received.is_ready() => Poll::Ready(TunnelOutcome::Done),
+            Poll::Ready(Ok(())) if tunnel.is_discarding() => Poll::Ready(TunnelOutcome::Unread),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         }
     })
     .await
 }
 
-/// Ready when the peer has sent all that it will.
-fn poll_receive<T: AsyncRead + Unpin>(io: &mut T, tunnel: &Tunnel, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+/// Ready when the peer has ended its direction.
+fn poll_receive<T: AsyncRead + Unpin>(
+    io: &mut T,
+    tunnel: &Tunnel,
+    cx: &mut TaskContext<'_>,
+) -> Poll<io::Result<()>> {
     loop {
         if tunnel.has_ended() {
             return Poll::Ready(Ok(()));
@@ -195,16 +208,16 @@ fn poll_receive<T: AsyncRead + Unpin>(io: &mut T, tunnel: &Tunnel, cx: &mut Task
 }
 
 enum Sending {
-    /// For the producer.
+    /// Waits for the producer.
     Waiting,
-    /// For the peer, who does not take this.
+    /// Waits for the peer to take this data.
     Blocked(Bytes),
-    /// All was written; the end is not.
+    /// All data was written, but not the end.
     Ending,
     Over,
 }
 
-/// Ready when all was sent.
+/// Ready when all data and the end were sent.
 fn poll_send<T: AsyncWrite + Unpin>(
     io: &mut T,
     mut body: Pin<&mut Body>,
@@ -212,19 +225,21 @@ fn poll_send<T: AsyncWrite + Unpin>(
     cx: &mut TaskContext<'_>,
 ) -> Poll<Result<(), io::ErrorKind>> {
     let kind = |error: io::Error| error.kind();
-    if body.poll_cut(cx).is_ready() {
+    if body.poll_abort(cx).is_ready() {
         return Poll::Ready(Err(io::ErrorKind::ConnectionAborted));
     }
     loop {
         match sending {
             Sending::Waiting => match body.as_mut().poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    // There is no place for trailers.
+                    // A tunnel has no trailers.
                     if let Ok(data) = frame.into_data() {
                         *sending = Sending::Blocked(data);
                     }
                 }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted)),
+                Poll::Ready(Some(Err(_))) => {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted));
+                }
                 Poll::Ready(None) => *sending = Sending::Ending,
                 Poll::Pending => {
                     let _ = Pin::new(&mut *io).poll_flush(cx).map_err(kind)?;
@@ -233,7 +248,8 @@ fn poll_send<T: AsyncWrite + Unpin>(
             },
             Sending::Blocked(data) if data.is_empty() => *sending = Sending::Waiting,
             Sending::Blocked(data) => {
-                let written = std::task::ready!(Pin::new(&mut *io).poll_write(cx, data)).map_err(kind)?;
+                let written =
+                    std::task::ready!(Pin::new(&mut *io).poll_write(cx, data)).map_err(kind)?;
                 if written == 0 {
                     return Poll::Ready(Err(io::ErrorKind::WriteZero));
                 }

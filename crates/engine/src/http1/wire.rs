@@ -1,5 +1,6 @@
-//! What stands between the library and the connection: a reader that lets through only messages with one meaning, and a writer that
-//! puts interim responses between the library's own, and has answers to pipelined requests leave together.
+//! The layer between hyper and the connection: a reader that passes only messages with one meaning,
+//! and a writer that inserts interim responses between hyper's own and sends responses to pipelined
+//! requests together.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -12,40 +13,43 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::chunked::Chunked;
-use super::corked::Corked;
 use super::head::{self, Framing, Malformed};
-use super::shared::Shared;
-use crate::tcp::Ends;
+use super::response_buffer::HeldResponses;
+use super::wire_state::WireState;
+use crate::tcp::PeerEnd;
 
 const READ_BYTES: usize = 16 << 10;
-/// The most bytes of heads that the library is given together. Its buffer grows where it is filled, and stays so.
+/// Maximum bytes of heads passed to hyper together. Its buffer grows when it is full and does not
+/// shrink.
 const GIVEN_BYTES: usize = 4 << 10;
-/// Memory that a connection keeps for its next head.
+/// Buffer capacity that a connection keeps for its next head.
 const KEPT_BYTES: usize = 2 << 10;
 
-/// A connection whose requests are checked on the way to the library.
+/// A connection whose requests are checked on the way to hyper.
 ///
-/// A head is held until it is whole. One that is malformed is replaced by one that the library refuses as well, so that its answer
-/// comes after those to the requests before it; content that is malformed ends as if the connection had.
-pub(super) struct Wire<T>(Rc<RefCell<Inner<T>>>);
+/// A head is buffered until it is complete. A malformed head is replaced by one that hyper refuses
+/// too, so that its response follows those to the requests before it. Malformed content ends like a
+/// closed connection.
+pub(super) struct CheckedIo<T>(Rc<RefCell<Inner<T>>>);
 
-/// Shared, since the library reads and writes, and in between the connection looks for its peer's end.
+/// Shared, since hyper reads and writes, and the connection checks in between whether the peer has
+/// ended.
 struct Inner<T> {
     io: T,
     awaiting: Awaiting,
-    /// Bytes read and not handed on.
+    /// Bytes read and not passed on.
     buffer: BytesMut,
-    /// How many of them are checked.
+    /// Number of checked bytes in `buffer`.
     checked: usize,
     head_bytes: usize,
-    /// Answers that leave together with those to the requests behind them.
-    corked: Corked,
-    shared: Rc<Shared>,
+    /// Responses that are sent together with those to the requests behind them.
+    held_responses: HeldResponses,
+    shared: Rc<WireState>,
 }
 
-/// What a reader waits for.
+/// What the reader waits for.
 enum Awaiting {
-    /// The end of a head; bytes before `searched` do not have it.
+    /// The end of a head, which is not in the bytes before `searched`.
     Head {
         searched: usize,
     },
@@ -53,38 +57,49 @@ enum Awaiting {
         left: u64,
     },
     Chunks(Chunked),
-    /// What becomes of a request to go on in another protocol: whether what follows is a request is not known before.
+    /// The decision on an upgrade request. Only then is it known whether another request follows.
     Decision,
-    /// A head of many lines is there, and the library has no room for them: see [`Shared::wants_room`].
-    Room,
-    /// Content has ended with trailers: see [`Shared::keeps_content`].
-    Successor,
-    /// The message was refused. There is nothing more to read.
+    /// A hyper instance that accepts as many lines as a complete head has: see
+    /// [`WireState::wants_more_lines`].
+    LargerParser,
+    /// Another hyper instance, after content with trailers: see [`WireState::has_unread_trailers`].
+    NextInstance,
+    /// Nothing. The message was refused, and nothing more is read.
     Nothing,
 }
 
-impl<T> Wire<T> {
-    /// `head_bytes`: the most that a head may have.
-    pub(super) fn new(io: T, head_bytes: usize) -> (Self, Rc<Shared>) {
-        let shared = Rc::<Shared>::default();
+impl<T> CheckedIo<T> {
+    /// Creates a wire. `head_bytes`: maximum size of a head.
+    pub(super) fn new(io: T, head_bytes: usize) -> (Self, Rc<WireState>) {
+        let shared = Rc::<WireState>::default();
         let awaiting = Awaiting::Head { searched: 0 };
-        let (buffer, corked) = (BytesMut::new(), Corked::default());
-        let inner = Inner { io, awaiting, buffer, checked: 0, head_bytes, corked, shared: shared.clone() };
+        let (buffer, held_responses) = (BytesMut::new(), HeldResponses::default());
+        let inner = Inner {
+            io,
+            awaiting,
+            buffer,
+            checked: 0,
+            head_bytes,
+            held_responses,
+            shared: shared.clone(),
+        };
         (Self(Rc::new(RefCell::new(inner))), shared)
     }
 
-    /// For the connection, beside the library's.
+    /// Returns another handle for the connection, beside hyper's.
     pub(super) fn handle(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// The connection, what was read of it and not handed on, and what was not written to it. There is no other handle left.
-    pub(super) fn into_parts(self) -> (T, Bytes, Corked) {
-        let Inner { io, buffer, corked, .. } = Rc::into_inner(self.0).expect("invariant: the last handle").into_inner();
-        (io, buffer.freeze(), corked)
+    /// Returns the connection, the bytes read from it and not passed on, and those not written to
+    /// it. No other handle may exist.
+    pub(super) fn into_parts(self) -> (T, Bytes, HeldResponses) {
+        let Inner { io, buffer, held_responses, .. } =
+            Rc::into_inner(self.0).expect("invariant: the last handle").into_inner();
+        (io, buffer.freeze(), held_responses)
     }
 
-    /// Takes back what the library was given and has not looked at.
+    /// Takes back bytes that were passed to hyper and not read by it.
     pub(super) fn give_back(&self, given: &[u8]) {
         if !given.is_empty() {
             let inner = &mut *self.0.borrow_mut();
@@ -95,7 +110,7 @@ impl<T> Wire<T> {
 }
 
 impl<T> Inner<T> {
-    /// Checks what was read as far as it goes.
+    /// Checks the bytes read so far.
     fn check(&mut self) {
         if self.checked > 0 || self.buffer.is_empty() {
             return;
@@ -103,7 +118,8 @@ impl<T> Inner<T> {
         match &mut self.awaiting {
             Awaiting::Head { .. } => self.check_head(),
             Awaiting::Content { left } => {
-                self.checked = usize::try_from(*left).map_or(self.buffer.len(), |left| left.min(self.buffer.len()));
+                self.checked = usize::try_from(*left)
+                    .map_or(self.buffer.len(), |left| left.min(self.buffer.len()));
                 *left -= self.checked as u64;
                 if *left == 0 {
                     self.awaiting = Awaiting::Head { searched: 0 };
@@ -115,12 +131,16 @@ impl<T> Inner<T> {
                     self.checked = taken;
                     if chunks.is_over() {
                         self.shared.is_partial.set(false);
-                        self.awaiting = if chunks.has_trailers() { Awaiting::Successor } else { Awaiting::Head { searched: 0 } };
+                        self.awaiting = if chunks.has_trailers() {
+                            Awaiting::NextInstance
+                        } else {
+                            Awaiting::Head { searched: 0 }
+                        };
                     }
                 }
                 Err(Malformed(_)) => self.refuse(&[]),
             },
-            Awaiting::Decision | Awaiting::Room | Awaiting::Successor => {}
+            Awaiting::Decision | Awaiting::LargerParser | Awaiting::NextInstance => {}
             Awaiting::Nothing => self.buffer.clear(),
         }
     }
@@ -137,13 +157,15 @@ impl<T> Inner<T> {
         let searched_from = *searched;
         *searched = self.buffer.len();
         match head::end_of_head(&self.buffer, searched_from) {
-            Ok(None) if self.buffer.len() > self.head_bytes => self.refuse(&too_large(self.head_bytes)),
+            Ok(None) if self.buffer.len() > self.head_bytes => {
+                self.refuse(&too_large(self.head_bytes));
+            }
             Ok(None) => {}
             Ok(Some(end)) if end > self.head_bytes => self.refuse(&too_large(self.head_bytes)),
             Ok(Some(end)) => match head::check(&self.buffer[..end]) {
                 Ok((_, lines)) if lines > self.shared.room.get() => {
-                    self.shared.wants_room.set(true);
-                    self.awaiting = Awaiting::Room;
+                    self.shared.wants_more_lines.set(true);
+                    self.awaiting = Awaiting::LargerParser;
                 }
                 Ok((framing, _)) => {
                     self.checked = end;
@@ -152,7 +174,7 @@ impl<T> Inner<T> {
                         let together = self.buffer.len().min(GIVEN_BYTES).max(end);
                         self.checked += self.count_whole_requests(&self.buffer[end..together]);
                     }
-                    // Chunks that have come are not looked at before they are wanted.
+                    // Chunks that have arrived are not parsed before they are needed.
                     let is_partial = match framing {
                         Framing::Upgrade | Framing::Length(0) => false,
                         Framing::Length(left) => ((self.buffer.len() - end) as u64) < left,
@@ -175,7 +197,8 @@ impl<T> Inner<T> {
         }
     }
 
-    /// Where the whole requests end that `bytes` begin with. They cost the library less when it has many at once.
+    /// Returns the end of the complete requests that `bytes` begin with. hyper handles many at once
+    /// at a lower cost.
     fn count_whole_requests(&self, bytes: &[u8]) -> usize {
         let together = &bytes[..bytes.len().min(GIVEN_BYTES)];
         let (count, end) = head::whole_requests(together, self.head_bytes, self.shared.room.get());
@@ -191,10 +214,10 @@ impl<T> Inner<T> {
     }
 }
 
-/// No method has a NUL: 400.
+/// A NUL is invalid in a method: 400.
 const MALFORMED: &[u8] = b"\0\r\n\r\n";
 
-/// A head of one byte more than the library takes: 431.
+/// Returns a head that is one byte larger than hyper accepts: 431.
 fn too_large(limit: usize) -> Vec<u8> {
     let mut head = b"GET / HTTP/1.1\r\nx: ".to_vec();
     head.resize(limit, b'x');
@@ -202,10 +225,11 @@ fn too_large(limit: usize) -> Vec<u8> {
     head
 }
 
-impl<T: AsyncRead + Ends + Unpin> Wire<T> {
-    /// While a request is open: ready when the peer has ended, and nobody still reads what it had sent. Where what comes next is the library's,
-    /// which takes it later or never, the end behind it is seen without reading. Elsewhere the library could look for it, too, and would ask for
-    /// the memory of a head each time.
+impl<T: AsyncRead + PeerEnd + Unpin> CheckedIo<T> {
+    /// Ready when the peer has ended while a request is open, and no reader of received content is
+    /// left. If the next bytes are meant for hyper, which takes them later or never, the end behind
+    /// them is detected without reading. Elsewhere hyper could detect it too, but would request the
+    /// memory of a head each time.
     pub(super) fn poll_end(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         let inner = &mut *self.0.borrow_mut();
         loop {
@@ -213,9 +237,15 @@ impl<T: AsyncRead + Ends + Unpin> Wire<T> {
             let may_read = match inner.awaiting {
                 Awaiting::Head { .. } => true,
                 Awaiting::Decision => inner.buffer.len() < READ_BYTES,
-                Awaiting::Content { .. } | Awaiting::Chunks(_) | Awaiting::Room | Awaiting::Successor | Awaiting::Nothing => false,
+                Awaiting::Content { .. }
+                | Awaiting::Chunks(_)
+                | Awaiting::LargerParser
+                | Awaiting::NextInstance
+                | Awaiting::Nothing => false,
             };
             if !may_read || inner.checked > 0 || inner.shared.heads != inner.shared.requests {
+                // A request in early data may wait for it, with its content unread.
+                inner.io.poll_handshake(cx);
                 ready!(inner.io.poll_ended(cx));
                 break;
             }
@@ -232,7 +262,7 @@ impl<T: AsyncRead + Ends + Unpin> Wire<T> {
 }
 
 impl<T: AsyncRead + Unpin> Inner<T> {
-    /// Reads what has come. Returns how much that is.
+    /// Reads available bytes. Returns their number.
     fn poll_fill(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<usize>> {
         let mut storage = [MaybeUninit::uninit(); READ_BYTES];
         let mut read = ReadBuf::uninit(&mut storage);
@@ -242,8 +272,12 @@ impl<T: AsyncRead + Unpin> Inner<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<T: AsyncRead + Unpin> AsyncRead for CheckedIo<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self.0.borrow_mut();
         loop {
             this.check();
@@ -258,19 +292,25 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                 return Poll::Ready(Ok(()));
             }
             match &mut this.awaiting {
-                Awaiting::Decision if !this.shared.is_undecided.get() => this.awaiting = Awaiting::Head { searched: 0 },
-                Awaiting::Room if !this.shared.wants_room.get() => this.awaiting = Awaiting::Head { searched: 0 },
-                // The library is done with the message, and its answer.
-                Awaiting::Successor => {
+                Awaiting::Decision if !this.shared.is_undecided.get() => {
+                    this.awaiting = Awaiting::Head { searched: 0 }
+                }
+                Awaiting::LargerParser if !this.shared.wants_more_lines.get() => {
+                    this.awaiting = Awaiting::Head { searched: 0 }
+                }
+                // hyper is done with the message and its response.
+                Awaiting::NextInstance => {
                     this.awaiting = Awaiting::Head { searched: 0 };
-                    this.shared.keeps_content.set(true);
+                    this.shared.has_unread_trailers.set(true);
                     return Poll::Pending;
                 }
-                // The library asks again when the request is answered, or another one takes over.
-                Awaiting::Decision | Awaiting::Room => return Poll::Pending,
+                // hyper asks again when the request is answered, or another instance takes over.
+                Awaiting::Decision | Awaiting::LargerParser => return Poll::Pending,
                 Awaiting::Nothing => return Poll::Ready(Ok(())),
-                // Content of a known length goes straight to the library.
-                Awaiting::Content { left } if this.buffer.is_empty() && *left >= out.remaining() as u64 => {
+                // Content of a known length goes straight to hyper.
+                Awaiting::Content { left }
+                    if this.buffer.is_empty() && *left >= out.remaining() as u64 =>
+                {
                     let before = out.filled().len();
                     ready!(Pin::new(&mut this.io).poll_read(cx, out))?;
                     *left -= (out.filled().len() - before) as u64;
@@ -280,8 +320,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     }
                     return Poll::Ready(Ok(()));
                 }
-                // Where the library has room for an upload, what is more than a request would be too much to hold here.
-                Awaiting::Head { searched: 0 } if this.buffer.is_empty() && out.remaining() <= READ_BYTES => {
+                // If hyper has space for an upload, bytes beyond a request would be too many to
+                // buffer here.
+                Awaiting::Head { searched: 0 }
+                    if this.buffer.is_empty() && out.remaining() <= READ_BYTES =>
+                {
                     let before = out.filled().len();
                     ready!(Pin::new(&mut this.io).poll_read(cx, out))?;
                     let read = &out.filled()[before..];
@@ -289,7 +332,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                         this.awaiting = Awaiting::Nothing;
                         return Poll::Ready(Ok(()));
                     }
-                    // Mostly that is a request, or some, and nothing else: they are where they belong already.
+                    // Usually these bytes are whole requests and nothing else, and already in the
+                    // right buffer.
                     let end = this.count_whole_requests(read);
                     this.buffer.extend_from_slice(&read[end..]);
                     out.set_filled(before + end);
@@ -301,7 +345,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
                     if ready!(this.poll_fill(cx))? > 0 {
                         continue;
                     }
-                    // The library says what an end in the middle of a message means.
+                    // hyper decides what an end within a message means.
                     this.checked = this.buffer.len();
                     this.awaiting = Awaiting::Nothing;
                     if this.checked == 0 {
@@ -324,8 +368,8 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         if self.shared.begun.get() {
             ready!(self.poll_interim(cx))?;
         }
-        if !self.corked.is_empty() || self.may_hold() {
-            if let Some(taken) = self.corked.take(pieces) {
+        if !self.held_responses.is_empty() || self.may_hold() {
+            if let Some(taken) = self.held_responses.take(pieces) {
                 self.shared.hold();
                 self.shared.blocked.set(false);
                 return Poll::Ready(Ok(taken));
@@ -337,15 +381,15 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         Poll::Ready(written)
     }
 
-    /// Whether the answer to another request, which has come already, follows soon.
+    /// Whether the response to another received request follows soon.
     fn may_hold(&mut self) -> bool {
         self.check();
         self.shared.may_hold()
     }
 
-    /// Writes the answers that were held back.
+    /// Writes the responses that were held back.
     fn poll_uncork(&mut self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        ready!(self.corked.poll_write(&mut self.io, cx))?;
+        ready!(self.held_responses.poll_write(&mut self.io, cx))?;
         self.shared.holding.set(false);
         Poll::Ready(Ok(()))
     }
@@ -371,12 +415,22 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.borrow_mut().poll_write_with(cx, &[IoSlice::new(bytes)], |io, cx| io.poll_write(cx, bytes))
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CheckedIo<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0
+            .borrow_mut()
+            .poll_write_with(cx, &[IoSlice::new(bytes)], |io, cx| io.poll_write(cx, bytes))
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, bytes: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.0.borrow_mut().poll_write_with(cx, bytes, |io, cx| io.poll_write_vectored(cx, bytes))
     }
 
@@ -384,12 +438,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         self.0.borrow().io.is_write_vectored()
     }
 
-    /// The library flushes when it has written all that it has, in every poll of the connection. So this is where an interim response
-    /// is between two others, and where answers go that were held back for another one that is not made yet.
+    /// hyper flushes in every poll of the connection, when it has written all that it has. So this
+    /// is the point between two responses for an interim response, and for responses that were held
+    /// back for another one that is not ready.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self.0.borrow_mut();
         ready!(this.poll_interim(cx))?;
-        if !this.corked.is_empty() {
+        if !this.held_responses.is_empty() {
             if this.may_hold() {
                 return Poll::Ready(Ok(()));
             }
@@ -398,8 +453,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         Pin::new(&mut this.io).poll_flush(cx)
     }
 
-    /// The library has written all that it has. The connection itself goes on, as a tunnel or until the peer has taken all, so that nothing but
-    /// what was held back for more answers is due.
+    /// Called when hyper has written all that it has. The connection itself goes on, as a tunnel or
+    /// until the peer has taken all data, so only responses that were held back are due.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_uncork(cx)
     }
@@ -413,16 +468,18 @@ mod tests {
 
     use super::*;
 
-    /// What the library is given of a connection's bytes, which come in two pieces, and how many heads.
+    /// Returns the bytes of a connection, arriving in two pieces, that are passed to hyper, and the
+    /// number of heads.
     fn given(bytes: &[u8], cut: usize, room: usize) -> (Vec<u8>, u32) {
         let (first, second) = bytes.split_at(cut);
-        let (mut wire, shared) = Wire::new(AsyncReadExt::chain(first, second), 64 << 10);
-        shared.set_room(usize::MAX);
+        let (mut wire, shared) = CheckedIo::new(AsyncReadExt::chain(first, second), 64 << 10);
+        shared.set_max_lines(usize::MAX);
         let mut all = Vec::new();
         loop {
             let mut room = vec![0; room];
             let mut out = ReadBuf::new(&mut room);
-            let read = Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
+            let read = Pin::new(&mut wire)
+                .poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
             assert!(matches!(read, Poll::Ready(Ok(()))));
             if out.filled().is_empty() {
                 return (all, shared.heads.get());
@@ -434,16 +491,41 @@ mod tests {
     #[test]
     fn requests_that_come_together_are_given_on_as_they_are_up_to_a_malformed_one() {
         let get = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
-        // What looks like requests is content here.
-        let post = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{get}{get}", 2 * get.len());
-        let chunked = format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{get}\r\n0\r\n\r\n", get.len());
+        // These look like requests but are content.
+        let post = format!(
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{get}{get}",
+            2 * get.len()
+        );
+        let chunked = format!(
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \
+                chunked\r\n\r\n{:x}\r\n{get}\r\n0\r\n\r\n",
+            get.len()
+        );
         let sound = [get, get, &post, get, &chunked, get, get].concat();
-        // An empty line before a request is passed over.
-        let all = ["\r\n", get, get, &post, "\r\n", get, &chunked, get, "\r\n", get, "GET /a HTTP/1.1\nhost: a\n\n", get].concat();
+        // An empty line before a request is skipped.
+        let all = [
+            "\r\n",
+            get,
+            get,
+            &post,
+            "\r\n",
+            get,
+            &chunked,
+            get,
+            "\r\n",
+            get,
+            "GET /a HTTP/1.1\nhost: a\n\n",
+            get,
+        ]
+        .concat();
         for room in [1, 100, 8 << 10, 32 << 10] {
             for cut in 0..all.len() {
                 let (bytes, heads) = given(all.as_bytes(), cut, room);
-                assert_eq!(String::from_utf8_lossy(&bytes), sound.clone() + "\0\r\n\r\n", "cut at {cut}, {room} bytes at once");
+                assert_eq!(
+                    String::from_utf8_lossy(&bytes),
+                    sound.clone() + "\0\r\n\r\n",
+                    "cut at {cut}, {room} bytes at once"
+                );
                 assert_eq!(heads, 7);
             }
         }
@@ -453,22 +535,30 @@ mod tests {
     fn what_is_whole_is_given_at_once_and_the_rest_is_kept() {
         let get = "GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
         let bytes = get.repeat(10) + "GET /b HT";
-        let (mut wire, shared) = Wire::new(bytes.as_bytes(), 64 << 10);
-        shared.set_room(usize::MAX);
+        let (mut wire, shared) = CheckedIo::new(bytes.as_bytes(), 64 << 10);
+        shared.set_max_lines(usize::MAX);
         let mut room = vec![0; 8 << 10];
         let mut out = ReadBuf::new(&mut room);
-        assert!(Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out).is_ready());
-        assert_eq!((out.filled(), &wire.0.borrow().buffer[..], shared.heads.get()), (get.repeat(10).as_bytes(), &b"GET /b HT"[..], 10));
+        assert!(
+            Pin::new(&mut wire)
+                .poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out)
+                .is_ready()
+        );
+        assert_eq!(
+            (out.filled(), &wire.0.borrow().buffer[..], shared.heads.get()),
+            (get.repeat(10).as_bytes(), &b"GET /b HT"[..], 10)
+        );
     }
 
     #[test]
-    fn no_more_is_held_where_the_library_has_room_for_an_upload() {
+    fn large_read_buffer_limits_buffered_bytes() {
         let requests = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(20_000);
-        let (mut wire, shared) = Wire::new(&requests[..], 64 << 10);
-        shared.set_room(usize::MAX);
+        let (mut wire, shared) = CheckedIo::new(&requests[..], 64 << 10);
+        shared.set_max_lines(usize::MAX);
         let mut room = vec![0; 400 << 10];
         let mut out = ReadBuf::new(&mut room);
-        let read = Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
+        let read =
+            Pin::new(&mut wire).poll_read(&mut TaskContext::from_waker(Waker::noop()), &mut out);
         assert!(matches!(read, Poll::Ready(Ok(()))));
         let held = out.filled().len() + wire.0.borrow().buffer.len();
         assert!(!out.filled().is_empty() && held <= READ_BYTES, "{held}");

@@ -1,11 +1,14 @@
-//! Field blocks of HTTP/2 on their way to the library.
+//! Checks HTTP/2 field blocks before h2 reads them.
 //!
-//! The library ends the whole connection for a field that it has no type for, such as a name in capitals: it stops in the middle of a
-//! block, after which its dynamic table is not the peer's any more. Such a message is malformed, which concerns its stream alone (RFC 9113,
-//! section 8.1.1). So blocks are read here before. A field of that kind is replaced by one of the same size, where it goes into the table, and
-//! another one is added that the library takes the message for malformed for: a `te` that asks for something else than trailers.
+//! h2 ends the whole connection for a field that it has no type for, such as a name in capitals: it
+//! stops in the middle of a block, and its dynamic table then differs from the peer's. Such a
+//! message is malformed, which should affect its stream alone (RFC 9113, section 8.1.1). So blocks
+//! are read here first. An invalid field that goes into the table is replaced by one of the same
+//! size. Another field is added for which h2 treats the message as malformed: a `te` other than
+//! `trailers`.
 //!
-//! What cannot be followed ends the connection, whatever the library would make of it: from there on the two tables may differ.
+//! A block that cannot be decoded here ends the connection, whatever h2 would do with it: from
+//! there on the two tables may differ.
 
 mod hpack;
 
@@ -15,62 +18,75 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::hpack::{FORBIDDEN, Table};
+use self::hpack::{FORBIDDEN, Table, Undecodable};
 use super::frames::{Frame, HEAD, PREFACE, flags, kind};
 use crate::limits::Limits;
 
-/// What a frame may have that the library takes: the least that RFC 9113, section 6.5.2, allows to set.
+/// Maximum size of a frame that h2 accepts: the smallest value that RFC 9113, section 6.5.2,
+/// allows.
 const MAX_FRAME_BYTES: usize = 16 << 10;
-/// What stands before a block whose frame says something of its stream's priority.
+/// Bytes in front of a block whose frame has the PRIORITY flag.
 const PRIORITY_BYTES: usize = 5;
-/// What ends a connection: a block that has the index 0.
+/// A frame that ends a connection: its block contains the index 0.
 const NO_BLOCK: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x80";
 
-/// How much of a block that comes in pieces is held until it is whole.
+/// Limits on a block that is buffered until it is complete.
 #[derive(Clone, Copy)]
-struct Most {
+struct BlockLimits {
     frames: usize,
     bytes: usize,
 }
 
-/// A connection whose field blocks the library can always decode.
-pub(crate) struct Checked<T> {
+/// A connection whose field blocks h2 can always decode.
+pub(crate) struct CheckedFieldBlocks<T> {
     io: T,
     blocks: Blocks,
-    /// Where what was read goes that cannot pass as it is. Few connections ever need it.
-    detour: Option<Box<Detour>>,
+    /// Buffers for bytes that cannot pass unchanged. Few connections ever need it.
+    detour: Option<Box<PendingFrames>>,
 }
 
 #[derive(Default)]
-struct Detour {
-    /// What has not passed yet: it begins with a frame, and there is no use in looking at it before it has so many bytes.
+struct PendingFrames {
+    /// Bytes that have not passed yet. They begin with a frame, and are not examined before there
+    /// are `needed` of them.
     held: Vec<u8>,
     needed: usize,
-    /// What has passed, from `handed_on` on.
+    /// Bytes that have passed. Those before `handed_on` were read.
     passed: Vec<u8>,
     handed_on: usize,
 }
 
-impl<T> Checked<T> {
-    /// What a client sends, from its preface on.
+impl<T> CheckedFieldBlocks<T> {
+    /// Checks what a client sends, beginning with its preface.
     pub(crate) fn of_client(io: T, limits: &Limits) -> Self {
         Self::new(io, PREFACE, limits)
     }
 
-    /// What a server sends.
+    /// Checks what a server sends.
     pub(crate) fn of_server(io: T, limits: &Limits) -> Self {
         Self::new(io, 0, limits)
     }
 
     fn new(io: T, skip: usize, limits: &Limits) -> Self {
-        // Names and values as they are written may be longer than those that count, and those that are too long are answered.
+        // Encoded names and values may be longer than their counted size, and too long ones still
+        // have to be answered.
         let bytes = limits.field_section_bytes() as usize * 2 + 2 * MAX_FRAME_BYTES;
-        // More than who counts them lets come.
+        // More than `FrameWatch`, which counts them, lets pass.
         let frames = 2 * (limits.continuation_frames() as usize).max(bytes / MAX_FRAME_BYTES);
-        Self { io, blocks: Blocks { skip, table: Table::default(), most: Most { frames, bytes }, is_over: false }, detour: None }
+        Self {
+            io,
+            blocks: Blocks {
+                skip,
+                table: Table::default(),
+                block_limits: BlockLimits { frames, bytes },
+                is_over: false,
+            },
+            detour: None,
+        }
     }
 
-    /// Takes what was read. Returns how much of it, from its start, passes as it is; the rest is kept.
+    /// Takes received bytes. Returns how many of them, from the start, pass unchanged. The rest is
+    /// kept.
     fn take(&mut self, bytes: &[u8]) -> usize {
         if let Some(detour) = &mut self.detour {
             detour.take(bytes, &mut self.blocks);
@@ -83,8 +99,8 @@ impl<T> Checked<T> {
         as_is
     }
 
-    /// Whether there was anything that had passed.
-    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+    /// Copies bytes that have passed. Returns whether there were any.
+    fn pass_on(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let Some(detour) = &mut self.detour else { return false };
         let left = &detour.passed[detour.handed_on..];
         let part = left.len().min(buffer.remaining());
@@ -100,7 +116,7 @@ impl<T> Checked<T> {
     }
 }
 
-impl Detour {
+impl PendingFrames {
     fn take(&mut self, bytes: &[u8], blocks: &mut Blocks) {
         self.held.extend_from_slice(bytes);
         if self.held.len() >= self.needed {
@@ -135,13 +151,18 @@ impl Detour {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<T: AsyncRead + Unpin> AsyncRead for CheckedFieldBlocks<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        while !self.hand_on(buffer) {
-            // The library has had what it ends the connection for, and says goodbye. It needs no more for that.
+        while !self.pass_on(buffer) {
+            // h2 has got the bytes for which it ends the connection, and is closing it. It needs no
+            // more.
             if self.blocks.is_over {
                 return Poll::Pending;
             }
@@ -149,11 +170,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
             ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
             let read = buffer.filled().len() - before;
             if read == 0 {
-                // Of a frame that breaks off, the library says so.
+                // h2 reports a frame that breaks off.
                 if let Some(detour) = &mut self.detour {
                     detour.passed = std::mem::take(&mut detour.held);
                 }
-                self.hand_on(buffer);
+                self.pass_on(buffer);
                 break;
             }
             let as_is = self.take(&buffer.filled()[before..]);
@@ -166,12 +187,20 @@ impl<T: AsyncRead + Unpin> AsyncRead for Checked<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Checked<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for CheckedFieldBlocks<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, data)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write_vectored(cx, data)
     }
 
@@ -190,22 +219,22 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Checked<T> {
 
 /// Finds field blocks among frames.
 struct Blocks {
-    /// Bytes of what has begun and is none.
+    /// Remaining bytes of a frame that is not part of a block.
     skip: usize,
     table: Table,
-    most: Most,
-    /// What came could not be followed.
+    block_limits: BlockLimits,
+    /// Set after bytes that could not be decoded.
     is_over: bool,
 }
 
-/// How far it went.
+/// The result of [`Blocks::read`].
 enum Step {
     All,
-    /// There is more of a block to come, at least up to this length.
+    /// A block is incomplete. At least `needed` bytes are required.
     Incomplete {
         needed: usize,
     },
-    /// Frames of so many bytes are replaced.
+    /// Frames of `length` bytes are replaced.
     Replaced {
         length: usize,
         by: Vec<u8>,
@@ -214,33 +243,30 @@ enum Step {
     Over,
 }
 
-/// What there is of the frames of a block.
+/// The frames of a block, as far as they have arrived.
 enum Found {
     Part {
         needed: usize,
     },
     All(BlockFrames),
-    /// So many bytes are frames that make the library end the connection, or should.
+    /// Frames of `length` bytes make h2 end the connection, or should.
     Broken {
         length: usize,
     },
 }
 
-/// All frames of a block.
+/// All frames of one block.
 struct BlockFrames {
-    /// All of them, in bytes.
+    /// Total size in bytes.
     length: usize,
-    /// Where the fragment of the first one is.
+    /// Position of the first frame's fragment.
     first: std::ops::Range<usize>,
-    /// The block, where it comes in more than one.
+    /// The joined block, if it has more than one frame.
     joined: Option<Vec<u8>>,
 }
 
-/// Where the library's table may become another one than the peer's.
-struct Undecodable;
-
 impl Blocks {
-    /// How much of `bytes` passes as it is, and what comes then.
+    /// Returns how many of `bytes` pass unchanged, and what follows.
     fn read(&mut self, bytes: &[u8]) -> (usize, Step) {
         let mut at = 0;
         loop {
@@ -250,14 +276,18 @@ impl Blocks {
             if rest.is_empty() {
                 return (bytes.len(), Step::All);
             }
-            let Some(head) = Frame::begun(rest) else { return (at, Step::Incomplete { needed: HEAD }) };
+            let Some(head) = Frame::begun(rest) else {
+                return (at, Step::Incomplete { needed: HEAD });
+            };
             if head.kind != kind::HEADERS && head.kind != kind::PUSH_PROMISE {
                 self.skip = HEAD + head.length;
                 continue;
             }
-            let found = match find(head, rest, self.most.frames) {
+            let found = match find(head, rest, self.block_limits.frames) {
                 Found::All(found) => found,
-                Found::Part { needed } if needed <= self.most.bytes => return (at, Step::Incomplete { needed }),
+                Found::Part { needed } if needed <= self.block_limits.bytes => {
+                    return (at, Step::Incomplete { needed });
+                }
                 Found::Part { .. } => return (at, Step::Over),
                 Found::Broken { length } => return (at + length, Step::Over),
             };
@@ -269,21 +299,27 @@ impl Blocks {
         }
     }
 
-    /// What stands for the frames of a block, if anything does.
-    fn check(&mut self, head: Frame<'_>, bytes: &[u8], found: &BlockFrames) -> Result<Option<Vec<u8>>, Undecodable> {
+    /// Returns the bytes that replace the frames of a block, if they have to be replaced.
+    fn check(
+        &mut self,
+        head: Frame<'_>,
+        bytes: &[u8],
+        found: &BlockFrames,
+    ) -> Result<Option<Vec<u8>>, Undecodable> {
         let block = found.joined.as_deref().unwrap_or(&bytes[found.first.clone()]);
         let of_priority = if head.flags & flags::PRIORITY == 0 { 0 } else { PRIORITY_BYTES };
         let mut priority = &bytes[found.first.start - of_priority..found.first.start];
         let mut flags = head.flags & !flags::PADDED | flags::END_HEADERS;
         let mut changed = self.table.check(block, MAX_FRAME_BYTES)?;
-        // For a stream that depends on itself, the library resets it without a look at its block.
+        // h2 resets a stream that depends on itself without reading its block.
         if let Some(depends_on) = priority.first_chunk()
             && u32::from_be_bytes(*depends_on) & 0x7fff_ffff == head.stream
         {
             (priority, flags) = (&[], flags & !flags::PRIORITY);
             changed.get_or_insert_with(|| block.to_vec()).extend_from_slice(FORBIDDEN);
         }
-        // Of more than one frame, the library forgets that the first was malformed. So such blocks become one where they can.
+        // With more than one frame, h2 forgets that the first was malformed. So such blocks are
+        // joined into one frame if they fit.
         let is_long = block.len() + priority.len() > MAX_FRAME_BYTES;
         let block = match (&changed, &found.joined) {
             (Some(changed), _) => changed,
@@ -304,9 +340,9 @@ impl Blocks {
     }
 }
 
-/// Finds the frames of the block that begins with this one.
+/// Finds the frames of the block that begins with `head`.
 fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
-    // The library takes none of this size, and sees that by its head.
+    // h2 accepts no frame of this size, and refuses it by its head.
     if head.length > MAX_FRAME_BYTES {
         return Found::Broken { length: HEAD };
     }
@@ -320,7 +356,7 @@ fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
     if head.flags & flags::PRIORITY != 0 {
         first.start += PRIORITY_BYTES;
     }
-    // And nobody promised to take a push.
+    // Neither side has allowed pushes.
     if head.kind == kind::PUSH_PROMISE || head.stream == 0 || first.start > first.end {
         return Found::Broken { length };
     }
@@ -330,7 +366,9 @@ fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
     let mut joined = bytes[first.clone()].to_vec();
     for _ in 1..most_frames {
         let start = length + HEAD;
-        let Some(next) = Frame::begun(&bytes[length..]) else { return Found::Part { needed: start } };
+        let Some(next) = Frame::begun(&bytes[length..]) else {
+            return Found::Part { needed: start };
+        };
         if next.kind != kind::CONTINUATION || next.stream != head.stream {
             return Found::Broken { length };
         }
@@ -338,13 +376,15 @@ fn find(head: Frame<'_>, bytes: &[u8], most_frames: usize) -> Found {
             return Found::Broken { length: start };
         }
         length = start + next.length;
-        let Some(fragment) = bytes.get(start..length) else { return Found::Part { needed: length } };
+        let Some(fragment) = bytes.get(start..length) else {
+            return Found::Part { needed: length };
+        };
         joined.extend_from_slice(fragment);
         if next.flags & flags::END_HEADERS != 0 {
             return Found::All(BlockFrames { length, first, joined: Some(joined) });
         }
     }
-    // More frames than the library accepts: it closes the connection with ENHANCE_YOUR_CALM.
+    // More frames than h2 accepts: it closes the connection with ENHANCE_YOUR_CALM.
     Found::Broken { length }
 }
 

@@ -1,33 +1,33 @@
-//! Heads of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1).
+//! Finds HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1).
 
 pub(super) const HEAD: usize = 9;
-/// Bytes of a frame's content that are kept: error codes and what is said of them, window increments.
-const KEPT: usize = 40;
-/// The same of PRIORITY_UPDATE, as much as HTTP/3 takes.
+/// Bytes of a frame's payload that are kept: error codes with their debug data, window increments.
+const KEPT_PAYLOAD_BYTES: usize = 40;
+/// The same for PRIORITY_UPDATE, as large as HTTP/3 accepts.
 const KEPT_OF_PRIORITY_UPDATE: usize = 1 << 10;
-/// What a client begins with.
+/// Size of the client connection preface.
 pub(super) const PREFACE: usize = 24;
 
-/// Types of frames, RFC 9113, section 6.
+/// Frame types, RFC 9113, section 6.
 pub(super) mod kind {
-    pub(in super::super) const DATA: u8 = 0;
-    pub(in super::super) const HEADERS: u8 = 1;
-    pub(in super::super) const PRIORITY: u8 = 2;
-    pub(in super::super) const RST_STREAM: u8 = 3;
-    pub(in super::super) const SETTINGS: u8 = 4;
-    pub(in super::super) const PUSH_PROMISE: u8 = 5;
-    pub(in super::super) const GOAWAY: u8 = 7;
-    pub(in super::super) const WINDOW_UPDATE: u8 = 8;
-    pub(in super::super) const CONTINUATION: u8 = 9;
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const PRIORITY: u8 = 2;
+    pub(crate) const RST_STREAM: u8 = 3;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
+    pub(crate) const GOAWAY: u8 = 7;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
     /// RFC 9218, section 7.1.
-    pub(in super::super) const PRIORITY_UPDATE: u8 = 16;
+    pub(crate) const PRIORITY_UPDATE: u8 = 16;
 }
 
 pub(super) mod flags {
-    pub(in super::super) const END_STREAM: u8 = 1;
-    pub(in super::super) const END_HEADERS: u8 = 4;
-    pub(in super::super) const PADDED: u8 = 8;
-    pub(in super::super) const PRIORITY: u8 = 32;
+    pub(crate) const END_STREAM: u8 = 1;
+    pub(crate) const END_HEADERS: u8 = 4;
+    pub(crate) const PADDED: u8 = 8;
+    pub(crate) const PRIORITY: u8 = 32;
 }
 
 /// One frame.
@@ -37,7 +37,7 @@ pub(super) struct Frame<'a> {
     pub(super) flags: u8,
     pub(super) stream: u32,
     pub(super) length: usize,
-    /// All of it is there; otherwise only its head.
+    /// Whether the whole frame has arrived; otherwise only its head.
     pub(super) complete: bool,
     content: &'a [u8],
 }
@@ -54,36 +54,43 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The one that begins these bytes, if its head is there.
+    /// Returns the frame that begins `bytes`, if its head is complete.
     pub(super) fn begun(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|head| Self::new(*head))
     }
 
-    /// The same frame, all of which is there.
+    /// Returns the frame as complete, with its payload.
     fn completed(self, content: &'a [u8]) -> Self {
         Self { complete: true, content: &content[..content.len().min(self.kept())], ..self }
     }
 
-    /// How much of its content is kept.
+    /// Returns how many bytes of the payload are kept.
     fn kept(&self) -> usize {
-        if self.kind == kind::PRIORITY_UPDATE { KEPT_OF_PRIORITY_UPDATE } else { KEPT }
+        if self.kind == kind::PRIORITY_UPDATE {
+            KEPT_OF_PRIORITY_UPDATE
+        } else {
+            KEPT_PAYLOAD_BYTES
+        }
     }
 
-    /// Its content from `offset` on, as far as it is kept.
+    /// Returns the payload from `offset` on, as far as it is kept.
     pub(super) fn content(&self, offset: usize) -> &[u8] {
         self.content.get(offset..).unwrap_or_default()
     }
 
-    /// A number of four bytes in its content, 0 where there is none.
+    /// Returns a four-byte integer of the payload; 0 if it has none there.
     pub(super) fn word(&self, index: usize) -> u32 {
-        self.content.get(4 * index..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        self.content
+            .get(4 * index..)
+            .and_then(<[u8]>::first_chunk)
+            .map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
 }
 
-/// Finds frames in bytes that come in pieces of any size.
+/// Finds frames in bytes that arrive in pieces of any size.
 #[derive(Default)]
 pub(super) struct Frames {
-    /// Of the frame that comes in pieces now.
+    /// Head of the frame that is arriving in pieces.
     head: [u8; HEAD],
     head_bytes: usize,
     content: Vec<u8>,
@@ -91,10 +98,10 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Calls `on_frame` when a frame's head is there, and again when all of it is.
+    /// Calls `on_frame` when a frame's head has arrived, and again when the frame is complete.
     pub(super) fn read(&mut self, mut bytes: &[u8], mut on_frame: impl FnMut(&Frame<'_>)) {
         while !bytes.is_empty() {
-            // Nearly all frames come whole.
+            // Nearly all frames arrive in one piece.
             if self.head_bytes == 0
                 && let Some((head, rest)) = bytes.split_first_chunk()
                 && let frame = Frame::new(*head)
@@ -138,7 +145,7 @@ pub(super) struct Preface {
 }
 
 impl Preface {
-    /// What of `bytes` comes after it.
+    /// Returns the part of `bytes` after the preface.
     pub(super) fn strip<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let part = bytes.len().min(PREFACE - self.seen);
         self.seen += part;
@@ -172,9 +179,19 @@ mod tests {
                     if frame.complete {
                         assert_eq!(
                             frame.content(8),
-                            if frame.kind == kind::GOAWAY { &b"xy"[..] } else { &[7; 300][..frame.length.clamp(8, 40) - 8] }
+                            if frame.kind == kind::GOAWAY {
+                                &b"xy"[..]
+                            } else {
+                                &[7; 300][..frame.length.clamp(8, 40) - 8]
+                            }
                         );
-                        whole.push((frame.kind, frame.stream, frame.length, frame.word(0), frame.word(1)));
+                        whole.push((
+                            frame.kind,
+                            frame.stream,
+                            frame.length,
+                            frame.word(0),
+                            frame.word(1),
+                        ));
                     } else {
                         heads += 1;
                     }
@@ -182,7 +199,16 @@ mod tests {
             }
             assert_eq!(heads, 5, "pieces of {size}");
             let headers = u32::from_be_bytes([7; 4]);
-            assert_eq!(whole, [(4, 0, 6, 0, 0), (1, 1, 300, headers, headers), (0, 1, 0, 0, 0), (3, 3, 4, 7, 0), (7, 0, 10, 9, 3)]);
+            assert_eq!(
+                whole,
+                [
+                    (4, 0, 6, 0, 0),
+                    (1, 1, 300, headers, headers),
+                    (0, 1, 0, 0, 0),
+                    (3, 3, 4, 7, 0),
+                    (7, 0, 10, 9, 3)
+                ]
+            );
         }
     }
 

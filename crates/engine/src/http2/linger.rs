@@ -1,4 +1,4 @@
-//! Content of a request that its handler gave up before its end.
+//! Reading on after a handler has dropped a request's body before its end.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,33 +7,35 @@ use std::task::Poll;
 
 use h2::RecvStream;
 
-use super::Answer;
+use super::exchange::ResponseStream;
 use crate::context::Context;
 use crate::tcp::ExchangeGuard;
 
-/// What the content of a request tells its connection.
-pub(crate) struct Http2Server {
+/// Links a request's body to its connection.
+pub(crate) struct Http2BodyLink {
     pub(crate) guard: Rc<ExchangeGuard>,
     pub(crate) context: Rc<Context>,
-    /// Where the client waits for 100 (Continue).
-    pub(crate) expectation: Option<Rc<Answer>>,
+    /// Set if the client waits for 100 (Continue).
+    pub(crate) expectation: Option<Rc<ResponseStream>>,
 }
 
-impl Http2Server {
-    /// Takes in and drops the rest of `body`, within limits, and only then has the stream reset.
+impl Http2BodyLink {
+    /// Reads and discards the rest of `body`, within limits, and only then lets the stream be
+    /// reset.
     ///
-    /// RFC 9113, section 8.1, lets a server answer early and then stop the request by a reset without error. Sent at once, that
-    /// reset hides what is wrong with frames that are on their way, hits requests whose end is on its way too, and some clients
-    /// throw the answer away with it.
+    /// RFC 9113, section 8.1, lets a server respond early and then stop the request with a reset
+    /// without error. Sent at once, that reset hides errors in frames that are on their way and
+    /// hits requests whose end is on its way too. Some clients also discard the response with it.
     ///
-    /// What the client's window let it send before it could see the answer is not counted: curl reads nothing as long as it may send, and
-    /// then finds the reset in place of the answer. What it sends later needs a window update, which stands behind the answer.
+    /// Bytes that the window let the client send before it could see the response do not count:
+    /// curl reads nothing as long as it may send, and would then find the reset instead of the
+    /// response. To send more, the client needs a window update, which is sent after the response.
     pub(crate) fn linger(&self, mut body: RecvStream) {
         if body.is_end_stream() {
             return;
         }
         let Context { handle, config, stats, .. } = &*self.context;
-        let mut patience = Box::pin(handle.sleep(config.limits.linger_timeout()));
+        let mut stall_timer = Box::pin(handle.sleep(config.limits.linger_timeout()));
         let window = u64::try_from(body.flow_control().available_capacity()).unwrap_or(0);
         let mut left = config.limits.linger_bytes().saturating_add(window);
         let stats = stats.clone();
@@ -50,12 +52,13 @@ impl Http2Server {
                         return;
                     }
                 }
-                // What comes after the content has to be in order as well. The next poll says so; there is nobody to tell.
+                // The frames after the content have to be valid too. The next poll checks them;
+                // there is nothing to report the result to.
                 let _ = body.trailers().await;
             });
             poll_fn(|cx| {
                 let rest = rest.as_mut().poll(cx);
-                if rest.is_pending() && patience.as_mut().poll(cx).is_ready() {
+                if rest.is_pending() && stall_timer.as_mut().poll(cx).is_ready() {
                     stats.linger_timeouts.add(1);
                     return Poll::Ready(());
                 }

@@ -12,32 +12,34 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::StreamError;
-use super::stream::{Dirty, EarlyRequest, Outbound, RequestHead, Stream};
+use super::outbound::{Outbound, RequestHead};
+use super::stream::{EarlyRequest, Stream, WorkQueue};
 use crate::TransportStats;
-use crate::client::{Observer, StatsSink};
+use crate::client::Observer;
 use crate::context::Context as WorkerContext;
 use crate::runtime::Wakeup;
 use crate::tls::TlsSummary;
 use crate::transport::{ClientTls, ConnectionKey};
+use crate::transport_stats::StatsSink;
 use crate::{Body, Incoming};
 
 /// Opens connections from one UDP socket of the worker.
 #[derive(Clone)]
 pub(crate) struct Client {
-    shared: Rc<Shared>,
+    shared: Rc<ClientShared>,
 }
 
-struct Shared {
-    dirty: Rc<Dirty>,
+struct ClientShared {
+    work_queue: Rc<WorkQueue>,
     wakeup: Arc<Wakeup>,
     context: Rc<WorkerContext>,
     connects: RefCell<VecDeque<Connect>>,
     closes: RefCell<VecDeque<ConnectionKey>>,
-    /// Connections whose counts are asked for.
+    /// Connections whose statistics were requested.
     measures: RefCell<VecDeque<Rc<ConnectionState>>>,
 }
 
-/// A connection that the driver has yet to begin.
+/// A connection that the driver has yet to open.
 pub(super) struct Connect {
     pub(super) remote: SocketAddr,
     pub(super) server_name: String,
@@ -45,7 +47,7 @@ pub(super) struct Connect {
     pub(super) state: Rc<ConnectionState>,
 }
 
-/// What the driver tells the connection's handle.
+/// State that the driver reports to the connection's handle.
 #[derive(Default)]
 pub(crate) struct ConnectionState {
     pub(super) key: Cell<Option<ConnectionKey>>,
@@ -53,7 +55,7 @@ pub(crate) struct ConnectionState {
     wakers: RefCell<Vec<Waker>>,
     gone_away: Cell<bool>,
     stats: StatsSink,
-    /// How often the counts were brought up to date, and who waits for that.
+    /// Number of statistics updates, and the tasks that wait for the next.
     measured: Cell<u64>,
     measure_wakers: RefCell<Vec<Waker>>,
 }
@@ -62,32 +64,49 @@ pub(crate) struct ConnectionState {
 enum Status {
     #[default]
     Connecting,
-    /// Requests may be sent, and the handshake goes on.
+    /// Requests may be sent while the handshake goes on.
     Early,
     Connected(Duration, Option<TlsSummary>),
     Closed {
         reason: String,
-        /// Before it was ever connected.
+        /// The connection ended before it was connected.
         early: bool,
     },
 }
 
 impl Client {
-    pub(super) fn new(dirty: Rc<Dirty>, context: Rc<WorkerContext>) -> Self {
+    pub(super) fn new(work_queue: Rc<WorkQueue>, context: Rc<WorkerContext>) -> Self {
         let wakeup = context.handle.wakeup().clone();
-        let shared =
-            Shared { dirty, wakeup, context, connects: RefCell::default(), closes: RefCell::default(), measures: RefCell::default() };
+        let shared = ClientShared {
+            work_queue,
+            wakeup,
+            context,
+            connects: RefCell::default(),
+            closes: RefCell::default(),
+            measures: RefCell::default(),
+        };
         Self { shared: Rc::new(shared) }
     }
 
-    /// Connects and waits for the handshake, or, if `tls` allows early data and has a session for it, for nothing.
+    /// Connects, and waits for the handshake. Returns at once if `tls` allows early data and has a
+    /// session for it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes the connection that was begun.
-    pub(crate) async fn connect(&self, remote: SocketAddr, server_name: &str, tls: &ClientTls) -> Result<ClientConnection, String> {
+    /// Dropping the future closes the connection.
+    pub(crate) async fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        tls: &ClientTls,
+    ) -> Result<ClientConnection, String> {
         let state = Rc::<ConnectionState>::default();
-        let connect = Connect { remote, server_name: server_name.to_owned(), tls: tls.clone(), state: state.clone() };
+        let connect = Connect {
+            remote,
+            server_name: server_name.to_owned(),
+            tls: tls.clone(),
+            state: state.clone(),
+        };
         self.shared.connects.borrow_mut().push_back(connect);
         self.shared.wakeup.notify();
         let connection = ClientConnection { state: state.clone(), shared: self.shared.clone() };
@@ -116,8 +135,10 @@ impl Client {
     }
 
     pub(super) fn has_work(&self) -> bool {
-        let Shared { connects, closes, measures, .. } = &*self.shared;
-        !connects.borrow().is_empty() || !closes.borrow().is_empty() || !measures.borrow().is_empty()
+        let ClientShared { connects, closes, measures, .. } = &*self.shared;
+        !connects.borrow().is_empty()
+            || !closes.borrow().is_empty()
+            || !measures.borrow().is_empty()
     }
 }
 
@@ -126,7 +147,12 @@ impl ConnectionState {
         self.set(Status::Early);
     }
 
-    pub(super) fn on_connected(&self, key: ConnectionKey, handshake: Duration, tls: Option<TlsSummary>) {
+    pub(super) fn on_connected(
+        &self,
+        key: ConnectionKey,
+        handshake: Duration,
+        tls: Option<TlsSummary>,
+    ) {
         self.key.set(Some(key));
         self.set(Status::Connected(handshake, tls));
     }
@@ -164,14 +190,14 @@ impl ConnectionState {
 /// An open connection to a server. Dropping it closes the connection.
 pub(crate) struct ClientConnection {
     state: Rc<ConnectionState>,
-    shared: Rc<Shared>,
+    shared: Rc<ClientShared>,
 }
 
-/// Asks for a connection's counts; see [`crate::StatsProbe`].
+/// Reads a connection's statistics; see [`crate::StatsProbe`].
 #[derive(Clone)]
 pub(crate) struct StatsProbe {
     state: Rc<ConnectionState>,
-    shared: Rc<Shared>,
+    shared: Rc<ClientShared>,
 }
 
 impl StatsProbe {
@@ -196,12 +222,12 @@ impl ClientConnection {
         StatsProbe { state: self.state.clone(), shared: self.shared.clone() }
     }
 
-    /// What belongs to the worker.
+    /// Returns the worker's context.
     pub(crate) fn context(&self) -> Rc<WorkerContext> {
         self.shared.context.clone()
     }
 
-    /// How long the handshake took.
+    /// Returns the duration of the handshake.
     pub(crate) fn handshake(&self) -> Option<Duration> {
         match *self.state.status.borrow() {
             Status::Connected(handshake, _) => Some(handshake),
@@ -209,7 +235,7 @@ impl ClientConnection {
         }
     }
 
-    /// What the handshake came to, once it is done.
+    /// Returns a summary of the TLS handshake, once it is done.
     pub(crate) fn tls(&self) -> Option<TlsSummary> {
         match *self.state.status.borrow() {
             Status::Connected(_, tls) => tls,
@@ -217,12 +243,12 @@ impl ClientConnection {
         }
     }
 
-    /// Whether requests go out before the handshake is done.
+    /// Whether requests are sent before the handshake is done.
     pub(crate) fn is_early(&self) -> bool {
         matches!(*self.state.status.borrow(), Status::Early)
     }
 
-    /// Why the handshake that was not waited for failed.
+    /// Returns why a handshake failed that was not waited for.
     pub(crate) fn handshake_failure(&self) -> Option<String> {
         match &*self.state.status.borrow() {
             Status::Closed { reason, early: true } => Some(reason.clone()),
@@ -241,7 +267,8 @@ impl ClientConnection {
 
     /// Whether requests may still be sent.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.state.gone_away.get() && matches!(*self.state.status.borrow(), Status::Early | Status::Connected(..))
+        !self.state.gone_away.get()
+            && matches!(*self.state.status.borrow(), Status::Early | Status::Connected(..))
     }
 
     /// Sends a request and waits for the head of the response.
@@ -261,13 +288,17 @@ impl ClientConnection {
             (Status::Closed { reason, .. }, _) => return Err(StreamError::Refused(reason.clone())),
             _ => return Err(StreamError::Refused("not connected".to_owned())),
         };
-        let stream = Rc::new(Stream::new(key, None, head.method.clone(), self.shared.dirty.clone()));
-        // Dropped with this future, or by whoever reads the response: what comes after that is not wanted.
+        let stream =
+            Rc::new(Stream::new(key, None, head.method.clone(), self.shared.work_queue.clone()));
+        // Dropped with this future, or by the reader of the response: received data is discarded
+        // from then on.
         let incoming = Incoming::http3(stream.clone());
-        stream.asks.replace(head.upgrade.clone());
+        stream.pending_upgrade.replace(head.upgrade.clone());
         let mut body = body;
         match body.take_full() {
-            Some(content) if self.is_early() => stream.send_early(EarlyRequest { head, content }),
+            Some(content) if self.is_early() => {
+                stream.send_early_request(EarlyRequest { head, content });
+            }
             Some(data) => {
                 stream.send(Outbound::Request(Box::new(head)));
                 if !data.is_empty() {
@@ -283,7 +314,9 @@ impl ClientConnection {
         let mut was_queued = false;
         let (status, headers) = poll_fn(|cx| {
             let response = stream.poll_response(cx);
-            let is_queued = stream.is_waiting.get() && stream.id.get().is_none();
+            // A connection that ends while the request waits ends the wait.
+            let is_queued =
+                response.is_pending() && stream.is_waiting.get() && stream.id.get().is_none();
             if let Some(on_queue) = &mut observer.on_queue
                 && std::mem::replace(&mut was_queued, is_queued) != is_queued
             {

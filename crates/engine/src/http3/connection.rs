@@ -1,4 +1,4 @@
-//! One HTTP/3 connection: between the transport's streams and the handles of requests.
+//! One HTTP/3 connection: links the transport's streams to the handles of requests.
 
 mod received;
 mod sending;
@@ -12,19 +12,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Priority, Role, StreamId, StreamMap, UniStream};
+use pronghorn_h3::{
+    self as h3, ConnectionError, ErrorCode, Priority, Role, StreamId, StreamMap, UniStream,
+};
 use rand::Rng;
 
 use self::sessions::Sessions;
 use super::client::ConnectionState;
+use super::deadlines::Deadlines;
 use super::limits;
-use super::patience::Patience;
-use super::stream::{Dirty, Stream, StreamError};
+use super::stream::{Stream, StreamError, WorkQueue};
+use super::worker_state::WorkerState;
 use crate::Upgrade;
-use crate::admission::LatestAuthority;
+use crate::admission::AuthorityCache;
 use crate::context::Context;
+use crate::dispatch::Dispatcher;
+use crate::handshake_signal::HandshakeSignal;
 use crate::limits::Limits;
-use crate::progress::Progress;
+use crate::progress::WriteProgress;
 use crate::qlog::Trace;
 use crate::schedule::Schedule;
 use crate::tls::{ClientCertificate, TlsParameters};
@@ -33,81 +38,87 @@ use crate::transport::{ConnectionKey, Dir, Transport};
 pub(super) struct Connection {
     key: ConnectionKey,
     remote: SocketAddr,
-    /// What TLS has agreed on with a client.
+    /// TLS parameters of a client connection.
     tls: Option<TlsParameters>,
-    /// What the client asked for (SNI).
+    /// The server name that the client requested (SNI).
     server_name: Option<Arc<str>>,
     client_certificate: Option<Arc<ClientCertificate>>,
     alt_svc: Option<HeaderValue>,
     h3: h3::Connection,
     context: Rc<Context>,
-    dirty: Rc<Dirty>,
+    dispatcher: Rc<Dispatcher>,
+    state: Rc<WorkerState>,
+    work_queue: Rc<WorkQueue>,
     requests: StreamMap<Exchange>,
-    /// The requests with bytes to write that the transport may take.
+    /// Requests with data that the transport may accept.
     schedule: Schedule<StreamId>,
-    /// [`Connection::write`] has something to do.
+    /// Whether [`Connection::write`] has work.
     wants_to_write: bool,
-    /// Something has been read that [`Connection::on_deferred`] hands on.
+    /// Whether events were read that [`Connection::on_deferred`] dispatches.
     deferred: bool,
-    /// The same, and nobody has been told yet.
+    /// Whether that was not reported to the driver yet.
     deferred_news: bool,
     dropped_priority_updates: u64,
-    /// Our unidirectional streams, and what the transport has not taken of them.
+    /// Our unidirectional streams, and the data that the transport has not accepted.
     uni: [OwnUni; UniStream::ALL.len()],
-    /// Requests that wait until the peer allows another stream.
+    /// Requests that wait for stream credit from the peer.
     waiting: VecDeque<Rc<Stream>>,
-    /// Extended CONNECTs that wait until the server has said whether it offers that.
-    asking: Vec<Rc<Stream>>,
-    /// Of those that wait so, how many nobody wants any more.
-    given_up: usize,
-    /// Streams whose last byte was handed over and not yet acknowledged.
+    /// Extended CONNECTs that wait for the server's SETTINGS.
+    awaiting_settings: Vec<Rc<Stream>>,
+    /// Number of these waiting requests that were abandoned.
+    abandoned: usize,
+    /// Streams whose last byte was written and not yet acknowledged.
     unacknowledged: usize,
     draining: bool,
-    /// A client has sent a request.
+    /// Whether a client has sent a request.
     is_used: bool,
-    latest_authority: LatestAuthority,
+    latest_authority: AuthorityCache,
     client: Option<Rc<ConnectionState>>,
-    /// What comes until the handshake is done is early data.
+    /// Data received while this is set is early data.
     handshaking: bool,
+    /// Present from the first request in early data to the end of the handshake.
+    handshake_signal: Option<Rc<HandshakeSignal>>,
     trace: Option<Trace>,
-    patience: Patience,
-    /// There from the first request for a WebTransport session on.
+    deadlines: Deadlines,
+    /// Present from the first request for a WebTransport session.
     sessions: Option<Box<Sessions>>,
-    /// When the peer has to show that it is there: as long as this side waits for it, or a request went on in another protocol.
+    /// Time of the next ping, while this side waits for the peer or has a tunnel open.
     ping_at: Option<Instant>,
-    /// After how long a silence the connection ends, here or there.
+    /// The effective idle timeout: the shorter of both sides.
     idle_timeout: Duration,
-    /// Something has happened since [`Connection::rest`] was called last.
-    is_roused: bool,
-    /// [`Connection::rest`] will be called.
+    /// Whether there was activity since the last call of [`Connection::release_if_idle`].
+    is_active: bool,
+    /// Whether a call of [`Connection::release_if_idle`] is scheduled.
     is_watched: bool,
 }
 
-/// The shortest idle time-out of a server that is heeded: as short as the limits here allow one to be.
-const LEAST_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Shortest idle timeout of a server that is respected: the minimum of our own limit.
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Bytes that are written to their stream as soon as they are framed, where they are all that is left of it.
+/// The last bytes of a stream are written as soon as they are framed if they are at most this many.
 const SMALL_BYTES: usize = 4 << 10;
 
 /// The driver's part of a request's stream.
 struct Exchange {
     stream: Rc<Stream>,
     priority: Priority,
-    /// What the response says of it, which overrides what the client says, also later.
-    said: Option<Box<Bytes>>,
-    /// The transport is told of it with the first bytes: only then it has to keep something for this direction of the stream.
-    untold: bool,
-    /// It is in the schedule, under its priority.
+    /// Value of the response's `priority` field, which overrides the client's priority, including
+    /// later updates.
+    response_priority: Option<Box<Bytes>>,
+    /// Whether the stream's priority was not set in the transport yet. It is set with the first
+    /// bytes: the transport allocates state for this direction only then.
+    priority_unset: bool,
+    /// Whether the stream is in the schedule, under its priority.
     scheduled: bool,
-    /// Framed bytes that wait for the transport.
+    /// Framed bytes that the transport has not accepted.
     wire: VecDeque<Bytes>,
-    /// The stream ends after these bytes; otherwise more is to come, or never will as it was reset.
+    /// Whether the stream ends after these bytes. Otherwise more follows, or the stream was reset.
     fin: bool,
     sent: bool,
     received: bool,
-    /// It went on in another protocol, which may be silent as long as it likes.
+    /// Whether the request was upgraded to another protocol, which may be silent for any time.
     tunnel: bool,
-    progress: Progress,
+    progress: WriteProgress,
     /// Bytes that the peer had acknowledged on all streams when this one was blocked.
     acknowledged: u64,
 }
@@ -116,31 +127,38 @@ impl Connection {
     pub(super) fn server(
         key: ConnectionKey,
         remote: SocketAddr,
-        context: Rc<Context>,
-        dirty: Rc<Dirty>,
+        dispatcher: Rc<Dispatcher>,
+        worker: Rc<WorkerState>,
+        work_queue: Rc<WorkQueue>,
         alt_svc: Option<HeaderValue>,
     ) -> Self {
-        Self { alt_svc, ..Self::new(key, remote, Role::Server, context, dirty, None) }
+        Self {
+            alt_svc,
+            ..Self::new(key, remote, Role::Server, dispatcher, worker, work_queue, None)
+        }
     }
 
     pub(super) fn client(
         key: ConnectionKey,
         remote: SocketAddr,
-        context: Rc<Context>,
-        dirty: Rc<Dirty>,
+        dispatcher: Rc<Dispatcher>,
+        worker: Rc<WorkerState>,
+        work_queue: Rc<WorkQueue>,
         state: Rc<ConnectionState>,
     ) -> Self {
-        Self::new(key, remote, Role::Client, context, dirty, Some(state))
+        Self::new(key, remote, Role::Client, dispatcher, worker, work_queue, Some(state))
     }
 
     fn new(
         key: ConnectionKey,
         remote: SocketAddr,
         role: Role,
-        context: Rc<Context>,
-        dirty: Rc<Dirty>,
+        dispatcher: Rc<Dispatcher>,
+        worker: Rc<WorkerState>,
+        work_queue: Rc<WorkQueue>,
         client: Option<Rc<ConnectionState>>,
     ) -> Self {
+        let context = dispatcher.context.clone();
         Self {
             key,
             remote,
@@ -151,7 +169,9 @@ impl Connection {
             h3: protocol(role, &context),
             idle_timeout: context.config.limits.idle_timeout(),
             context,
-            dirty,
+            dispatcher,
+            state: worker,
+            work_queue,
             requests: StreamMap::default(),
             schedule: Schedule::default(),
             wants_to_write: false,
@@ -160,33 +180,35 @@ impl Connection {
             dropped_priority_updates: 0,
             uni: Default::default(),
             waiting: VecDeque::new(),
-            asking: Vec::new(),
-            given_up: 0,
+            awaiting_settings: Vec::new(),
+            abandoned: 0,
             unacknowledged: 0,
             draining: false,
             is_used: false,
-            latest_authority: LatestAuthority::default(),
+            latest_authority: AuthorityCache::default(),
             client,
             handshaking: true,
+            handshake_signal: None,
             trace: None,
-            patience: Patience::default(),
+            deadlines: Deadlines::default(),
             sessions: None,
             ping_at: None,
-            is_roused: false,
+            is_active: false,
             is_watched: false,
         }
     }
 
-    /// Something happens. Whether the connection has been at rest, so that somebody has to see when it is again.
-    pub(super) fn rouse(&mut self) -> bool {
-        self.is_roused = true;
+    /// Records activity. Returns whether the connection was idle, so that the driver must schedule
+    /// a check.
+    pub(super) fn record_activity(&mut self) -> bool {
+        self.is_active = true;
         !std::mem::replace(&mut self.is_watched, true)
     }
 
-    /// Gives back what is kept for the next requests, unless something has happened since this was called last. Whether it has nothing
-    /// more to give.
-    pub(super) fn rest(&mut self) -> bool {
-        if std::mem::take(&mut self.is_roused) {
+    /// Releases memory that is kept for later requests, unless there was activity since the last
+    /// call. Returns whether the memory was released.
+    pub(super) fn release_if_idle(&mut self) -> bool {
+        if std::mem::take(&mut self.is_active) {
             return false;
         }
         self.is_watched = false;
@@ -195,34 +217,34 @@ impl Connection {
         self.requests.shrink_to_fit();
         self.uni.iter_mut().for_each(|uni| uni.queue.shrink_to_fit());
         self.waiting.shrink_to_fit();
-        self.asking.shrink_to_fit();
+        self.awaiting_settings.shrink_to_fit();
         if let Some(sessions) = &mut self.sessions {
             sessions.release_memory();
         }
-        self.patience.release_memory();
+        self.deadlines.release_memory();
         true
     }
 
-    /// When [`Connection::check_patience`] has to be called, if that is news.
+    /// Returns when [`Connection::check_deadlines`] must be called, if that has changed.
     pub(super) fn next_check(&mut self) -> Option<Instant> {
-        self.patience.take_news()
+        self.deadlines.take_new_check()
     }
 
     pub(super) fn is_checked_at(&self, time: Instant) -> bool {
-        self.patience.asked() == Some(time)
+        self.deadlines.asked() == Some(time)
     }
 
-    /// Ends what the peer has left waiting until now: heads that are not complete, responses that it does not take, and, as a server,
-    /// content of requests that it has answered.
-    pub(super) fn check_patience(&mut self, transport: &mut impl Transport, now: Instant) {
-        if !self.patience.is_due(now) {
+    /// Ends streams whose peer is late: incomplete heads, responses that the peer does not read,
+    /// and, as a server, request content after the response was sent.
+    pub(super) fn check_deadlines(&mut self, transport: &mut impl Transport, now: Instant) {
+        if !self.deadlines.is_due(now) {
             return;
         }
         let context = self.context.clone();
         let stats = &context.stats;
-        while let Some(id) = self.patience.overdue_head(now) {
-            if self.h3.is_early(id) {
-                self.give_up_early(transport, id);
+        while let Some(id) = self.deadlines.overdue_head(now) {
+            if self.h3.is_waiting(id) {
+                self.refuse_early_stream(transport, id);
                 continue;
             }
             stats.head_timeouts.add(1);
@@ -231,7 +253,10 @@ impl Connection {
             self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
         }
         let deadline = |exchange: &Exchange| exchange.progress.deadline();
-        let overdue = self.requests.iter().filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
+        let overdue = self
+            .requests
+            .iter()
+            .filter(|(_, exchange)| deadline(exchange).is_some_and(|deadline| deadline <= now));
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
             if self.client.is_none() && self.waits_for_its_turn(transport, id, now) {
                 continue;
@@ -245,36 +270,50 @@ impl Connection {
         }
         if self.ping_at.is_some_and(|time| time <= now) {
             self.ping_at = None;
-            let is_waiting = self.client.is_some() && !(self.requests.is_empty() && self.waiting.is_empty());
+            let is_waiting =
+                self.client.is_some() && !(self.requests.is_empty() && self.waiting.is_empty());
             if is_waiting || self.requests.values().any(|exchange| exchange.tunnel) {
                 transport.ping(self.key);
                 self.keep_alive();
             }
         }
-        let next = self.requests.values().filter_map(deadline).chain(self.patience.next_head()).chain(self.ping_at).min();
+        let next = self
+            .requests
+            .values()
+            .filter_map(deadline)
+            .chain(self.deadlines.next_head())
+            .chain(self.ping_at)
+            .min();
         if let Some(next) = next {
-            self.patience.expect(next);
+            self.deadlines.request_check(next);
         }
     }
 
-    /// Keeps the connection from ending for idling, which is for those that ask nothing.
+    /// Keeps the connection from timing out while it waits; the idle timeout is for connections
+    /// without requests.
     pub(super) fn keep_alive(&mut self) {
         if self.ping_at.is_none() {
             let time = self.context.handle.now() + self.idle_timeout / 2;
             self.ping_at = Some(time);
-            self.patience.expect(time);
+            self.deadlines.request_check(time);
         }
     }
 
-    /// Whether an overdue stream is held back by the others of a connection whose peer takes what its path carries. It gets its time once
-    /// more then.
-    fn waits_for_its_turn(&mut self, transport: &mut impl Transport, id: StreamId, now: Instant) -> bool {
+    /// Whether an overdue stream is only held back by the connection's other streams, while the
+    /// peer keeps up with its path. The stream then gets the same time again.
+    fn waits_for_its_turn(
+        &mut self,
+        transport: &mut impl Transport,
+        id: StreamId,
+        now: Instant,
+    ) -> bool {
         let control = self.uni[UniStream::Control as usize].id;
         let Some(exchange) = self.requests.get_mut(&id) else { return false };
         let acknowledged = transport.acknowledged(self.key);
-        // On a new path it is counted anew.
+        // The counter restarts on a new path.
         let since = acknowledged.checked_sub(exchange.acknowledged).unwrap_or(acknowledged);
-        let waits = exchange.progress.is_enough(since) && control.is_some_and(|control| transport.is_full(self.key, control));
+        let waits = exchange.progress.is_enough(since)
+            && control.is_some_and(|control| transport.is_full(self.key, control));
         if waits {
             exchange.progress.on_done();
             exchange.on_blocked(now, acknowledged);
@@ -282,19 +321,25 @@ impl Connection {
         waits
     }
 
-    /// The stream may have to bring more of its head.
+    /// Starts the head timeout of a stream, unless it has a complete head.
     fn expect_head(&mut self, transport: &mut impl Transport, id: StreamId) {
-        let is_early = self.h3.is_early(id);
-        let is_known = self.requests.contains_key(&id) || self.patience.knows(id) || self.is_session_stream(id);
+        let is_early = self.h3.is_waiting(id);
+        let is_known = self.requests.contains_key(&id)
+            || self.deadlines.knows(id)
+            || self.is_session_stream(id);
         if self.client.is_some() || !(id.is_bidi() || is_early) || is_known {
             return;
         }
         let limits = &self.context.config.limits;
-        if let Some(counted) = self.context.partial_heads.add(limits.partial_heads()) {
-            return self.patience.begin_head(id, self.context.handle.now() + limits.head_timeout(), counted);
+        if let Some(counted) = self.state.partial_heads.add(limits.partial_heads()) {
+            return self.deadlines.begin_head(
+                id,
+                self.context.handle.now() + limits.head_timeout(),
+                counted,
+            );
         }
         if is_early {
-            return self.give_up_early(transport, id);
+            return self.refuse_early_stream(transport, id);
         }
         self.context.stats.partial_heads_refused.add(1);
         self.context.stats.requests_refused.add(1);
@@ -302,7 +347,8 @@ impl Connection {
         self.abort(transport, id, ErrorCode::H3_REQUEST_REJECTED);
     }
 
-    /// The handshake is done; early data was refused if it says so. `idle_timeout`: the server's.
+    /// Called when the handshake is done. `early_data_accepted` is false if early data was
+    /// rejected, `idle_timeout` is the server's.
     pub(super) fn on_connected(
         &mut self,
         transport: &mut impl Transport,
@@ -310,36 +356,40 @@ impl Connection {
         idle_timeout: Option<Duration>,
     ) {
         self.handshaking = false;
+        if let Some(signal) = self.handshake_signal.take() {
+            signal.end(true);
+        }
         if let Some(shorter) = idle_timeout.filter(|timeout| *timeout < self.idle_timeout) {
-            // Less is no time for any path, and would have this side ask all the time.
-            self.idle_timeout = shorter.max(LEAST_IDLE_TIMEOUT);
+            // A shorter timeout suits no path, and would make this side send pings all the time.
+            self.idle_timeout = shorter.max(MIN_IDLE_TIMEOUT);
             if self.ping_at.take().is_some() {
                 self.keep_alive();
             }
         }
         if early_data_accepted == Some(false) {
-            self.begin_again();
+            self.resend_early_requests();
         }
         self.on_available(transport);
     }
 
-    /// The server has thrown away all that was sent to it, unread. It is sent again on the same connection, in the same order.
-    fn begin_again(&mut self) {
+    /// Sends all requests again on the same connection, in the same order: the server has rejected
+    /// early data, and discarded it unread.
+    fn resend_early_requests(&mut self) {
         self.h3 = protocol(Role::Client, &self.context);
         self.uni = Default::default();
         self.unacknowledged = 0;
-        // The streams have the same numbers again.
+        // The streams get the same IDs again.
         self.schedule = Schedule::default();
         let mut lost: Vec<_> = self.requests.drain().collect();
         lost.sort_unstable_by_key(|(id, _)| *id);
         for (_, Exchange { stream, .. }) in lost.into_iter().rev() {
-            stream.send_again();
+            stream.resend_early();
             stream.is_waiting.set(true);
             self.waiting.push_front(stream);
         }
     }
 
-    /// Writes what happens to `trace` from here on, if there is one.
+    /// Sets the trace that records the connection's events from now on, if there is one.
     pub(super) fn trace(&mut self, trace: Option<Trace>) {
         self.trace = trace;
         self.traced(|trace, now| {
@@ -357,7 +407,8 @@ impl Connection {
         self.client.as_ref()
     }
 
-    /// First call: announces the shutdown. Second call: names the last request; the connection may then end.
+    /// Sends GOAWAY. The first call announces the shutdown; the second names the last request, and
+    /// the connection may then end.
     pub(super) fn go_away(&mut self, transport: &mut impl Transport, last: bool) {
         self.h3.go_away();
         self.draining |= last;
@@ -365,7 +416,7 @@ impl Connection {
         self.write_uni(transport);
     }
 
-    /// Whether all that a client was promised is done after [`Connection::go_away`].
+    /// Whether all accepted requests are done after the last [`Connection::go_away`].
     pub(super) fn is_drained(&self) -> bool {
         self.draining && self.client.is_none() && self.is_done()
     }
@@ -375,14 +426,18 @@ impl Connection {
         self.is_used && !self.draining && self.client.is_none() && self.is_done()
     }
 
-    /// Whether a client is still about to connect.
+    /// Whether a client's handshake is not done yet.
     pub(super) fn is_connecting(&self) -> bool {
         self.handshaking && self.client.is_none()
     }
 
-    /// Whether no request is on a connection that this side has opened.
+    /// Whether this is an outgoing connection without requests.
     pub(super) fn is_unused(&self) -> bool {
-        self.client.is_some() && !self.handshaking && self.waiting.is_empty() && self.asking.is_empty() && self.is_done()
+        self.client.is_some()
+            && !self.handshaking
+            && self.waiting.is_empty()
+            && self.awaiting_settings.is_empty()
+            && self.is_done()
     }
 
     fn is_done(&self) -> bool {
@@ -393,13 +448,14 @@ impl Connection {
         self.unacknowledged = self.unacknowledged.saturating_sub(streams);
     }
 
-    /// More streams may be opened: the peer allows them, or the handshake is done.
+    /// Called when streams may be opened: the peer's limit has grown, or the handshake is done.
     pub(super) fn on_available(&mut self, transport: &mut impl Transport) {
         self.write_uni(transport);
         while let Some(stream) = self.waiting.pop_front() {
             if stream.is_discarding() {
-                // Given up before it began, as [`Connection::on_dirty`] has seen.
-                self.given_up = self.given_up.saturating_sub(1);
+                // The request was abandoned before it began, as counted in
+                // [`Connection::on_abandoned`].
+                self.abandoned = self.abandoned.saturating_sub(1);
             } else if self.open(transport, &stream) {
                 self.flush(transport, &stream);
             } else {
@@ -420,7 +476,12 @@ impl Connection {
         }
     }
 
-    pub(super) fn on_stopped(&mut self, transport: &mut impl Transport, id: StreamId, code: u64) -> Result<(), ConnectionError> {
+    pub(super) fn on_stopped(
+        &mut self,
+        transport: &mut impl Transport,
+        id: StreamId,
+        code: u64,
+    ) -> Result<(), ConnectionError> {
         if self.on_session_stream_stopped(transport, id, code)? {
             return Ok(());
         }
@@ -428,11 +489,14 @@ impl Connection {
         self.on_events(transport);
         //= RFC 9000 section 3.5
         //# An endpoint that receives a STOP_SENDING frame MUST send a RESET_STREAM frame if the stream is in the "Ready" or "Send" state.
-        // Done before its end was sent, the stream still has bytes that nobody wants.
-        if id.is_bidi() && self.requests.get(&id).is_none_or(|exchange| exchange.sent) && transport.reset(self.key, id, code) {
+        // The exchange is done, but the stream still has unacknowledged bytes.
+        if id.is_bidi()
+            && self.requests.get(&id).is_none_or(|exchange| exchange.sent)
+            && transport.reset(self.key, id, code)
+        {
             self.unacknowledged = self.unacknowledged.saturating_sub(1);
             if self.client.is_none() {
-                // An answer that is there at once is complete before the peer can take its request back.
+                // A response that was complete at once left the peer no time to cancel its request.
                 self.h3.handle_late_stop()?;
             }
         }
@@ -451,15 +515,23 @@ impl Connection {
         self.server_name = Some(name);
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
     }
 
-    /// The connection is gone: everybody who waits for it learns that. `is_lost`: the peer was not heard from any more.
+    /// Called when the connection is gone: notifies everything that waits for it. `is_lost` means
+    /// that the connection timed out.
     pub(super) fn on_closed(&mut self, reason: &str, is_lost: bool) {
+        if let Some(signal) = self.handshake_signal.take() {
+            signal.end(false);
+        }
         self.end_sessions(reason);
-        let error = if is_lost { StreamError::ConnectionLost } else { StreamError::ConnectionClosed(reason.to_owned()) };
+        let error = if is_lost {
+            StreamError::ConnectionLost
+        } else {
+            StreamError::ConnectionClosed(reason.to_owned())
+        };
         for (_, exchange) in self.requests.drain() {
             if !exchange.sent {
                 self.context.stats.requests_aborted.add(1);
@@ -473,21 +545,29 @@ impl Connection {
         }
     }
 
-    /// Requests of which nothing was sent can go another way.
+    /// Fails the requests that were not sent at all, so that they can be sent on another
+    /// connection.
     pub(super) fn refuse_waiting(&mut self, reason: &str) {
-        for stream in self.waiting.drain(..).chain(self.asking.drain(..)) {
+        for stream in self.waiting.drain(..).chain(self.awaiting_settings.drain(..)) {
             stream.on_inbound_end(Err(StreamError::Refused(reason.to_owned())));
             stream.on_closed();
         }
     }
 
-    /// Carries out what a handle did to its stream.
-    pub(super) fn on_dirty(&mut self, transport: &mut impl Transport, stream: Rc<Stream>) -> Result<(), ConnectionError> {
+    /// Processes a stream that a handle has changed.
+    pub(super) fn process_stream(
+        &mut self,
+        transport: &mut impl Transport,
+        stream: Rc<Stream>,
+    ) -> Result<(), ConnectionError> {
         if stream.id.get().is_none() && stream.is_discarding() {
-            self.on_given_up(&stream);
+            self.on_abandoned(&stream);
             return Ok(());
         }
-        if stream.id.get().is_none() && stream.asks.borrow().is_some() && !self.may_upgrade(&stream) {
+        if stream.id.get().is_none()
+            && stream.pending_upgrade.borrow().is_some()
+            && !self.may_upgrade(&stream)
+        {
             return Ok(());
         }
         if stream.id.get().is_none() && !self.open(transport, &stream) {
@@ -499,58 +579,73 @@ impl Connection {
         }
         self.flush(transport, &stream);
         let read_on = stream.id.get().filter(|_| stream.is_paused());
-        // The last owner of it, perhaps.
-        self.context.spares.keep_stream(stream);
+        // This may be the last handle.
+        self.state.memory.keep_stream(stream);
         read_on.map_or(Ok(()), |id| self.on_readable(transport, id))
     }
 
-    /// Nobody wants what was not begun.
-    fn on_given_up(&mut self, stream: &Stream) {
+    /// Drops a request that was abandoned before it began.
+    fn on_abandoned(&mut self, stream: &Stream) {
         stream.on_closed();
         if stream.is_waiting.replace(false) {
-            self.given_up += 1;
-            // Each pays for one other that it leaves in the queue.
-            if 2 * self.given_up > self.waiting.len() + self.asking.len() {
+            self.abandoned += 1;
+            // Amortized: each abandoned request pays for one other in the queue.
+            if 2 * self.abandoned > self.waiting.len() + self.awaiting_settings.len() {
                 self.waiting.retain(|stream| !stream.is_discarding());
-                self.asking.retain(|stream| !stream.is_discarding());
-                self.given_up = 0;
+                self.awaiting_settings.retain(|stream| !stream.is_discarding());
+                self.abandoned = 0;
             }
         }
     }
 
-    /// Whether an extended CONNECT may go to the server. One that may not has been told so, or waits for the server's SETTINGS.
+    /// Whether an extended CONNECT may be sent. If not, its stream has got an error, or waits for
+    /// the server's SETTINGS.
     fn may_upgrade(&mut self, stream: &Rc<Stream>) -> bool {
         let Some(settings) = self.h3.peer_settings() else {
             if !stream.is_waiting.replace(true) {
-                self.asking.push(stream.clone());
+                self.awaiting_settings.push(stream.clone());
                 stream.on_queued();
             }
             return false;
         };
-        // RFC 8441, section 3: a server that does not offer it would take the request for malformed.
+        // RFC 8441, section 3: without support, the server would treat the request as malformed.
         let is_offered = |upgrade: &Upgrade| {
             // draft-ietf-webtrans-http3-02, section 3.1: this setting implies the other one.
-            let webtransport = self.context.config.webtransport && settings.takes_webtransport();
-            if sessions::is_webtransport(upgrade) { webtransport } else { settings.enable_connect_protocol }
+            let webtransport = self.context.config.webtransport && settings.supports_webtransport();
+            if sessions::is_webtransport(upgrade) {
+                webtransport
+            } else {
+                settings.enable_connect_protocol
+            }
         };
-        let Some(upgrade) = stream.asks.take().filter(|upgrade| !is_offered(upgrade)) else { return true };
-        stream.on_inbound_end(Err(StreamError::NotOffered(upgrade)));
+        let Some(upgrade) = stream.pending_upgrade.take().filter(|upgrade| !is_offered(upgrade))
+        else {
+            return true;
+        };
+        stream.on_inbound_end(Err(StreamError::ExtendedConnectUnsupported(upgrade)));
         stream.on_closed();
         false
     }
 
     fn open(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) -> bool {
-        // The answer may take long, and the transport would take that for a peer that is gone.
+        // The response may take long, and the connection must not time out meanwhile.
         self.keep_alive();
         let Some(id) = transport.open(self.key, Dir::Bidi) else { return false };
         stream.id.set(Some(id));
         if self.h3.open_request(id).is_err() {
             transport.reset(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
             transport.stop(self.key, id, ErrorCode::H3_REQUEST_CANCELLED.0);
-            stream.on_inbound_end(Err(StreamError::Refused("it takes no more requests (GOAWAY)".to_owned())));
+            stream.on_inbound_end(Err(StreamError::Refused(
+                "the server accepts no more requests (GOAWAY)".to_owned(),
+            )));
             stream.on_closed();
         } else {
-            let exchange = Exchange::new(stream.clone(), Priority::default(), &self.context.config.limits, self.context.spares.wire());
+            let exchange = Exchange::new(
+                stream.clone(),
+                Priority::default(),
+                &self.context.config.limits,
+                self.state.memory.wire(),
+            );
             self.requests.insert(id, exchange);
             stream.on_opened();
         }
@@ -560,14 +655,15 @@ impl Connection {
 
 fn protocol(role: Role, context: &Context) -> h3::Connection {
     let config = h3::Config::default().with_grease_seed(context.rng.borrow_mut().random());
-    let config = limits::apply(config, &context.config).expect("invariant: the table's ranges are within those of HTTP/3");
+    let config = limits::apply(config, &context.config)
+        .expect("invariant: the table's ranges are within those of HTTP/3");
     h3::Connection::new(role, config)
 }
 
 /// A unidirectional stream of ours.
 #[derive(Default)]
 struct OwnUni {
-    /// `None` until the peer allows the stream.
+    /// `None` until the peer's limit allows the stream.
     id: Option<StreamId>,
     queue: VecDeque<Bytes>,
 }
@@ -577,15 +673,15 @@ impl Exchange {
         Self {
             stream,
             priority,
-            said: None,
-            untold: false,
+            response_priority: None,
+            priority_unset: false,
             scheduled: false,
             wire,
             fin: false,
             sent: false,
             received: false,
             tunnel: false,
-            progress: Progress::new(limits),
+            progress: WriteProgress::new(limits),
             acknowledged: 0,
         }
     }
@@ -594,19 +690,20 @@ impl Exchange {
         self.sent && self.received
     }
 
-    /// The transport takes nothing more of it.
+    /// Called when the transport accepts no more data of the stream.
     fn on_blocked(&mut self, now: Instant, acknowledged: u64) {
         self.progress.on_blocked(now);
         self.acknowledged = acknowledged;
     }
 
-    /// Whether all that is left of it is a few bytes that can go at once. The transport sends by priority too, so that this takes nothing
-    /// from what is more urgent, and the next request finds the memory of this one in the caches.
+    /// Whether only a few bytes are left, which can be written at once. The transport sends by
+    /// priority too, so this delays no more urgent data, and the next request finds this one's
+    /// memory in the caches.
     fn is_small_and_whole(&self) -> bool {
         self.fin && !self.sent && !self.scheduled && self.waiting() <= SMALL_BYTES
     }
 
-    /// Framed bytes that the transport has not taken.
+    /// Returns the number of framed bytes that the transport has not accepted.
     fn waiting(&self) -> usize {
         self.wire.iter().map(Bytes::len).sum()
     }

@@ -1,10 +1,10 @@
-//! The connections of an endpoint, found by the transport's keys.
+//! The connections of an endpoint, by the transport's keys.
 
 use super::connection::Connection;
 use crate::transport::ConnectionKey;
 
-/// A table with the transport's indices as places: one look at a connection's place for each of the many events of a request, where a
-/// map would hash the key.
+/// A table indexed by the transport's connection index. Each of a request's many events costs one
+/// array access; a map would hash the key.
 #[derive(Default)]
 pub(super) struct Connections {
     slots: Vec<Option<(ConnectionKey, Box<Connection>)>>,
@@ -30,14 +30,15 @@ impl Connections {
         self.get(key).is_some()
     }
 
-    /// The transport gives a place to another connection only after it has told of the first one's end.
+    /// Inserts a connection. The transport reuses an index only after reporting the end of its
+    /// earlier connection.
     pub(super) fn insert(&mut self, key: ConnectionKey, connection: Connection) {
         let index = key.index as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
         let before = self.slots[index].replace((key, Box::new(connection)));
-        debug_assert!(before.is_none(), "two connections with one place");
+        debug_assert!(before.is_none(), "two connections with the same index");
         self.len += usize::from(before.is_none());
     }
 

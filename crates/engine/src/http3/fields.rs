@@ -1,4 +1,4 @@
-//! Between field sections and header maps.
+//! Conversions between field sections and header maps.
 
 use std::sync::LazyLock;
 
@@ -8,31 +8,42 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version}
 use pronghorn_h3::{FieldLine, RequestHead, ResponseHead, SectionLine, static_table};
 
 use crate::Upgrade;
-use crate::admission::{Head, LatestAuthority};
+use crate::admission::{AuthorityCache, Head};
 use crate::field_line::field_line;
 use crate::message::Protocol;
 
-/// Values share the memory of their section only up to this size: whoever keeps one value, as an access log keeps a path, keeps all of it.
+/// Values share the memory of their section only up to this size. One retained value, such as a
+/// path in an access log, keeps the whole section alive.
 const SHARED_BYTES: usize = 4 << 10;
 
-/// Where the values of a section come from.
-pub(super) struct Memory(Bytes);
+/// Source of a section's values.
+pub(super) struct SectionMemory(Bytes);
 
-impl Memory {
-    /// `shared`: what the section shares.
+impl SectionMemory {
+    /// Uses the section's shared memory.
     pub(super) fn new(shared: Bytes) -> Self {
         Self(shared)
     }
 
     fn value(&self, line: &SectionLine<'_>) -> Bytes {
-        if self.0.len() <= SHARED_BYTES { line.value_in(&self.0) } else { Bytes::copy_from_slice(line.value) }
+        if self.0.len() <= SHARED_BYTES {
+            line.value_in(&self.0)
+        } else {
+            Bytes::copy_from_slice(line.value)
+        }
     }
 }
 
-/// `None` for a head that HTTP/3 allows and the model cannot hold, such as a path with a character that no URI has. `map`: empty, for the
-/// memory that it has. `text`: where the text of its lines goes.
-pub(crate) fn request<'a>(head: &mut RequestHead, latest: &'a LatestAuthority, map: HeaderMap, text: &mut BytesMut) -> Option<Head<'a>> {
-    let memory = Memory::new(head.share(text));
+/// Converts a request head. Returns `None` for a head that HTTP/3 allows but the model cannot
+/// represent, such as a path with a character that is invalid in a URI. `map` is empty and only
+/// gives its memory; `text` receives the text of the lines.
+pub(crate) fn request<'a>(
+    head: &mut RequestHead,
+    latest: &'a AuthorityCache,
+    map: HeaderMap,
+    text: &mut BytesMut,
+) -> Option<Head<'a>> {
+    let memory = SectionMemory::new(head.share(text));
     let mut uri = http::uri::Parts::default();
     if let Some(path) = head.path_line() {
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(memory.value(&path)).ok()?);
@@ -52,20 +63,29 @@ pub(crate) fn request<'a>(head: &mut RequestHead, latest: &'a LatestAuthority, m
         method: Method::from_bytes(head.method()).ok()?,
         uri: Uri::from_parts(uri).ok()?,
         headers: headers(head.fields(), head.fields().len() + 1, &memory, map)?,
-        upgrade: head.protocol().and_then(|protocol| std::str::from_utf8(protocol).ok()).map(Upgrade::new),
+        upgrade: head
+            .protocol()
+            .and_then(|protocol| std::str::from_utf8(protocol).ok())
+            .map(Upgrade::new),
         latest,
     })
 }
 
-pub(super) fn response(head: &mut ResponseHead, text: &mut BytesMut) -> Option<(StatusCode, HeaderMap)> {
-    let memory = Memory::new(head.share(text));
-    Some((StatusCode::from_u16(head.status()).ok()?, headers(head.fields(), head.fields().len(), &memory, HeaderMap::new())?))
+pub(super) fn response(
+    head: &mut ResponseHead,
+    text: &mut BytesMut,
+) -> Option<(StatusCode, HeaderMap)> {
+    let memory = SectionMemory::new(head.share(text));
+    Some((
+        StatusCode::from_u16(head.status()).ok()?,
+        headers(head.fields(), head.fields().len(), &memory, HeaderMap::new())?,
+    ))
 }
 
 pub(super) fn headers<'a>(
     lines: impl Iterator<Item = SectionLine<'a>>,
     capacity: usize,
-    memory: &Memory,
+    memory: &SectionMemory,
     mut headers: HeaderMap,
 ) -> Option<HeaderMap> {
     headers.reserve(capacity);
@@ -81,11 +101,12 @@ pub(super) fn headers<'a>(
     Some(headers)
 }
 
-/// The names of QPACK's static table; `None` for pseudo-header fields.
-static STATIC_NAMES: LazyLock<[Option<HeaderName>; static_table::LEN]> =
-    LazyLock::new(|| std::array::from_fn(|index| HeaderName::from_bytes(static_table::name(index as u8)).ok()));
+/// Names of QPACK's static table; `None` for pseudo-header fields.
+static STATIC_NAMES: LazyLock<[Option<HeaderName>; static_table::LEN]> = LazyLock::new(|| {
+    std::array::from_fn(|index| HeaderName::from_bytes(static_table::name(index as u8)).ok())
+});
 
-/// The lines of a map. Those that HTTP/3 forbids are left out when they are encoded.
+/// Returns the lines of a map. The encoder omits those that HTTP/3 forbids.
 pub(super) fn lines(headers: &HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     headers.iter().map(|(name, value)| field_line(name, value))
 }

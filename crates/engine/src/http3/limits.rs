@@ -1,18 +1,22 @@
-//! The table's limits as HTTP/3 takes them, and whose counter each of its own is.
+//! Applies the limits table to HTTP/3, and maps HTTP/3's limits to their counters.
 
 use pronghorn_h3::{Config, ConfigError, Limit};
 
 use crate::stats::{Counter, Stats};
 
-/// The fewest field lines that HTTP/3 can be told: a request needs some for itself.
+/// Smallest number of field lines that HTTP/3 can be set to: a request needs some for itself.
 const FEWEST_LINES: u64 = 16;
 
-/// `config` with what the table says.
+/// Returns `config` with the limits of the table.
 pub(super) fn apply(config: Config, settings: &crate::Config) -> Result<Config, ConfigError> {
     let limits = &settings.limits;
     config
-        .with_webtransport_sessions(if settings.webtransport { limits.webtransport_sessions() } else { 0 })?
-        .with_max_early_streams(limits.webtransport_early_streams() as u32)?
+        .with_webtransport_sessions(if settings.webtransport {
+            limits.webtransport_sessions()
+        } else {
+            0
+        })?
+        .with_max_waiting_streams(limits.webtransport_early_streams() as u32)?
         .with_extended_connect(true)
         .with_max_concurrent_requests(limits.concurrent_streams())
         .with_max_field_section_size(limits.field_section_bytes())?
@@ -27,7 +31,7 @@ pub(super) fn apply(config: Config, settings: &crate::Config) -> Result<Config, 
         .with_qpack_encoder_capacity(limits.qpack_encoder_table_bytes())
 }
 
-/// The counter of a limit that a peer has reached.
+/// Returns the counter of a limit that a peer has reached.
 pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
     Some(match limit {
         Limit::FieldSectionSize => &stats.heads_too_large,
@@ -43,8 +47,8 @@ pub(super) fn counter(limit: Limit, stats: &Stats) -> Option<&Counter> {
         Limit::QpackTableCapacity => &stats.qpack_tables_exceeded,
         Limit::QpackBlockedStreams => &stats.qpack_blocked_streams_exceeded,
         Limit::Sessions => &stats.webtransport_sessions_refused,
-        Limit::EarlyStreams => &stats.webtransport_early_streams_refused,
-        // Of a server that a client of ours spoke to: the request's error says so.
+        Limit::WaitingStreams => &stats.webtransport_early_streams_refused,
+        // A limit for servers, reached in our role as a client: the request's error says so.
         _ => return None,
     })
 }
@@ -57,14 +61,21 @@ mod tests {
     fn smallest_and_largest_values_of_the_table_are_taken() {
         let mut all = vec![crate::Limits::default()];
         for edge in [|limit: &crate::Limit| limit.min, |limit: &crate::Limit| limit.max] {
-            let edges = crate::Limits::table().iter().try_fold(crate::Limits::default(), |limits, limit| {
-                let text = limit.unit.write(edge(limit)).replace(' ', "");
-                limits.with_named(limit.name, &text)
-            });
+            let edges = crate::Limits::table().iter().try_fold(
+                crate::Limits::default(),
+                |limits, limit| {
+                    let text = limit.unit.write(edge(limit)).replace(' ', "");
+                    limits.with_named(limit.name, &text)
+                },
+            );
             all.push(edges.unwrap());
         }
         for limits in all {
-            apply(Config::default(), &crate::Config { limits, webtransport: true, ..crate::Config::default() }).unwrap();
+            apply(
+                Config::default(),
+                &crate::Config { limits, webtransport: true, ..crate::Config::default() },
+            )
+            .unwrap();
         }
     }
 

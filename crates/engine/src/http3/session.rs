@@ -1,7 +1,8 @@
-//! A WebTransport session, as the application and the driver share it.
+//! A WebTransport session's state, shared by the application and the driver.
 
 mod capsules;
 mod datagrams;
+mod end;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
@@ -21,11 +22,13 @@ use pronghorn_h3::{ErrorCode, StreamId};
 pub(crate) use capsules::CapsuleQueue;
 use datagrams::Datagrams;
 pub use datagrams::{DatagramError, DatagramSender};
-use waiting::Waiting;
-pub(crate) use waiting::{For, Ticket};
+pub use end::SessionEnd;
+use waiting::WaitList;
+pub(crate) use waiting::{WaitFor, WaitTicket};
 
+use super::outbound::Outbound;
 use super::session_stream::SessionStream;
-use super::stream::{Dirty, Outbound, Stream};
+use super::stream::{Stream, WorkQueue};
 use crate::Incoming;
 use crate::context::Context;
 use crate::limits::Limits;
@@ -33,7 +36,10 @@ use crate::runtime::{Handle, Sleep};
 use crate::stats::Stats;
 use crate::transport::{ConnectionKey, Dir};
 
-/// What a handle asks of the driver.
+/// Value of `:protocol` for WebTransport sessions, in all supported drafts.
+pub(crate) const WEBTRANSPORT: &str = "webtransport";
+
+/// Work that a handle queues for the driver.
 pub(super) enum Work {
     Session(Rc<Session>),
     Stream(Rc<SessionStream>),
@@ -47,7 +53,8 @@ impl Work {
         }
     }
 
-    /// The connection is gone: nobody else would say so.
+    /// Ends the session or stream of a connection that is gone, since the connection can no longer
+    /// do so.
     pub(super) fn on_connection_lost(&self) {
         match self {
             Self::Session(session) => session.lose("the connection has ended".to_owned()),
@@ -56,70 +63,48 @@ impl Work {
     }
 }
 
-/// How a session ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SessionEnd {
-    /// The peer has closed it.
-    #[error("the peer closed the session with code {code}{}{reason}", if reason.is_empty() { "" } else { ": " })]
-    ByPeer {
-        /// The application's code; zero where the peer gives none.
-        code: u32,
-        /// The application's reason, of at most 1024 bytes.
-        reason: String,
-    },
-    /// This side has closed it.
-    #[error("the session was closed here with code {code}{}{reason}", if reason.is_empty() { "" } else { ": " })]
-    Locally {
-        /// What was given to [`close`](crate::WebTransport::close).
-        code: u32,
-        /// What was given to [`close`](crate::WebTransport::close).
-        reason: String,
-    },
-    /// Its request was reset, or broke a rule, or the connection is gone.
-    #[error("the session was lost: {0}")]
-    Lost(String),
-}
-
-/// One session.
+/// A WebTransport session.
 pub(crate) struct Session {
     connection: ConnectionKey,
-    /// The CONNECT request's.
+    /// The stream of the CONNECT request.
     request: Rc<Stream>,
-    dirty: Rc<Dirty>,
+    work_queue: Rc<WorkQueue>,
     queued: Cell<bool>,
     max_datagram_bytes: usize,
     close_timeout: Duration,
     handle: Handle,
     stats: Arc<Stats>,
     capsules: CapsuleQueue,
-    /// Datagrams that wait for the network.
+    /// Datagrams queued for the network.
     outgoing: DatagramSender,
     state: RefCell<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The driver knows it.
+    /// Whether the driver has registered the session.
     begun: bool,
-    /// What the peer has opened and nobody has accepted: bidirectional streams, and unidirectional ones.
+    /// Streams that the peer has opened and the application has not accepted: bidirectional and
+    /// unidirectional.
     opened: [VecDeque<Rc<SessionStream>>; 2],
-    acceptors: [Waiting; 2],
+    acceptors: [WaitList; 2],
     received: Datagrams,
-    readers: Waiting,
+    readers: WaitList,
     end: Option<SessionEnd>,
-    /// The session is lost once what has come of its stream is read: how the peer has ended it may be in that.
+    /// The reason for which the session is lost, once the rest of its stream is read: that may
+    /// contain the peer's own close.
     lost: Option<String>,
     draining: bool,
-    /// Those who wait for the end, or for the wish that it comes.
-    watchers: Waiting,
+    /// Tasks that wait for the session's end or drain.
+    watchers: WaitList,
 }
 
 impl State {
-    fn waiting(&mut self, what: For) -> &mut Waiting {
+    fn waiting(&mut self, what: WaitFor) -> &mut WaitList {
         match what {
-            For::Stream(dir) => &mut self.acceptors[kind(dir)],
-            For::Datagram => &mut self.readers,
-            For::End => &mut self.watchers,
+            WaitFor::Stream(dir) => &mut self.acceptors[kind(dir)],
+            WaitFor::Datagram => &mut self.readers,
+            WaitFor::End => &mut self.watchers,
         }
     }
 }
@@ -136,12 +121,13 @@ const fn kind(dir: Dir) -> usize {
 }
 
 impl Session {
-    /// The session of an extended CONNECT request that has been accepted, whose outgoing content is that of `capsules`.
+    /// Creates the session of an accepted extended CONNECT request, whose outgoing body carries
+    /// `capsules`.
     pub(crate) fn new(request: Rc<Stream>, context: &Context, capsules: CapsuleQueue) -> Rc<Self> {
         let limits: &Limits = &context.config.limits;
         let session = Rc::new(Self {
             connection: request.connection,
-            dirty: request.dirty().clone(),
+            work_queue: request.work_queue().clone(),
             request,
             queued: Cell::default(),
             max_datagram_bytes: limits.webtransport_datagram_bytes() as usize,
@@ -162,29 +148,32 @@ impl Session {
         session
     }
 
-    /// Reads the CONNECT stream to its end, which is the session's. The driver learns of the session at once: before what is asked of it.
+    /// Reads the CONNECT stream until it ends, which ends the session. The driver is notified at
+    /// once, before any other work of the session.
     pub(crate) fn run(self: Rc<Self>, incoming: Incoming) -> impl Future<Output = ()> {
-        self.mark_dirty();
+        self.queue_work();
         self.read(incoming)
     }
 
     async fn read(self: Rc<Self>, mut incoming: Incoming) {
-        // Runs from the session's end.
+        // Starts at the session's end.
         let mut patience: Option<Pin<Box<Sleep>>> = None;
-        let mut ticket = self.ticket(For::End);
+        let mut ticket = self.ticket(WaitFor::End);
         let mut reader = capsule::Reader::default();
-        // To the end of the stream, although the session may be over before: who reads no more would have to reset it.
+        // Reads to the end of the stream, even if the session is over before: otherwise the stream
+        // would have to be reset.
         let end = loop {
             self.lose_if_read();
             let frame = poll_fn(|cx| {
                 if self.outgoing.take_news(cx) {
-                    self.mark_dirty();
+                    self.queue_work();
                 }
                 if patience.is_none() && self.poll_end(&mut ticket, cx).is_ready() {
                     patience = Some(Box::pin(self.handle.sleep(self.close_timeout)));
                 }
-                // First: it runs although the peer sends all the time.
-                match patience.as_mut().map_or(Poll::Pending, |patience| patience.as_mut().poll(cx)) {
+                // Polled first, so that it fires even if the peer keeps sending.
+                match patience.as_mut().map_or(Poll::Pending, |patience| patience.as_mut().poll(cx))
+                {
                     Poll::Ready(()) => Poll::Ready(Err(())),
                     Poll::Pending => Pin::new(&mut incoming).poll_frame(cx).map(Ok),
                 }
@@ -202,7 +191,11 @@ impl Session {
                     }
                 }
                 Some(Err(error)) => break Ok(SessionEnd::Lost(error.to_string())),
-                None => break reader.finish().map(|()| SessionEnd::ByPeer { code: 0, reason: String::new() }),
+                None => {
+                    break reader
+                        .finish()
+                        .map(|()| SessionEnd::Peer { code: 0, reason: String::new() });
+                }
             }
         };
         match end {
@@ -214,34 +207,44 @@ impl Session {
         }
     }
 
-    fn on_capsules(self: &Rc<Self>, reader: &mut capsule::Reader, data: &mut Bytes) -> Result<(), capsule::Error> {
+    fn on_capsules(
+        self: &Rc<Self>,
+        reader: &mut capsule::Reader,
+        data: &mut Bytes,
+    ) -> Result<(), capsule::Error> {
         while let Some(capsule) = reader.read(data)? {
             match capsule {
                 Capsule::Datagram(payload) => self.on_datagram(&payload),
                 Capsule::Drain => self.on_drain(),
-                Capsule::Close { code, reason } => self.end(SessionEnd::ByPeer { code, reason }),
+                Capsule::Close { code, reason } => self.end(SessionEnd::Peer { code, reason }),
             }
         }
         Ok(())
     }
 
-    // ---- the application's side -------------------------------------------------------------------------------------------
+    // ---- the application's side
 
-    /// A stream of ours, which the driver opens when the peer allows it.
+    /// Creates a local stream, which the driver opens when the peer's limit allows.
     pub(crate) fn open(self: &Rc<Self>, dir: Dir) -> Rc<SessionStream> {
-        let stream = Rc::new(SessionStream::new(self.connection, self.id(), None, dir, self.dirty.clone()));
-        stream.mark_dirty();
+        let stream = Rc::new(SessionStream::new(
+            self.connection,
+            self.id(),
+            None,
+            dir,
+            self.work_queue.clone(),
+        ));
+        stream.queue_work();
         stream
     }
 
-    /// Waits for something, as the functions below do with it.
-    pub(crate) fn ticket(&self, what: For) -> Ticket<'_> {
-        Ticket { session: self, what, number: None }
+    /// Creates a ticket, with which the functions below wait.
+    pub(crate) fn ticket(&self, what: WaitFor) -> WaitTicket<'_> {
+        WaitTicket { session: self, what, number: None }
     }
 
     pub(crate) fn poll_accept(
         &self,
-        ticket: &mut Ticket<'_>,
+        ticket: &mut WaitTicket<'_>,
         cx: &TaskContext<'_>,
         dir: Dir,
     ) -> Poll<Result<Rc<SessionStream>, SessionEnd>> {
@@ -258,7 +261,11 @@ impl Session {
         Poll::Pending
     }
 
-    pub(crate) fn poll_datagram(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<Result<Bytes, SessionEnd>> {
+    pub(crate) fn poll_datagram(
+        &self,
+        ticket: &mut WaitTicket<'_>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<Bytes, SessionEnd>> {
         let mut state = self.state.borrow_mut();
         if let Some(datagram) = state.received.pop() {
             return Poll::Ready(Ok(datagram));
@@ -272,7 +279,7 @@ impl Session {
 
     pub(crate) fn send_datagram(self: &Rc<Self>, datagram: Bytes) -> Result<(), DatagramError> {
         self.outgoing.push(datagram)?;
-        self.mark_dirty();
+        self.queue_work();
         Ok(())
     }
 
@@ -280,7 +287,11 @@ impl Session {
         &self.outgoing
     }
 
-    pub(crate) fn poll_end(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<SessionEnd> {
+    pub(crate) fn poll_end(
+        &self,
+        ticket: &mut WaitTicket<'_>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<SessionEnd> {
         let mut state = self.state.borrow_mut();
         if let Some(end) = &state.end {
             return Poll::Ready(end.clone());
@@ -289,8 +300,12 @@ impl Session {
         Poll::Pending
     }
 
-    /// Ready when the peer wants the session to come to an end, or it has.
-    pub(crate) fn poll_draining(&self, ticket: &mut Ticket<'_>, cx: &TaskContext<'_>) -> Poll<()> {
+    /// Ready when the peer drains the session, or it has ended.
+    pub(crate) fn poll_draining(
+        &self,
+        ticket: &mut WaitTicket<'_>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.draining || state.end.is_some() {
             return Poll::Ready(());
@@ -305,11 +320,11 @@ impl Session {
         }
         //= draft-ietf-webtrans-http3-16 section 6
         //# An endpoint that sends a WT_CLOSE_SESSION capsule MUST immediately send a FIN on the CONNECT Stream.
-        // `end` sees to it.
+        // `end` sends the FIN.
         let mut out = BytesMut::new();
         capsule::encode_close(code, reason, &mut out);
         self.capsules.push(out.freeze());
-        self.end(SessionEnd::Locally { code, reason: reason.to_owned() });
+        self.end(SessionEnd::Local { code, reason: reason.to_owned() });
     }
 
     pub(crate) fn drain(&self) {
@@ -318,24 +333,24 @@ impl Session {
         self.capsules.push(out.freeze());
     }
 
-    fn mark_dirty(self: &Rc<Self>) {
+    fn queue_work(self: &Rc<Self>) {
         if !self.queued.replace(true) {
-            self.dirty.push_work(Work::Session(self.clone()));
+            self.work_queue.push_work(Work::Session(self.clone()));
         }
     }
 
-    // ---- the driver's side ------------------------------------------------------------------------------------------------
+    // ---- the driver's side
 
     pub(super) fn id(&self) -> Option<StreamId> {
         self.request.id.get()
     }
 
-    /// Called when it leaves the queue of work.
+    /// Called when the session leaves the driver's queue.
     pub(super) fn unqueue(&self) {
         self.queued.set(false);
     }
 
-    /// Whether the driver hears of it for the first time.
+    /// Registers the session. Returns whether it was not registered before.
     pub(super) fn begin(&self) -> bool {
         !std::mem::replace(&mut self.state.borrow_mut().begun, true)
     }
@@ -344,7 +359,7 @@ impl Session {
         self.state.borrow().end.is_some()
     }
 
-    /// The session is over, unless it was before.
+    /// Ends the session, unless it has already ended.
     pub(super) fn end(self: &Rc<Self>, end: SessionEnd) {
         let mut state = self.state.borrow_mut();
         if state.end.is_some() {
@@ -353,18 +368,18 @@ impl Session {
         self.outgoing.end(end.clone());
         self.stats.webtransport_datagrams_dropped.add(self.outgoing.take_dropped());
         state.end = Some(end);
-        // Streams that nobody has accepted: the driver refuses them.
+        // The driver refuses streams that were not accepted.
         let opened = std::mem::take(&mut state.opened);
         let mut wakers = [state.readers.take(), state.watchers.take()].concat();
-        wakers.extend(state.acceptors.iter_mut().flat_map(Waiting::take));
+        wakers.extend(state.acceptors.iter_mut().flat_map(WaitList::take));
         drop(state);
         drop(opened);
         self.capsules.end();
         wake_all(wakers);
-        self.mark_dirty();
+        self.queue_work();
     }
 
-    /// The session is over for this `reason`, unless the peer has ended it in what is not read yet.
+    /// Ends the session for `reason`, unless data not read yet contains the peer's own close.
     pub(super) fn lose(self: &Rc<Self>, reason: String) {
         self.state.borrow_mut().lost.get_or_insert(reason);
         self.lose_if_read();
@@ -401,7 +416,7 @@ impl Session {
         if state.end.is_some() {
             return;
         }
-        // A copy: a datagram may be a small piece of all that was received at once.
+        // Copied, since a datagram may be a small piece of a large receive buffer.
         let dropped = state.received.push(Bytes::copy_from_slice(payload), self.max_datagram_bytes);
         let wakers = state.readers.take();
         drop(state);

@@ -1,4 +1,4 @@
-//! A stream of a WebTransport session, as the application and the driver share it.
+//! A WebTransport stream's state, shared by the application and the driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,69 +8,68 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use bytes::Bytes;
 use pronghorn_h3::{ErrorCode, StreamId};
 
+use super::inbound_buffer::InboundBuffer;
+use super::outbound::OUTBOUND_BYTES;
 use super::session::{Work, wake_all};
-use super::stream::{COPIED_BYTES, Dirty, INBOUND_BYTES, OUTBOUND_BYTES, cost};
+use super::stream::WorkQueue;
 use crate::transport::{ConnectionKey, Dir};
 
-/// Why nothing more comes on a stream of a session, or is taken.
+/// The reason why a session's stream delivers or accepts no more data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionStreamError {
-    /// The peer has reset what it sends.
+    /// The peer has reset its sending side.
     #[error("the peer reset the stream{}", code.map_or_else(String::new, |code| format!(" with code {code}")))]
     Reset {
-        /// The application's code; `None` if it was the protocol that reset it.
+        /// The application's error code; `None` if the protocol layer reset the stream.
         code: Option<u32>,
     },
-    /// The peer wants no more of what is sent.
+    /// The peer has asked to stop sending.
     #[error("the peer stopped the stream{}", code.map_or_else(String::new, |code| format!(" with code {code}")))]
     Stopped {
-        /// The application's code; `None` if it was the protocol that stopped it.
+        /// The application's error code; `None` if the protocol layer stopped the stream.
         code: Option<u32>,
     },
-    /// This side has ended the stream already.
-    #[error("the stream was ended on this side")]
+    /// This side has already ended the stream.
+    #[error("the stream was closed locally")]
     Closed,
     /// The session is over.
-    #[error("the stream's session is over")]
+    #[error("the stream's session has ended")]
     SessionEnded,
 }
 
-/// One stream.
+/// A stream of a WebTransport session.
 pub(crate) struct SessionStream {
     connection: ConnectionKey,
     session: Option<StreamId>,
-    /// Set once the transport has given it a number.
+    /// Set once the transport has assigned a stream ID.
     id: Cell<Option<StreamId>>,
     dir: Dir,
-    dirty: Rc<Dirty>,
+    work_queue: Rc<WorkQueue>,
     queued: Cell<bool>,
     state: RefCell<State>,
 }
 
 #[derive(Default)]
 struct State {
-    inbound: VecDeque<Bytes>,
-    inbound_bytes: usize,
+    inbound: InboundBuffer,
     inbound_end: Option<Result<(), SessionStreamError>>,
     reader: Option<Waker>,
-    /// The driver has stopped reading because the application does not.
-    paused: bool,
-    /// Nobody has accepted it yet, so that nothing more of it is read.
+    /// The application has not accepted the stream yet, so nothing more is read.
     unaccepted: bool,
-    /// The application reads no more: what the peer is told.
+    /// Error code for STOP_SENDING, once the application stops reading.
     stop: Option<ErrorCode>,
 
     outbound: VecDeque<Bytes>,
     outbound_bytes: usize,
-    /// How the application has ended what it sends.
+    /// How the application has ended its sending side.
     end: Option<End>,
-    /// Nothing more is taken, for this reason.
+    /// Reason for which no more data is accepted for sending.
     send_error: Option<SessionStreamError>,
     writer: Option<Waker>,
     opener: Option<Waker>,
 }
 
-/// How what is sent ends.
+/// The end of the sending side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     Fin,
@@ -78,11 +77,25 @@ pub(super) enum End {
 }
 
 impl SessionStream {
-    pub(super) fn new(connection: ConnectionKey, session: Option<StreamId>, id: Option<StreamId>, dir: Dir, dirty: Rc<Dirty>) -> Self {
-        Self { connection, session, id: Cell::new(id), dir, dirty, queued: Cell::default(), state: RefCell::default() }
+    pub(super) fn new(
+        connection: ConnectionKey,
+        session: Option<StreamId>,
+        id: Option<StreamId>,
+        dir: Dir,
+        work_queue: Rc<WorkQueue>,
+    ) -> Self {
+        Self {
+            connection,
+            session,
+            id: Cell::new(id),
+            dir,
+            work_queue,
+            queued: Cell::default(),
+            state: RefCell::default(),
+        }
     }
 
-    // ---- the application's side -------------------------------------------------------------------------------------------
+    // ---- the application's side
 
     /// Ready when the transport has opened the stream.
     pub(crate) fn poll_opened(&self, cx: &TaskContext<'_>) -> Poll<Result<(), SessionStreamError>> {
@@ -97,23 +110,25 @@ impl SessionStream {
         }
     }
 
-    /// The application has it now.
+    /// Called when the application accepts the stream.
     pub(super) fn accept(self: &Rc<Self>) {
         self.state.borrow_mut().unaccepted = false;
-        self.mark_dirty();
+        self.queue_work();
     }
 
-    pub(crate) fn poll_read(self: &Rc<Self>, cx: &TaskContext<'_>) -> Poll<Result<Option<Bytes>, SessionStreamError>> {
+    pub(crate) fn poll_read(
+        self: &Rc<Self>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<Option<Bytes>, SessionStreamError>> {
         let mut state = self.state.borrow_mut();
         if state.stop.is_some() {
             return Poll::Ready(Err(SessionStreamError::Closed));
         }
-        if let Some(data) = state.inbound.pop_front() {
-            state.inbound_bytes -= cost(&data);
-            let resume = state.paused && state.inbound_bytes < INBOUND_BYTES / 2;
+        if let Some(data) = state.inbound.pop() {
+            let resume = state.inbound.should_resume();
             drop(state);
             if resume {
-                self.mark_dirty();
+                self.queue_work();
             }
             return Poll::Ready(Ok(Some(data)));
         }
@@ -124,23 +139,25 @@ impl SessionStream {
         Poll::Pending
     }
 
-    /// Reads no more.
+    /// Stops reading.
     pub(crate) fn stop(self: &Rc<Self>, code: u32) {
         let mut state = self.state.borrow_mut();
         let is_over = state.inbound_end.is_some();
         state.inbound.clear();
-        state.inbound_bytes = 0;
         if state.stop.is_none() {
             state.stop = Some(ErrorCode::from_application(code));
             drop(state);
             if !is_over {
-                self.mark_dirty();
+                self.queue_work();
             }
         }
     }
 
-    /// Ready when there is room for more to be sent, or there will be none.
-    pub(crate) fn poll_capacity(&self, cx: &TaskContext<'_>) -> Poll<Result<(), SessionStreamError>> {
+    /// Ready when the send buffer has space, or the stream accepts no more data.
+    pub(crate) fn poll_capacity(
+        &self,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<(), SessionStreamError>> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.send_error {
             return Poll::Ready(Err(error));
@@ -155,7 +172,7 @@ impl SessionStream {
         Poll::Pending
     }
 
-    /// Ready with the reason once the peer takes nothing more.
+    /// Ready with the reason once the peer accepts no more data.
     pub(crate) fn poll_stopped(&self, cx: &TaskContext<'_>) -> Poll<SessionStreamError> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.send_error {
@@ -165,7 +182,7 @@ impl SessionStream {
         Poll::Pending
     }
 
-    /// Queues something to send.
+    /// Queues data to send.
     pub(crate) fn write(self: &Rc<Self>, data: Bytes) -> Result<(), SessionStreamError> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.send_error {
@@ -178,17 +195,17 @@ impl SessionStream {
             state.outbound_bytes += data.len();
             state.outbound.push_back(data);
             drop(state);
-            self.mark_dirty();
+            self.queue_work();
         }
         Ok(())
     }
 
-    /// What is sent ends after what was written.
+    /// Ends the sending side after the data written so far.
     pub(crate) fn finish(self: &Rc<Self>) {
         self.end_sending(End::Fin);
     }
 
-    /// What is sent ends here, and what has not left yet is not sent.
+    /// Resets the sending side. Data that has not left yet is dropped.
     pub(crate) fn reset(self: &Rc<Self>, code: u32) {
         self.end_sending(End::Reset(ErrorCode::from_application(code)));
     }
@@ -201,17 +218,17 @@ impl SessionStream {
                 state.outbound.clear();
             }
             drop(state);
-            self.mark_dirty();
+            self.queue_work();
         }
     }
 
-    pub(super) fn mark_dirty(self: &Rc<Self>) {
+    pub(super) fn queue_work(self: &Rc<Self>) {
         if !self.queued.replace(true) {
-            self.dirty.push_work(Work::Stream(self.clone()));
+            self.work_queue.push_work(Work::Stream(self.clone()));
         }
     }
 
-    // ---- the driver's side ------------------------------------------------------------------------------------------------
+    // ---- the driver's side
 
     pub(super) fn connection(&self) -> ConnectionKey {
         self.connection
@@ -229,7 +246,7 @@ impl SessionStream {
         self.dir
     }
 
-    /// Called when it leaves the queue of work.
+    /// Called when the stream leaves the driver's queue.
     pub(super) fn unqueue(&self) {
         self.queued.set(false);
     }
@@ -240,31 +257,34 @@ impl SessionStream {
         wake_all(opener);
     }
 
-    /// Whether the application has given it up before it was opened.
-    pub(super) fn is_given_up(&self) -> bool {
+    /// Whether the application has reset the stream before it was opened.
+    pub(super) fn is_abandoned(&self) -> bool {
         matches!(self.state.borrow().end, Some(End::Reset(_)))
     }
 
-    /// How many more bytes the application's side takes now; notes when that is none.
+    /// Returns how many more bytes the application accepts now, and records whether that is none.
     pub(super) fn inbound_room(&self) -> usize {
         let mut state = self.state.borrow_mut();
-        let room = if state.unaccepted { 0 } else { INBOUND_BYTES.saturating_sub(state.inbound_bytes) };
-        state.paused = room == 0;
-        room
+        if state.unaccepted {
+            state.inbound.pause();
+            return 0;
+        }
+        state.inbound.capacity()
     }
 
-    /// The peer has opened it, and the application is yet to accept it.
+    /// Marks a stream that the peer has opened, until the application accepts it.
     pub(super) fn await_acceptance(&self) {
         let mut state = self.state.borrow_mut();
-        (state.unaccepted, state.paused) = (true, true);
+        state.unaccepted = true;
+        state.inbound.pause();
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.state.borrow().paused
+        self.state.borrow().inbound.is_paused()
     }
 
-    /// What the peer has to be told because the application reads no more.
-    pub(super) fn stop_asked(&self) -> Option<ErrorCode> {
+    /// Returns the error code for STOP_SENDING once the application has stopped reading.
+    pub(super) fn stop_code(&self) -> Option<ErrorCode> {
         self.state.borrow().stop
     }
 
@@ -273,10 +293,7 @@ impl SessionStream {
         if state.stop.is_some() {
             return;
         }
-        // A small piece would keep the whole datagram alive that it is cut from.
-        let data = if data.len() < COPIED_BYTES { Bytes::copy_from_slice(&data) } else { data };
-        state.inbound_bytes += cost(&data);
-        state.inbound.push_back(data);
+        state.inbound.push(data);
         let reader = state.reader.take();
         drop(state);
         wake_all(reader);
@@ -288,9 +305,8 @@ impl SessionStream {
             return;
         }
         if end.is_err() {
-            // A reset takes along what was not read, as in QUIC.
+            // A reset drops unread data, as in QUIC.
             state.inbound.clear();
-            state.inbound_bytes = 0;
         }
         state.inbound_end = Some(end);
         let reader = state.reader.take();
@@ -298,23 +314,24 @@ impl SessionStream {
         wake_all(reader);
     }
 
-    /// Moves what was written to `wire`, and says how it ends.
+    /// Moves written data to `wire`, and returns how the sending side ends.
     pub(super) fn take_outbound(&self, wire: &mut VecDeque<Bytes>) -> Option<End> {
         let mut state = self.state.borrow_mut();
         wire.append(&mut state.outbound);
         state.end
     }
 
-    /// `waiting`: bytes that the transport has not taken yet.
+    /// Updates the send buffer, given the number of bytes that the transport has not accepted yet.
     pub(super) fn wrote(&self, waiting: usize) {
         let mut state = self.state.borrow_mut();
         state.outbound_bytes = waiting + state.outbound.iter().map(Bytes::len).sum::<usize>();
-        let writer = if state.outbound_bytes < OUTBOUND_BYTES / 2 { state.writer.take() } else { None };
+        let writer =
+            if state.outbound_bytes < OUTBOUND_BYTES / 2 { state.writer.take() } else { None };
         drop(state);
         wake_all(writer);
     }
 
-    /// Nothing more is sent.
+    /// Rejects all further data.
     pub(super) fn on_send_end(&self, error: SessionStreamError) {
         let mut state = self.state.borrow_mut();
         if state.send_error.is_some() {
@@ -328,7 +345,7 @@ impl SessionStream {
         wake_all(wakers.into_iter().flatten());
     }
 
-    /// The session, or the connection, is gone.
+    /// Called when the session or the connection is gone.
     pub(super) fn on_session_end(&self) {
         self.on_inbound_end(Err(SessionStreamError::SessionEnded));
         self.on_send_end(SessionStreamError::SessionEnded);

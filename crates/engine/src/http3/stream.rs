@@ -1,4 +1,4 @@
-//! One request's stream, as its handler and the driver share it.
+//! A request stream's state, shared by its handler and the driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,71 +10,59 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body as _, Frame};
 use pronghorn_h3::{ErrorCode, StreamId};
 
+use super::inbound_buffer::InboundBuffer;
+use super::outbound::{OUTBOUND_BYTES, Outbound, OutboundQueue, RequestHead};
 use super::session::Work;
 use crate::runtime::Wakeup;
 use crate::transport::ConnectionKey;
-use crate::window_budget::Windows;
+use crate::window_budget::WindowPromise;
 use crate::{Body, Response, Upgrade};
 
-/// Bytes of content held for an application that does not read: the transport's windows hold back what is more.
-pub(super) const INBOUND_BYTES: usize = 64 << 10;
-/// Bytes of content that a producer may be ahead of the transport.
-pub(super) const OUTBOUND_BYTES: usize = 64 << 10;
-
-/// Pieces below this size are copied out of their datagrams.
-pub(super) const COPIED_BYTES: usize = 1 << 10;
-/// What the memory of a piece costs besides its bytes.
-const PIECE_BYTES: usize = 64;
-
-pub(super) fn cost(data: &Bytes) -> usize {
-    data.len() + PIECE_BYTES
-}
-
-/// Why an exchange over HTTP/3 failed.
+/// The reason why an HTTP/3 exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The peer reset its side of the stream.
     #[error("the peer reset the stream: {0}")]
     Reset(ErrorCode),
-    /// The server has not taken the request: it can be sent again on another connection.
-    #[error("the peer did not take the request: {0}")]
+    /// The server did not process the request, so it can be sent again on another connection.
+    #[error("the server did not process the request: {0}")]
     Refused(String),
-    /// The server does not offer extended CONNECT.
-    #[error("the peer offers no upgrade to {0}")]
-    NotOffered(Upgrade),
-    /// The head of the request breaks a rule of HTTP/3, or a limit of the server's.
-    #[error("the request cannot be sent: {0}")]
+    /// The server does not support extended CONNECT.
+    #[error("the server does not support extended CONNECT for {0}")]
+    ExtendedConnectUnsupported(Upgrade),
+    /// The head of the request violates HTTP/3, or a limit of the server.
+    #[error("cannot send the request: {0}")]
     Unsendable(String),
-    /// Whoever produces the content of the request failed.
-    #[error("the content of the request broke off")]
-    Broken,
-    /// The message broke a rule of HTTP/3.
+    /// The request's body returned an error.
+    #[error("the request body failed before its end")]
+    BodyFailed,
+    /// The message violates HTTP/3.
     #[error("malformed message: {0}")]
     Malformed(&'static str),
-    /// The message passes a limit.
+    /// The message exceeds a limit.
     #[error("the message is too large: {0}")]
     TooLarge(&'static str),
     /// The connection ended first.
     #[error("the connection ended: {0}")]
     ConnectionClosed(String),
-    /// The peer was not heard from any more.
-    #[error("the connection ended: nothing heard from the peer in time")]
+    /// The connection timed out.
+    #[error("the connection timed out: nothing received from the peer")]
     ConnectionLost,
 }
 
-/// Streams on which a handle did something for the driver to carry out, and the way to wake the driver.
-pub(crate) struct Dirty {
+/// Streams with work for the driver, and the handle that wakes it.
+pub(crate) struct WorkQueue {
     streams: RefCell<VecDeque<Rc<Stream>>>,
-    /// The same of WebTransport sessions and their streams.
+    /// WebTransport sessions and their streams with work for the driver.
     work: RefCell<VecDeque<Work>>,
     wakeup: Arc<Wakeup>,
 }
 
-impl Dirty {
+impl WorkQueue {
     pub(super) fn new(wakeup: Arc<Wakeup>) -> Rc<Self> {
         Rc::new(Self { streams: RefCell::default(), work: RefCell::default(), wakeup })
     }
@@ -88,7 +76,7 @@ impl Dirty {
         self.streams.borrow_mut().pop_front()
     }
 
-    /// How many streams there are.
+    /// Number of queued streams.
     pub(super) fn len(&self) -> usize {
         self.streams.borrow().len()
     }
@@ -107,58 +95,27 @@ impl Dirty {
     }
 }
 
-/// What the application wants sent, in order. What is large has a place of its own, since these are moved several times.
-pub(super) enum Outbound {
-    Request(Box<RequestHead>),
-    Interim(Box<(StatusCode, HeaderMap)>),
-    Response(Box<Response>),
-    Data(Bytes),
-    Trailers(Box<HeaderMap>),
-    End,
-    Abort(ErrorCode),
-}
-
-impl Outbound {
-    /// Whether what follows is another protocol.
-    pub(super) fn begins_tunnel(&self) -> bool {
-        match self {
-            Self::Request(head) => head.upgrade.is_some(),
-            Self::Response(response) => response.body.is_tunnel(),
-            _ => false,
-        }
-    }
-}
-
-/// The head of a request that this side sends.
-#[derive(Clone)]
-pub(crate) struct RequestHead {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    /// For an extended CONNECT, which [`RequestHead::method`] then is not looked at.
-    pub(crate) upgrade: Option<Upgrade>,
-}
-
-/// A request that was sent in early data, to be sent again if the server refuses it.
+/// A request sent as early data, kept to be sent again if the server rejects early data.
 pub(super) struct EarlyRequest {
     pub(super) head: RequestHead,
     pub(super) content: Bytes,
 }
 
-/// A request stream. The driver holds it until both directions are done; handles may outlive that.
+/// A request stream. The driver keeps it until both directions are done; handles may outlive that.
 pub(crate) struct Stream {
     pub(super) connection: ConnectionKey,
-    /// Set once the transport has given the stream a number; for a client that may wait for the peer's permission.
+    /// Set once the transport has assigned a stream ID. A client may have to wait for stream credit
+    /// from the peer.
     pub(super) id: Cell<Option<StreamId>>,
-    /// It is in the connection's queue of requests that wait for a stream.
+    /// Whether the stream is in the connection's queue of requests that wait for stream credit.
     pub(super) is_waiting: Cell<bool>,
     /// The request's method, which decides whether the response may have content.
     pub(super) method: Method,
-    /// The client waits for 100 (Continue) before it sends content.
+    /// Whether the client waits for 100 (Continue) before it sends content.
     pub(super) expects_continue: Cell<bool>,
-    /// An extended CONNECT of this side, until the server has said whether it offers that.
-    pub(super) asks: RefCell<Option<Upgrade>>,
-    dirty: Rc<Dirty>,
+    /// An extended CONNECT of this side, until the server's SETTINGS have arrived.
+    pub(super) pending_upgrade: RefCell<Option<Upgrade>>,
+    work_queue: Rc<WorkQueue>,
     queued: Cell<bool>,
     early: RefCell<Option<Box<EarlyRequest>>>,
     state: RefCell<State>,
@@ -166,121 +123,110 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 struct State {
-    inbound: VecDeque<Bytes>,
-    inbound_bytes: usize,
+    inbound: InboundBuffer,
     trailers: Option<Box<HeaderMap>>,
     inbound_end: Option<Result<(), StreamError>>,
     reader: Option<Waker>,
-    /// Nobody reads: what comes is thrown away.
+    /// The application no longer reads: received content is dropped.
     discarding: bool,
-    /// The driver has stopped reading because the application does not.
-    paused: bool,
-    /// The connection has ended, and all that had come is here: what is promised for that, until it has been read.
-    rest: Option<Rc<Windows>>,
+    /// The receive window of a connection that has ended, kept until the received content has been
+    /// read.
+    final_windows: Option<Rc<WindowPromise>>,
 
-    outbound: Queue,
+    outbound: OutboundQueue,
     outbound_bytes: usize,
     writer: Option<Waker>,
-    /// The peer takes nothing more, or the connection is gone.
+    /// The peer accepts nothing more, or the connection is gone.
     closed: bool,
     closed_waker: Option<Waker>,
 
-    /// Interim responses that were not fetched yet.
+    /// Interim responses that were not polled yet.
     interim: VecDeque<(StatusCode, HeaderMap)>,
     response: Option<Result<Box<(StatusCode, HeaderMap)>, StreamError>>,
     response_waker: Option<Waker>,
 }
 
-/// A queue that allocates nothing for its first item and the end behind it: most have no other.
-#[derive(Default)]
-struct Queue {
-    first: Option<Outbound>,
-    rest: VecDeque<Outbound>,
-    /// [`Outbound::End`] is last.
-    ends: bool,
-}
-
-impl Queue {
-    fn push_back(&mut self, item: Outbound) {
-        if self.ends {
-            self.ends = false;
-            self.rest.push_back(Outbound::End);
-        }
-        // What is in `first` is before the rest.
-        match item {
-            Outbound::End => self.ends = true,
-            item if self.first.is_none() && self.rest.is_empty() => self.first = Some(item),
-            item => self.rest.push_back(item),
-        }
-    }
-
-    fn pop_front(&mut self) -> Option<Outbound> {
-        let item = self.first.take().or_else(|| self.rest.pop_front());
-        item.or_else(|| std::mem::take(&mut self.ends).then_some(Outbound::End))
-    }
-
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
 impl Stream {
-    pub(super) fn new(connection: ConnectionKey, id: Option<StreamId>, method: Method, dirty: Rc<Dirty>) -> Self {
+    pub(super) fn new(
+        connection: ConnectionKey,
+        id: Option<StreamId>,
+        method: Method,
+        work_queue: Rc<WorkQueue>,
+    ) -> Self {
         Self {
             connection,
             id: Cell::new(id),
             is_waiting: Cell::default(),
             method,
             expects_continue: Cell::default(),
-            asks: RefCell::default(),
-            dirty,
+            pending_upgrade: RefCell::default(),
+            work_queue,
             queued: Cell::default(),
             early: RefCell::default(),
             state: RefCell::default(),
         }
     }
 
-    /// Drops all that it holds, for [`Stream::renew`].
+    /// Drops all state, so that [`Stream::renew`] can reuse the memory.
     pub(super) fn clear(&mut self) {
-        let Self { method, is_waiting, expects_continue, asks, queued, early, state, connection: _, id: _, dirty: _ } = self;
-        // One that is not registered can be long.
+        let Self {
+            method,
+            is_waiting,
+            expects_continue,
+            pending_upgrade,
+            queued,
+            early,
+            state,
+            connection: _,
+            id: _,
+            work_queue: _,
+        } = self;
+        // An extension method can be long.
         *method = Method::GET;
         is_waiting.set(false);
         expects_continue.set(false);
         queued.set(false);
-        *asks.get_mut() = None;
+        *pending_upgrade.get_mut() = None;
         *early.get_mut() = None;
         *state.get_mut() = State::default();
     }
 
-    /// Makes a new stream of one that was cleared.
-    pub(super) fn renew(&mut self, connection: ConnectionKey, id: StreamId, method: Method, dirty: &Rc<Dirty>) {
+    /// Turns a cleared stream into a new one.
+    pub(super) fn renew(
+        &mut self,
+        connection: ConnectionKey,
+        id: StreamId,
+        method: Method,
+        work_queue: &Rc<WorkQueue>,
+    ) {
         self.connection = connection;
         self.id.set(Some(id));
         self.method = method;
-        if !Rc::ptr_eq(&self.dirty, dirty) {
-            self.dirty = dirty.clone();
+        if !Rc::ptr_eq(&self.work_queue, work_queue) {
+            self.work_queue = work_queue.clone();
         }
     }
 
-    pub(super) fn dirty(&self) -> &Rc<Dirty> {
-        &self.dirty
+    pub(super) fn work_queue(&self) -> &Rc<WorkQueue> {
+        &self.work_queue
     }
 
-    // ---- the application's side -------------------------------------------------------------------------------------------
+    // ---- the application's side
 
-    pub(crate) fn poll_inbound(self: &Rc<Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+    pub(crate) fn poll_inbound(
+        self: &Rc<Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let mut state = self.state.borrow_mut();
-        let next = state.inbound.pop_front();
+        let next = state.inbound.pop();
         if state.inbound.is_empty() {
-            state.rest = None;
+            state.final_windows = None;
         }
         if let Some(data) = next {
-            state.inbound_bytes -= cost(&data);
-            let resume = state.paused && state.inbound_bytes < INBOUND_BYTES / 2;
+            let resume = state.inbound.should_resume();
             drop(state);
             if resume {
-                self.mark_dirty();
+                self.queue_work();
             }
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
@@ -297,7 +243,7 @@ impl Stream {
                 state.reader = Some(cx.waker().clone());
                 drop(state);
                 if self.expects_continue.take() {
-                    self.inform(StatusCode::CONTINUE, HeaderMap::new());
+                    self.send_interim(StatusCode::CONTINUE, HeaderMap::new());
                 }
                 Poll::Pending
             }
@@ -309,7 +255,7 @@ impl Stream {
         state.inbound.is_empty() && state.trailers.is_none() && state.inbound_end == Some(Ok(()))
     }
 
-    /// Whether content waits for its reader, or its end does that the peer has given it.
+    /// Whether received content, or a regular end, has not been read yet.
     pub(super) fn has_unread(&self) -> bool {
         let state = self.state.borrow();
         !state.inbound.is_empty() || state.inbound_end == Some(Ok(()))
@@ -319,16 +265,15 @@ impl Stream {
         let mut state = self.state.borrow_mut();
         state.discarding = true;
         state.inbound.clear();
-        state.inbound_bytes = 0;
-        state.rest = None;
+        state.final_windows = None;
         let act = state.inbound_end.is_none();
         drop(state);
         if act {
-            self.mark_dirty();
+            self.queue_work();
         }
     }
 
-    pub(crate) fn inform(self: &Rc<Self>, status: StatusCode, headers: HeaderMap) {
+    pub(crate) fn send_interim(self: &Rc<Self>, status: StatusCode, headers: HeaderMap) {
         self.send(Outbound::Interim(Box::new((status, headers))));
     }
 
@@ -337,7 +282,7 @@ impl Stream {
         self.send(Outbound::Response(response));
     }
 
-    /// Resets the stream instead of an answer.
+    /// Resets the stream instead of sending a response.
     pub(crate) fn abort(self: &Rc<Self>) {
         self.expects_continue.set(false);
         self.send(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
@@ -352,7 +297,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Queues something to send. On a closed stream it is dropped: nobody is left to get it.
+    /// Queues an item to send. On a closed stream it is dropped.
     pub(super) fn send(self: &Rc<Self>, what: Outbound) {
         let mut state = self.state.borrow_mut();
         if state.closed {
@@ -363,18 +308,18 @@ impl Stream {
         }
         state.outbound.push_back(what);
         drop(state);
-        self.mark_dirty();
+        self.queue_work();
     }
 
-    /// Queues a whole request, and keeps a copy for [`Stream::send_again`].
-    pub(super) fn send_early(self: &Rc<Self>, request: EarlyRequest) {
+    /// Queues a complete request, and keeps a copy for [`Stream::resend_early`].
+    pub(super) fn send_early_request(self: &Rc<Self>, request: EarlyRequest) {
         *self.early.borrow_mut() = Some(Box::new(request));
-        self.send_again();
-        self.mark_dirty();
+        self.resend_early();
+        self.queue_work();
     }
 
-    /// Queues the request from its beginning. Nothing of a response has come.
-    pub(super) fn send_again(&self) {
+    /// Queues the early request again from its beginning. No response has arrived.
+    pub(super) fn resend_early(&self) {
         let early = self.early.borrow();
         let Some(EarlyRequest { head, content }) = early.as_deref() else { return };
         self.id.set(None);
@@ -390,17 +335,21 @@ impl Stream {
         state.outbound.push_back(Outbound::End);
     }
 
-    /// Moves a body into the stream at the pace that the transport allows.
+    /// Moves a body into the stream, at the pace of the transport.
     pub(crate) async fn pump(self: Rc<Self>, body: Body) {
         let _guard = AbortOnPanic(&self);
-        // RFC 9220, section 3: what resets a TCP connection is H3_REQUEST_CANCELLED here.
-        let broken = if body.is_tunnel() { ErrorCode::H3_REQUEST_CANCELLED } else { ErrorCode::H3_INTERNAL_ERROR };
+        // RFC 9220, section 3: H3_REQUEST_CANCELLED takes the place of a TCP reset.
+        let broken = if body.is_tunnel() {
+            ErrorCode::H3_REQUEST_CANCELLED
+        } else {
+            ErrorCode::H3_INTERNAL_ERROR
+        };
         let mut body = pin!(body);
         loop {
             let frame = poll_fn(|cx| match self.poll_capacity(cx) {
                 Poll::Ready(Ok(())) => body.as_mut().poll_frame(cx).map(Ok),
                 Poll::Ready(Err(())) => Poll::Ready(Err(None)),
-                Poll::Pending => body.poll_cut(cx).map(|()| Err(Some(broken))),
+                Poll::Pending => body.poll_abort(cx).map(|()| Err(Some(broken))),
             })
             .await;
             match frame {
@@ -423,19 +372,28 @@ impl Stream {
         }
     }
 
-    /// Also wakes when the stream closes while there is capacity, so that a producer that waits is dropped.
+    /// Also wakes when the stream closes while there is capacity, so that a waiting producer is
+    /// dropped.
     fn poll_capacity(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(), ()>> {
         let mut state = self.state.borrow_mut();
         if state.closed {
             return Poll::Ready(Err(()));
         }
         state.writer = Some(cx.waker().clone());
-        // What was not begun has its content whole, for another connection.
-        if state.outbound_bytes < OUTBOUND_BYTES && self.id.get().is_some() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        // A request without a stream keeps its body untouched, so that another connection can send
+        // it.
+        if state.outbound_bytes < OUTBOUND_BYTES && self.id.get().is_some() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
 
-    /// The client's side: the final response's head.
-    pub(crate) fn poll_response(&self, cx: &mut TaskContext<'_>) -> Poll<Result<(StatusCode, HeaderMap), StreamError>> {
+    /// Polls for the head of the final response. Client only.
+    pub(crate) fn poll_response(
+        &self,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Result<(StatusCode, HeaderMap), StreamError>> {
         let mut state = self.state.borrow_mut();
         if let Some(response) = state.response.take() {
             return Poll::Ready(response.map(|head| *head));
@@ -444,21 +402,22 @@ impl Stream {
         Poll::Pending
     }
 
-    /// The client's side: the next interim response, of those that came before the last poll of the final one.
+    /// Returns the next interim response that arrived before the last poll of the final one. Client
+    /// only.
     pub(crate) fn next_interim(&self) -> Option<(StatusCode, HeaderMap)> {
         self.state.borrow_mut().interim.pop_front()
     }
 
-    /// Has the driver look at the stream.
-    pub(super) fn mark_dirty(self: &Rc<Self>) {
+    /// Queues the stream for the driver.
+    pub(super) fn queue_work(self: &Rc<Self>) {
         if !self.queued.replace(true) {
-            self.dirty.push(self.clone());
+            self.work_queue.push(self.clone());
         }
     }
 
-    // ---- the driver's side ------------------------------------------------------------------------------------------------
+    // ---- the driver's side
 
-    /// Called when the stream leaves the queue of dirty ones.
+    /// Called when the stream leaves the driver's queue.
     pub(super) fn unqueue(&self) {
         self.queued.set(false);
     }
@@ -467,7 +426,7 @@ impl Stream {
         self.state.borrow_mut().outbound.pop_front()
     }
 
-    /// `waiting`: bytes that the transport has not taken yet.
+    /// Updates the number of bytes that the transport has not accepted yet.
     pub(super) fn wrote(&self, waiting: usize) {
         let mut state = self.state.borrow_mut();
         state.outbound_bytes = waiting;
@@ -480,21 +439,24 @@ impl Stream {
         self.state.borrow().discarding
     }
 
-    /// How many more bytes the application's side takes now; notes when that is none.
+    /// Returns how many more bytes the application accepts now, and records whether that is none.
     pub(super) fn inbound_room(&self) -> usize {
         let mut state = self.state.borrow_mut();
-        let room = if state.rest.is_some() { INBOUND_BYTES } else { INBOUND_BYTES.saturating_sub(state.inbound_bytes) };
-        state.paused = room == 0;
-        room
+        if state.final_windows.is_some() {
+            state.inbound.full_capacity()
+        } else {
+            state.inbound.capacity()
+        }
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.state.borrow().paused
+        self.state.borrow().inbound.is_paused()
     }
 
-    /// The connection has ended: what has come is taken whether the application reads or not. `windows`: what is promised for that.
-    pub(super) fn take_rest(&self, windows: Rc<Windows>) {
-        self.state.borrow_mut().rest = Some(windows);
+    /// Accepts all content that was received before the connection ended, whether the application
+    /// reads or not. `windows` is the receive window that covers it.
+    pub(super) fn keep_received(&self, windows: Rc<WindowPromise>) {
+        self.state.borrow_mut().final_windows = Some(windows);
     }
 
     pub(super) fn on_data(&self, data: Bytes) {
@@ -502,10 +464,7 @@ impl Stream {
         if state.discarding {
             return;
         }
-        // A small piece would keep the whole datagram alive that it is cut from.
-        let data = if data.len() < COPIED_BYTES { Bytes::copy_from_slice(&data) } else { data };
-        state.inbound_bytes += cost(&data);
-        state.inbound.push_back(data);
+        state.inbound.push(data);
         let reader = state.reader.take();
         drop(state);
         wake(reader);
@@ -515,7 +474,7 @@ impl Stream {
         self.state.borrow_mut().trailers = Some(Box::new(trailers));
     }
 
-    /// The peer's message has ended, or there will be no more of it.
+    /// Called at the end of the peer's message, or when no more of it will arrive.
     pub(super) fn on_inbound_end(&self, end: Result<(), StreamError>) {
         let mut state = self.state.borrow_mut();
         if state.inbound_end.is_some() {
@@ -535,7 +494,7 @@ impl Stream {
         wake(response_waker);
     }
 
-    /// HTTP/3 limits how many there can be.
+    /// HTTP/3 limits the number of interim responses.
     pub(super) fn on_interim(&self, status: StatusCode, headers: HeaderMap) {
         let mut state = self.state.borrow_mut();
         state.interim.push_back((status, headers));
@@ -552,12 +511,12 @@ impl Stream {
         wake(waker);
     }
 
-    /// The client's side: the request waits for the peer's permission.
+    /// Called when the request has to wait for stream credit. Client only.
     pub(super) fn on_queued(&self) {
         wake(self.state.borrow_mut().response_waker.take());
     }
 
-    /// The client's side: the request has its stream.
+    /// Called when the request has got its stream. Client only.
     pub(super) fn on_opened(&self) {
         let mut state = self.state.borrow_mut();
         let waker = if self.is_waiting.get() { state.response_waker.take() } else { None };
@@ -567,11 +526,11 @@ impl Stream {
         wake(writer);
     }
 
-    /// The peer takes nothing more.
+    /// Called when the peer accepts nothing more.
     pub(super) fn on_closed(&self) {
         let mut state = self.state.borrow_mut();
         state.closed = true;
-        // Dropped outside of the borrow: a body's end may call back.
+        // Dropped outside of the borrow: dropping a body may call back.
         let outbound = std::mem::take(&mut state.outbound);
         let wakers = [state.writer.take(), state.closed_waker.take()];
         drop(state);
@@ -580,7 +539,7 @@ impl Stream {
     }
 }
 
-/// Ends a message whose body has panicked, so that the peer does not wait for the rest.
+/// Resets the stream of a body that panics, so that the peer does not wait for the rest.
 struct AbortOnPanic<'a>(&'a Rc<Stream>);
 
 impl Drop for AbortOnPanic<'_> {
@@ -593,39 +552,15 @@ impl Drop for AbortOnPanic<'_> {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("connection", &self.connection).field("id", &self.id.get()).finish_non_exhaustive()
+        f.debug_struct("Stream")
+            .field("connection", &self.connection)
+            .field("id", &self.id.get())
+            .finish_non_exhaustive()
     }
 }
 
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queue_keeps_its_order_around_ends() {
-        let name = |item: Outbound| match item {
-            Outbound::Data(data) => String::from_utf8_lossy(&data).into_owned(),
-            Outbound::End => "end".to_owned(),
-            Outbound::Abort(_) => "abort".to_owned(),
-            _ => "else".to_owned(),
-        };
-        let data = |text: &'static str| Outbound::Data(Bytes::from_static(text.as_bytes()));
-        let mut queue = Queue::default();
-        let mut popped = Vec::new();
-        queue.push_back(data("a"));
-        queue.push_back(Outbound::End);
-        popped.extend(queue.pop_front().map(name));
-        queue.push_back(Outbound::Abort(ErrorCode::H3_INTERNAL_ERROR));
-        queue.push_back(data("b"));
-        queue.push_back(Outbound::End);
-        popped.extend(std::iter::from_fn(|| queue.pop_front()).map(name));
-        assert_eq!(popped, ["a", "end", "abort", "b", "end"]);
-        assert!(queue.rest.is_empty() && queue.pop_front().is_none());
     }
 }

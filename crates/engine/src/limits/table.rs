@@ -1,13 +1,14 @@
-//! The table itself.
+//! The table of limits.
 
 use std::time::Duration;
 
 use super::{
-    BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES, LARGEST_SESSION_BYTES, Limit, LimitError,
-    SESSION_BYTES, SESSION_STREAM_BYTES, STREAM_BYTES, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES,
+    LARGEST_SESSION_BYTES, Limit, LimitError, SESSION_BYTES, SESSION_STREAM_BYTES, STREAM_BYTES,
+    Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
-/// The Rust type of a limit, and the way between it and the table's number.
+/// Maps a limit's unit to its Rust type, and converts between that type and the table's number.
 macro_rules! typed {
     (type Time) => {
         Duration
@@ -31,15 +32,16 @@ macro_rules! typed {
 
 macro_rules! limits {
     ($(
-        #[doc = $what:literal]
+        $(#[doc = $what:literal])+
         $name:ident, $setter:ident: $unit:ident, $default:expr, $min:expr => $max:expr, $scope:ident;
             memory $memory:expr;
             counter $counter:ident;
             acts $acts:literal;
     )+) => {
-        /// What peers may take: connections, memory, time. The default is safe on the open internet.
+        /// Limits on what peers may use: connections, memory, time. The defaults are safe on the
+        /// open internet.
         ///
-        /// [`Limits::table`] has all there is to know of each; `docs/limits.md` is made of it.
+        /// [`Limits::table`] describes each limit; `docs/limits.md` is generated from it.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Limits {
             $($name: u64,)+
@@ -54,7 +56,7 @@ macro_rules! limits {
         static TABLE: &[Limit] = &[$(
             Limit {
                 name: stringify!($name),
-                what: $what.trim_ascii(),
+                what: concat!($($what),+).trim_ascii(),
                 acts: $acts,
                 scope: Scope::$scope,
                 unit: Unit::$unit,
@@ -70,22 +72,22 @@ macro_rules! limits {
         )+];
 
         impl Limits {
-            /// All limits, in the order of the documentation.
+            /// Returns all limits, in the order of the documentation.
             pub fn table() -> &'static [Limit] {
                 TABLE
             }
 
             $(
-                #[doc = $what]
+                $(#[doc = $what])+
                 pub fn $name(&self) -> typed!(type $unit) {
                     typed!(from $unit, self.$name)
                 }
 
-                #[doc = concat!("The same limits, with another [`Limits::", stringify!($name), "`].")]
+                #[doc = concat!("Returns these limits with another [`Limits::", stringify!($name), "`].")]
                 ///
                 /// # Errors
                 ///
-                /// When the value is out of the range that the table gives.
+                /// Returns an error if the value is out of the range in the table.
                 pub fn $setter(mut self, value: typed!(type $unit)) -> Result<Self, LimitError> {
                     let limit = Self::find(stringify!($name))?;
                     self.$name = limit.check(typed!(into $unit, value))?;
@@ -103,337 +105,411 @@ const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
 
 limits! {
-    /// Connections open at once, over TCP and QUIC together.
+    /// Maximum number of open connections, TCP and QUIC together.
     connections, with_connections: Count, 100_000, 1 => 100_000_000, Group;
         memory |limits| limits.connections.saturating_mul(CONNECTION_BYTES);
         counter connections_refused;
-        acts "A new connection is refused: over QUIC with CONNECTION_REFUSED, over TCP it is closed. From three quarters on, QUIC clients have to prove their address first (Retry).";
+        acts "New connections are refused: over QUIC with CONNECTION_REFUSED, over TCP by closing. \
+            From three quarters of the limit on, QUIC clients must validate their address first \
+            (Retry).";
 
-    /// Connections open at once from one client address, an IPv4 address or the /64 of an IPv6 address, over TCP and QUIC together.
+    /// Maximum number of open connections from one client address (an IPv4 address or the /64 of an
+    /// IPv6 address), TCP and QUIC together.
     connections_per_client, with_connections_per_client: Count, 2_048, 1 => 100_000_000, Client;
         memory |limits| limits.connections_per_client.saturating_mul(CONNECTION_BYTES);
         counter connections_refused_per_client;
-        acts "A new connection is refused. From half on, QUIC clients have to prove their address first (Retry), so that forged packets cannot use up what is an honest client's.";
+        acts "New connections are refused. From half of the limit on, QUIC clients must \
+            validate their address first (Retry), so that forged packets cannot use up an honest \
+            client's share.";
 
-    /// QUIC handshakes open at once.
+    /// Maximum number of QUIC handshakes in progress.
     open_handshakes, with_open_handshakes: Count, 1_000, 0 => 10_000_000, Worker;
         memory |limits| limits.open_handshakes.saturating_mul(HANDSHAKE_BYTES);
         counter quic_retries_sent;
-        acts "New clients have to prove their address first (Retry), which costs them a round trip, and one with forged addresses everything. A token of an earlier connection proves it as well.";
+        acts "New clients must validate their address first (Retry). This costs them a round trip \
+            and stops clients with forged addresses. A token of an earlier connection also \
+            validates the address.";
 
-    /// How long the handshake of a connection may take, QUIC or TLS over TCP.
+    /// Maximum time for a connection's handshake, QUIC or TLS over TCP.
     handshake_timeout, with_handshake_timeout: Time, 10 * SECOND, 100 => HOUR, Connection;
         memory |_| 0;
         counter handshakes_timed_out;
         acts "The connection is closed.";
 
-    /// How long a connection may be silent while no handler is at work for it.
+    /// Maximum time that a connection may be idle while no handler is running for it.
     idle_timeout, with_idle_timeout: Time, 30 * SECOND, 100 => HOUR, Connection;
         memory |_| 0;
         counter idle_timeouts;
         acts "The connection is closed; over HTTP/2 after a GOAWAY.";
 
-    /// How long the head of a request may take from its first byte to its last.
+    /// Maximum time from the first byte of a request head to its last.
     head_timeout, with_head_timeout: Time, 10 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter head_timeouts;
         acts "Over HTTP/3 the stream is reset, over HTTP/1.1 and HTTP/2 the connection is closed.";
 
-    /// How long a handler that reads content of a request may wait for the next byte of it.
+    /// Maximum time that a handler waits for the next byte of a request body.
     body_timeout, with_body_timeout: Time, 20 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter body_timeouts;
-        acts "The content ends with an error and the request is answered 408. While a response goes out content may rest as long as the connection; when that is complete, whoever still reads waits no longer than this.";
+        acts "The body ends with an error and the request is answered 408. While a response is \
+            being sent, the body may pause for as long as the connection may be idle; once the \
+            response is complete, a handler that is still reading waits no longer than this.";
 
-    /// The slowest that content of a request may come while a handler waits for it, averaged over all that it has waited; looked at once that is more than `body_timeout`.
+    /// Minimum rate of a request body while a handler waits for it, averaged over the time waited;
+    /// checked once that is more than `body_timeout`.
     body_bytes_per_second, with_body_bytes_per_second: BytesPerSecond, 240, 0 => GIB, Request;
         memory |_| 0;
         counter bodies_too_slow;
-        acts "The content ends with an error and the request is answered 408.";
+        acts "The body ends with an error and the request is answered 408.";
 
-    /// Bytes of content of a request.
+    /// Maximum size of a request body.
     request_body_bytes, with_request_body_bytes: Bytes, GIB, 0 => 1 << 62, Request;
         memory |_| 0;
         counter bodies_too_large;
-        acts "The request is answered 413: at once where `content-length` says so, otherwise when the limit is passed. Nothing is held for it, since content is read only as the handler reads.";
+        acts "The request is answered 413: at once if `content-length` exceeds the limit, \
+            otherwise when the limit is passed. No memory is allocated for it, since the body is \
+            read only as the handler reads.";
 
-    /// How long a peer may take no byte of a response that waits for it. One that waits for others of its connection does not count. The other way round, as a client over HTTP/2 and HTTP/3: how long content of a request may not move when the server's response is complete.
+    /// Maximum time that the peer accepts no byte of a response that is ready to send. Time spent
+    /// waiting for other streams of the connection does not count. For HTTP/2 and HTTP/3 clients:
+    /// maximum time without progress of a request body after the server's response is complete.
     response_timeout, with_response_timeout: Time, 30 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter response_timeouts;
         acts "Over HTTP/2 and HTTP/3 the stream is reset, over HTTP/1.1 the connection is closed.";
 
-    /// The slowest that a peer may take a response that waits for it, averaged over each `response_timeout`, and that content of a request may move when its response is complete.
+    /// Minimum rate at which the peer accepts a response that is ready to send, averaged over each
+    /// `response_timeout`; for clients, of a request body after its response is complete.
     response_bytes_per_second, with_response_bytes_per_second: BytesPerSecond, 240, 0 => GIB, Request;
         memory |_| 0;
         counter responses_too_slow;
-        acts "As with `response_timeout`.";
+        acts "Same as `response_timeout`.";
 
-    /// Requests open at once on a connection.
+    /// Maximum number of open requests on a connection.
     concurrent_streams, with_concurrent_streams: Count, 256, 1 => 100_000, Connection;
         memory |limits| limits.concurrent_streams.saturating_mul(STREAM_BYTES);
         counter streams_refused;
-        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM, over HTTP/3 the connection is closed with STREAM_LIMIT_ERROR. An HTTP/3 client is allowed 100 at first, and half more each time that it uses three quarters of those that it may. What they hold together is up to `open_requests`; what is kept for the next ones stands here.";
+        acts "Over HTTP/2 the stream is reset with REFUSED_STREAM; over HTTP/3 the connection is \
+            closed with STREAM_LIMIT_ERROR. An HTTP/3 client starts with 100, and gets half more \
+            each time it uses three quarters of its allowance. The memory shown is what is \
+            retained for later requests; memory of open requests is bounded by `open_requests`.";
 
-    /// Requests that a worker has open at once, on all of its connections.
+    /// Maximum number of open requests of a worker, on all of its connections.
     open_requests, with_open_requests: Count, 10_000, 1 => 10_000_000, Worker;
         memory |limits| limits.open_requests.saturating_mul(limits.field_section_bytes + EXCHANGE_BYTES);
         counter requests_shed;
         acts "The request is answered 503 with `retry-after: 1`.";
 
-    /// Requests that a worker has open after they went on in another protocol (WebSocket, extended CONNECT); they do not count among `open_requests`.
+    /// Maximum number of open tunnels of a worker: requests that switched to another protocol
+    /// (WebSocket, extended CONNECT). They do not count as `open_requests`.
     open_tunnels, with_open_tunnels: Count, 20_000, 0 => 10_000_000, Worker;
         memory |limits| limits.open_tunnels.saturating_mul(EXCHANGE_BYTES);
         counter tunnels_refused;
         acts "The request is answered 503 with `retry-after: 1`.";
 
-    /// Bytes of a WebSocket message that is received, decompressed.
+    /// Maximum size of a received WebSocket message, decompressed.
     websocket_message_bytes, with_websocket_message_bytes: Bytes, MIB, 125 => 1 << 40, Request;
         memory |limits| 2 * limits.websocket_message_bytes;
         counter websocket_messages_too_large;
-        acts "The connection is closed with 1009. Nothing is allocated before it has come.";
+        acts "The connection is closed with 1009. Memory is allocated only for data that has \
+            arrived.";
 
-    /// Bytes of WebSocket messages that wait for the peer before their sender has to wait, too.
+    /// Maximum WebSocket data buffered for the peer before the sender has to wait.
     websocket_backlog_bytes, with_websocket_backlog_bytes: Bytes, 64 * KIB, 1 => 1 << 40, Request;
         memory |limits| limits.websocket_backlog_bytes;
         counter websocket_senders_held_back;
-        acts "Sending waits. A handler that does not wait for it is told how much there is.";
+        acts "The sender waits. A handler that sends without waiting can read the buffered \
+            amount.";
 
-    /// How long a WebSocket peer may be silent. It is asked (ping) when half of that has passed.
+    /// Maximum time that a WebSocket peer may be silent. A ping is sent after half of it.
     websocket_timeout, with_websocket_timeout: Time, 120 * SECOND, 100 => 24 * HOUR, Request;
         memory |_| 0;
         counter websockets_timed_out;
-        acts "The stream is reset, over HTTP/1.1 the connection is closed.";
+        acts "The stream is reset; over HTTP/1.1 the connection is closed.";
 
-    /// How long a WebSocket peer may take to answer a close.
+    /// Maximum time for a WebSocket peer to answer a close frame.
     websocket_close_timeout, with_websocket_close_timeout: Time, 10 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter websocket_closes_timed_out;
-        acts "As with `websocket_timeout`.";
+        acts "Same as `websocket_timeout`.";
 
-    /// Heads over HTTP/3 that a worker has received in part, or that wait for the header table.
+    /// Maximum number of HTTP/3 heads of a worker that are received in part or wait for the header
+    /// table.
     partial_heads, with_partial_heads: Count, 4_096, 1 => 10_000_000, Worker;
         memory |limits| limits.partial_heads.saturating_mul(limits.field_section_bytes);
         counter partial_heads_refused;
-        acts "The stream is reset with H3_REQUEST_REJECTED, which tells the client that it may ask again.";
+        acts "The stream is reset with H3_REQUEST_REJECTED, which lets the client retry.";
 
-    /// Bytes of a request's head, as RFC 9114, section 4.2.2 counts them. Over HTTP/1.1 the bytes on the wire. The other way round, as a client and towards upstreams: bytes of a response's head.
+    /// Maximum size of a request head, counted as in RFC 9114, section 4.2.2; over HTTP/1.1, bytes
+    /// on the wire. For clients and upstreams: maximum size of a response head.
     field_section_bytes, with_field_section_bytes: Bytes, 64 * KIB, KIB => 16 * MIB, Request;
         memory |limits| 2 * limits.field_section_bytes;
         counter heads_too_large;
-        acts "The request is answered 431. A response with a larger head is an error of its server: the gateway answers 502.";
+        acts "The request is answered 431. A larger response head is an upstream error: the \
+            gateway answers 502.";
 
-    /// Field lines of a request's head, and of the head of a server's response over HTTP/1.1 and HTTP/3.
+    /// Maximum number of field lines in a request head, and in a server's response head over
+    /// HTTP/1.1 and HTTP/3.
     field_lines, with_field_lines: Count, 200, 1 => 10_000, Request;
         memory |_| 0;
         counter heads_too_many_lines;
-        acts "The request is answered 431. Their bytes are those of `field_section_bytes`.";
+        acts "The request is answered 431. Their memory is bounded by `field_section_bytes`.";
 
-    /// Bytes that a peer may send on a stream ahead of their being read. Above 3 MiB a burst of losses can leave more gaps in a stream than the QUIC library takes, and it closes the connection.
+    /// Maximum number of bytes that a peer may send on a stream before they are read. Above 3 MiB,
+    /// a burst of losses can leave more gaps in a stream than the QUIC library accepts; it then
+    /// closes the connection.
     stream_window_bytes, with_stream_window_bytes: Bytes, 3 * MIB, KIB => GIB, Request;
         memory |limits| limits.stream_window_bytes.min(limits.connection_window_bytes);
         counter stream_window_overruns;
-        acts "A peer that sends more breaks the protocol: over HTTP/2 the stream is reset with FLOW_CONTROL_ERROR, over HTTP/3 the connection is closed and counted as below.";
+        acts "Sending more violates the protocol: over HTTP/2 the stream is reset with \
+            FLOW_CONTROL_ERROR; over HTTP/3 the connection is closed and counted as \
+            `connection_window_overruns`.";
 
-    /// Bytes that a peer may send on all streams of a connection ahead of their being read, to begin with.
+    /// Initial maximum number of bytes that a peer may send on all streams of a connection before
+    /// they are read.
     first_window_bytes, with_first_window_bytes: Bytes, MIB, KIB => GIB, Connection;
         memory |limits| limits.first_window_bytes.min(limits.connection_window_bytes);
         counter windows_grown;
-        acts "The window doubles, up to `connection_window_bytes`, when the peer sends half of it within two round trips, or, over HTTP/3, when half of it waits to be read.";
+        acts "The window doubles, up to `connection_window_bytes`, when the peer sends half of it \
+            within two round trips or, over HTTP/3, when half of it waits to be read.";
 
-    /// Bytes that a peer may send on all streams of a connection ahead of their being read, when it has shown that its path carries as much.
+    /// Maximum number of bytes that a peer may send on all streams of a connection before they are
+    /// read, once its path has proved fast enough.
     connection_window_bytes, with_connection_window_bytes: Bytes, 16 * MIB, KIB => GIB, Connection;
         memory |limits| limits.connection_window_bytes;
         counter connection_window_overruns;
-        acts "A peer that sends more breaks the protocol: the connection is closed with FLOW_CONTROL_ERROR.";
+        acts "Sending more violates the protocol: the connection is closed with \
+            FLOW_CONTROL_ERROR.";
 
-    /// Bytes sent and not yet acknowledged, or waiting in the transport, of a connection. Each stream holds besides them the piece of its body that is next.
+    /// Maximum number of bytes of a connection that are sent but not acknowledged, or queued in the
+    /// transport. Each stream also holds the next chunk of its body.
     send_window_bytes, with_send_window_bytes: Bytes, 16 * MIB, KIB => GIB, Connection;
         memory |limits| limits.send_window_bytes;
         counter send_window_waits;
         acts "The producer of the body waits.";
 
-    /// Bytes that connections of a worker may hold of what they send: over QUIC and, with what the kernel holds, over TCP beyond 256 KiB each, and over HTTP/2 beyond 32 KiB each.
+    /// Maximum number of bytes that a worker's connections may buffer for sending, beyond a free
+    /// allowance per connection: 256 KiB over QUIC and, including the kernel's buffer, over TCP; 32
+    /// KiB over HTTP/2.
     send_budget_bytes, with_send_budget_bytes: Bytes, GIB, MIB => 1 << 50, Worker;
         memory |limits| limits.send_budget_bytes;
         counter send_windows_reduced;
-        acts "Connections hold less, a 64th of what is left of the budget, and may not send as fast as their path allows: over QUIC less than twice their congestion window, over TCP no more than the kernel holds already.";
+        acts "Connections buffer less, each a 64th of the remaining budget, and may send slower \
+            than their path allows: over QUIC less than twice their congestion window, over TCP no \
+            more than the kernel already buffers.";
 
-    /// Bytes of windows for receiving promised to all connections of a worker.
+    /// Maximum receive-window bytes granted to all connections of a worker.
     window_budget_bytes, with_window_budget_bytes: Bytes, 4 * GIB, MIB => 1 << 50, Worker;
         memory |limits| limits.window_budget_bytes;
         counter windows_reduced;
-        acts "New connections get smaller windows, a 64th of what is left of the budget, 64 KiB at the least, and windows larger than that do not grow.";
+        acts "New connections get smaller windows (a 64th of the remaining budget, at least 64 \
+            KiB), and larger windows do not grow.";
 
-    /// Bytes of a request over HTTP/2 that are still taken in, and dropped, after it was answered before its end, beyond those that the stream's window let the client send before it could see the answer.
+    /// Maximum number of bytes of an HTTP/2 request that are received and discarded after an early
+    /// response, beyond those that the stream's window let the client send before it could see the
+    /// response.
     linger_bytes, with_linger_bytes: Bytes, 64 * KIB, 0 => GIB, Request;
         memory |_| 0;
         counter linger_overruns;
         acts "The stream is reset with NO_ERROR.";
 
-    /// How long the rest of such a request is waited for.
+    /// Maximum time to wait for the rest of such a request.
     linger_timeout, with_linger_timeout: Time, 5 * SECOND, 100 => HOUR, Request;
         memory |_| 0;
         counter linger_timeouts;
         acts "The stream is reset with NO_ERROR.";
 
-    /// Interim responses, such as 103 (Early Hints), that a handler may send to a request. Each is held until the client takes it.
+    /// Maximum number of interim responses, such as 103 (Early Hints), that a handler may send per
+    /// request. Each is buffered until the client accepts it.
     interim_responses, with_interim_responses: Count, 16, 0 => 1_000, Request;
         memory |_| 0;
         counter interim_responses_dropped;
-        acts "The interim response is not sent. What the others hold is up to the handler.";
+        acts "The interim response is not sent. The memory of the others is the handler's \
+            responsibility.";
 
-    /// Requests that the peer may take back in a second, over HTTP/2, after a burst of five times as many.
+    /// Maximum number of HTTP/2 requests that the peer may reset per second, after a burst of five
+    /// times as many.
     resets_per_second, with_resets_per_second: PerSecond, 100, 1 => 1_000_000, Connection;
         memory |_| 0;
         counter reset_floods;
-        acts "The connection is closed with ENHANCE_YOUR_CALM. Requests that it took back before they reached a handler are held to `resets_before_accept` as well.";
+        acts "The connection is closed with ENHANCE_YOUR_CALM. Requests reset before they reached \
+            a handler are also bounded by `resets_before_accept`.";
 
-    /// Requests that the peer has taken back over HTTP/2 before they reached a handler, waiting to be dropped.
+    /// Maximum number of HTTP/2 requests that the peer reset before they reached a handler and that
+    /// are not yet dropped.
     resets_before_accept, with_resets_before_accept: Count, 20, 1 => 100_000, Connection;
         memory |_| 0;
         counter reset_floods_before_accept;
         acts "The connection is closed with ENHANCE_YOUR_CALM.";
 
-    /// Streams that this side had to reset over HTTP/2 for the peer's errors, in the life of a connection.
+    /// Maximum number of HTTP/2 streams reset by this side because of the peer's errors, over a
+    /// connection's lifetime.
     stream_errors, with_stream_errors: Count, 1_024, 1 => 100_000, Connection;
         memory |_| 0;
         counter stream_error_floods;
         acts "The connection is closed with ENHANCE_YOUR_CALM.";
 
-    /// Frames over HTTP/2 that carry nothing, SETTINGS, PING, PRIORITY, repeated RST_STREAM, unknown and empty ones and tiny window updates, in a second after a burst of five times as many; each 4 KiB of content in either direction allow one more.
+    /// Maximum number of HTTP/2 frames without payload data per second, after a burst of five times
+    /// as many: SETTINGS, PING, PRIORITY, repeated RST_STREAM, unknown and empty frames, and tiny
+    /// window updates. Every 4 KiB of body in either direction allows one more.
     control_frames_per_second, with_control_frames_per_second: PerSecond, 1_000, 10 => 1_000_000, Connection;
         memory |_| 0;
         counter control_frame_floods;
         acts "The connection is closed.";
 
-    /// Frames of one head over HTTP/2: HEADERS and its CONTINUATIONs. As many as `field_section_bytes` needs are always taken.
+    /// Maximum number of frames of one HTTP/2 head: HEADERS and its CONTINUATIONs. As many as
+    /// `field_section_bytes` needs are always accepted.
     continuation_frames, with_continuation_frames: Count, 6, 1 => 1_000, Request;
         memory |_| 0;
         counter continuation_floods;
         acts "The connection is closed.";
 
-    /// By how many unknown frames and DATA frames without content may exceed the useful ones over HTTP/3.
+    /// Maximum excess of unknown frames and empty DATA frames over useful frames on an HTTP/3
+    /// connection.
     useless_frames, with_useless_frames: Count, 1_000, 16 => 0xffff_ffff, Connection;
         memory |_| 0;
         counter useless_frame_floods;
         acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
-    /// By how many bytes what is in unknown frames and streams may exceed the useful bytes over HTTP/3.
+    /// Maximum excess of bytes in unknown frames and streams over useful bytes on an HTTP/3
+    /// connection.
     useless_bytes, with_useless_bytes: Bytes, MIB, 4 * KIB => GIB, Connection;
         memory |_| 0;
         counter useless_byte_floods;
         acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
-    /// By how many unidirectional streams of unknown type may exceed the requests over HTTP/3.
+    /// Maximum excess of unidirectional streams of unknown type over requests on an HTTP/3
+    /// connection.
     unknown_streams, with_unknown_streams: Count, 100, 8 => 0xffff_ffff, Connection;
         memory |_| 0;
         counter unknown_stream_floods;
         acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
-    /// By how many frames on the control stream may exceed four for each request over HTTP/3.
+    /// Maximum excess of frames on the HTTP/3 control stream over four per request.
     control_stream_frames, with_control_stream_frames: Count, 1_000, 16 => 0xffff_ffff, Connection;
         memory |_| 0;
         counter control_stream_floods;
         acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
-    /// By how many requests that the peer takes back, or that break a rule, before their response was sent may exceed those that ended well over HTTP/3.
+    /// Maximum excess of HTTP/3 requests that the peer cancels before the response is sent, or that
+    /// violate a rule, over requests that ended normally.
     aborted_requests, with_aborted_requests: Count, 500, 1 => 0xffff_ffff, Connection;
         memory |_| 0;
         counter aborted_request_floods;
         acts "The connection is closed with H3_EXCESSIVE_LOAD.";
 
-    /// Unidirectional streams that a peer may open over HTTP/3: its control stream, two of QPACK and room for reserved types.
+    /// Maximum number of unidirectional streams that a peer may open over HTTP/3: the control
+    /// stream, two QPACK streams and some of reserved types.
     uni_streams, with_uni_streams: Count, 8, 3 => 1_000, Connection;
         memory |limits| limits.uni_streams.saturating_mul(limits.stream_window_bytes).min(limits.connection_window_bytes);
         counter uni_streams_refused;
         acts "The connection is closed with STREAM_LIMIT_ERROR.";
 
-    /// Bytes of the header table (QPACK) that a peer may fill over HTTP/3, as RFC 9204, section 3.2.1 counts them. It takes twice as much memory at the most.
+    /// Maximum size of the header table (QPACK) that a peer may fill over HTTP/3, counted as in RFC
+    /// 9204, section 3.2.1. It uses at most twice as much memory.
     qpack_table_bytes, with_qpack_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
         memory |limits| 2 * limits.qpack_table_bytes;
         counter qpack_tables_exceeded;
-        acts "The peer is told. One that takes more breaks the protocol: the connection is closed with QPACK_ENCODER_STREAM_ERROR.";
+        acts "The limit is announced to the peer. Exceeding it violates the protocol: the \
+            connection is closed with QPACK_ENCODER_STREAM_ERROR.";
 
-    /// Heads over HTTP/3 that may wait for the header table. Each may hold 64 KiB of what came with it; those of a worker are held to `partial_heads` as well.
+    /// Maximum number of HTTP/3 heads that may wait for the header table. Each may buffer 64 KiB of
+    /// data received with it; those of a worker are also bounded by `partial_heads`.
     qpack_blocked_streams, with_qpack_blocked_streams: Count, 16, 0 => 1_024, Connection;
         memory |limits| limits.qpack_blocked_streams.saturating_mul(limits.field_section_bytes + BLOCKED_STREAM_BYTES);
         counter qpack_blocked_streams_exceeded;
-        acts "The peer is told. One that makes more wait breaks the protocol: the connection is closed with QPACK_DECOMPRESSION_FAILED.";
+        acts "The limit is announced to the peer. Exceeding it violates the protocol: the \
+            connection is closed with QPACK_DECOMPRESSION_FAILED.";
 
-    /// Bytes that are used of the header table that a peer offers over HTTP/3. They take three times as much memory at the most.
+    /// Maximum number of bytes used of the header table that an HTTP/3 peer offers. They use at
+    /// most three times as much memory.
     qpack_encoder_table_bytes, with_qpack_encoder_table_bytes: Bytes, 4 * KIB, 0 => MIB, Connection;
         memory |limits| 3 * limits.qpack_encoder_table_bytes;
         counter qpack_tables_reduced;
-        acts "The table is made no larger than this; field lines that find no room are sent in full.";
+        acts "The table is limited to this size; field lines that do not fit are sent in full.";
 
-    /// WebTransport sessions that a connection may have at once, those that a handler has yet to accept included. More than one share what the connection may take.
+    /// Maximum number of WebTransport sessions on a connection, including those that a handler has
+    /// yet to accept. Sessions share the connection's limits.
     webtransport_sessions, with_webtransport_sessions: Count, 1, 1 => 1_000, Connection;
         memory |limits| limits.webtransport_sessions.saturating_mul(SESSION_BYTES + 2 * limits.webtransport_datagram_bytes);
         counter webtransport_sessions_refused;
         acts "The request is refused with H3_REQUEST_REJECTED.";
 
-    /// Streams of each kind that a peer may have open in the WebTransport sessions of a connection, besides those of HTTP/3, once there is a session. Those that the application has yet to accept count. A client's bidirectional ones are bounded by `concurrent_streams` instead.
+    /// Maximum number of streams of each kind that a peer may have open in a connection's
+    /// WebTransport sessions, in addition to those of HTTP/3, once there is a session. Streams that
+    /// the application has yet to accept count. A client's bidirectional streams are bounded by
+    /// `concurrent_streams` instead.
     webtransport_streams, with_webtransport_streams: Count, 100, 1 => 100_000, Connection;
         memory |limits| limits.webtransport_streams.saturating_mul(2 * STREAM_BYTES + 3 * SESSION_STREAM_BYTES);
         counter webtransport_streams_refused;
-        acts "The peer is told. One that opens more breaks the protocol: the connection is closed with STREAM_LIMIT_ERROR.";
+        acts "The limit is announced to the peer. Exceeding it violates the protocol: the \
+            connection is closed with STREAM_LIMIT_ERROR.";
 
-    /// Streams of a connection that may wait for their WebTransport session, and datagrams likewise.
+    /// Maximum number of a connection's streams that may wait for their WebTransport session; the
+    /// same number of datagrams may wait.
     webtransport_early_streams, with_webtransport_early_streams: Count, 16, 1 => 65_536, Connection;
         memory |limits| limits.webtransport_early_streams.saturating_mul(2 * DATAGRAM_BYTES);
         counter webtransport_early_streams_refused;
-        acts "The stream that has waited longest is refused with WEBTRANSPORT_BUFFERED_STREAM_REJECTED, or the oldest datagram dropped.";
+        acts "The stream that has waited longest is refused with \
+            WEBTRANSPORT_BUFFERED_STREAM_REJECTED, or the oldest datagram is dropped.";
 
-    /// Bytes of datagrams of a WebTransport session that may wait for the application, and again for the network; each counts 64 bytes besides its content.
+    /// Maximum bytes of a WebTransport session's datagrams queued for the application, and the same
+    /// again for the network. Each datagram counts 64 bytes besides its payload.
     webtransport_datagram_bytes, with_webtransport_datagram_bytes: Bytes, 64 * KIB, 4 * KIB => 64 * MIB, Connection;
         memory |limits| 2 * limits.webtransport_datagram_bytes;
         counter webtransport_datagrams_dropped;
         acts "The oldest datagrams are dropped.";
 
-    /// How long the peer may take to end its side of a WebTransport session that was closed here.
+    /// Maximum time for the peer to end its side of a WebTransport session that was closed locally.
     webtransport_close_timeout, with_webtransport_close_timeout: Time, 10 * SECOND, 100 => HOUR, Connection;
         memory |_| 0;
         counter webtransport_closes_timed_out;
-        acts "The session's request is reset with H3_REQUEST_CANCELLED, and its place is free.";
+        acts "The session's request is reset with H3_REQUEST_CANCELLED, and its slot is freed.";
 
-    /// Tokens of earlier connections (NEW_TOKEN) whose use is remembered, so that none is taken twice.
+    /// Number of used tokens of earlier connections (NEW_TOKEN) to remember, so that no token is
+    /// accepted twice.
     used_tokens, with_used_tokens: Count, 100_000, 0 => 100_000_000, Group;
         memory |limits| limits.used_tokens.saturating_mul(USED_TOKEN_BYTES);
         counter tokens_refused;
-        acts "A token that was used, or is older than what is remembered, proves nothing: the client is treated as one without.";
+        acts "A token that was used, or is older than those remembered, is not accepted: the \
+            client is treated as if it had sent none.";
 
-    /// Sessions that clients may resume, with early data or without. Each handshake leaves up to two.
+    /// Maximum number of stored sessions that clients may resume, with or without early data. Each
+    /// handshake stores up to two.
     sessions, with_sessions: Count, 100_000, 0 => 100_000_000, Group;
         memory |limits| limits.sessions.saturating_mul(LARGEST_SESSION_BYTES).min(limits.session_bytes);
         counter sessions_evicted;
         acts "The oldest is dropped; its client gets a full handshake.";
 
-    /// Bytes of these sessions, with their names and places in the store.
+    /// Maximum size of these sessions, with their names and store entries.
     session_bytes, with_session_bytes: Bytes, 64 * MIB, 0 => 1 << 40, Group;
         memory |limits| limits.session_bytes;
         counter sessions_evicted_for_bytes;
         acts "The oldest are dropped; their clients get a full handshake.";
 
-    /// How long a session may be resumed.
+    /// Maximum time that a session can be resumed.
     session_lifetime, with_session_lifetime: Time, 24 * HOUR, 100 => 24 * HOUR, Group;
         memory |_| 0;
         counter sessions_expired;
-        acts "The session is dropped when it is asked for or makes room; its client gets a full handshake.";
+        acts "The session is dropped when it is requested or evicted; its client gets a full \
+            handshake.";
 
-    /// Stateless resets sent, each smaller than the datagram that asked for it.
+    /// Maximum number of stateless resets sent per second, each smaller than the datagram that
+    /// caused it.
     stateless_resets_per_second, with_stateless_resets_per_second: PerSecond, 50, 1 => 1_000, Worker;
         memory |_| 0;
         counter stateless_resets_withheld;
-        acts "No answer is sent.";
+        acts "No stateless reset is sent.";
 
-    /// Answers to datagrams of no connection that wait to be sent: version negotiation, Retry, refusals, stateless resets.
+    /// Maximum number of queued replies to datagrams that belong to no connection: version
+    /// negotiation, Retry, refusals, stateless resets.
     waiting_answers, with_waiting_answers: Count, 256, 1 => 100_000, Worker;
         memory |limits| limits.waiting_answers.saturating_mul(DATAGRAM_BYTES);
         counter stateless_answers_dropped;
-        acts "The answer is dropped; the client asks again.";
+        acts "The reply is dropped; the client retransmits.";
 
-    /// Datagrams that wait for a worker because another one received them.
+    /// Maximum number of queued datagrams that another worker received for this one.
     waiting_strays, with_waiting_strays: Count, 4_096, 1 => 1_000_000, Worker;
         memory |limits| limits.waiting_strays.saturating_mul(DATAGRAM_BYTES);
         counter strays_dropped;

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use pronghorn_h3::{self as h3, ErrorCode, FieldLine, Head, Settings, StreamId};
 use qlog::events::connectivity::{ConnectionClosed, ConnectionClosedTrigger, TransportOwner};
-use qlog::events::h3::{H3FrameCreated, H3FrameParsed, H3Owner, H3ParametersSet, Http3Frame, HttpHeader};
+use qlog::events::h3::{
+    H3FrameCreated, H3FrameParsed, H3Owner, H3ParametersSet, Http3Frame, HttpHeader,
+};
 use qlog::events::quic::{StreamSide, StreamState, StreamStateUpdated};
 use qlog::events::{ApplicationErrorCode, Event, EventData, EventImportance, JsonEvent, RawInfo};
 use quinn_proto::{QlogConfig, QlogStream};
@@ -17,10 +19,10 @@ use super::Records;
 use crate::field_line::is_secret;
 use crate::transport::{Closed, Write};
 
-/// What stands in the place of a secret value.
+/// Replaces a secret value.
 const REDACTED: &str = "(not shown)";
 
-/// Writes the events of one connection. The transport has a part of it.
+/// Writes the events of one connection. The transport writes its own through a part of it.
 #[derive(Clone)]
 pub(crate) struct Trace {
     records: Arc<Records>,
@@ -28,9 +30,9 @@ pub(crate) struct Trace {
     transport: QlogStream,
 }
 
-/// What becomes of a frame.
+/// Direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Sent,
     Received,
 }
@@ -39,17 +41,19 @@ impl Trace {
     pub(super) fn begin(records: Records, now: Instant) -> Option<Self> {
         let records = Arc::new(records);
         let mut config = QlogConfig::default();
-        config.writer(Box::new(Lines { records: records.clone(), line: Vec::new() })).start_time(now);
+        config
+            .writer(Box::new(Lines { records: records.clone(), line: Vec::new() }))
+            .start_time(now);
         let transport = config.into_stream()?;
         Some(Self { records, began: now, transport })
     }
 
-    /// For the transport's own events.
+    /// Returns the stream for the transport's own events.
     pub(crate) fn transport(&self) -> QlogStream {
         self.transport.clone()
     }
 
-    /// The SETTINGS of one side: the limits that they set.
+    /// Records the SETTINGS of one side.
     pub(crate) fn settings(&self, now: Instant, is_ours: bool, settings: &Settings) {
         self.event(
             now,
@@ -65,7 +69,7 @@ impl Trace {
         );
     }
 
-    /// What the peer sent, as HTTP/3 understood it.
+    /// Records an event from the peer, as HTTP/3 parsed it.
     pub(crate) fn received(&self, now: Instant, event: &h3::Event, settings: Option<&Settings>) {
         match event {
             h3::Event::Settings => {
@@ -75,101 +79,184 @@ impl Trace {
             }
             h3::Event::Head { stream, head: Head::Request(head), .. } => {
                 self.stream_state(now, *stream, StreamSide::Receiving, StreamState::Open);
-                self.headers(now, Way::Received, *stream, head.lines().map(Into::into));
+                self.headers(now, Direction::Received, *stream, head.lines().map(Into::into));
             }
             h3::Event::Head { stream, head: Head::Response(head), .. } => {
-                self.headers(now, Way::Received, *stream, head.lines().map(Into::into));
+                self.headers(now, Direction::Received, *stream, head.lines().map(Into::into));
             }
-            h3::Event::Trailers { stream, section } => self.headers(now, Way::Received, *stream, section.iter().map(Into::into)),
+            h3::Event::Trailers { stream, section } => {
+                self.headers(now, Direction::Received, *stream, section.iter().map(Into::into));
+            }
             h3::Event::Data { stream, data } => self.data_received(now, *stream, data.len() as u64),
-            h3::Event::Finished { stream } => self.stream_state(now, *stream, StreamSide::Receiving, StreamState::DataRead),
-            h3::Event::Reset { stream, .. } => self.stream_state(now, *stream, StreamSide::Receiving, StreamState::ResetRead),
-            h3::Event::StreamError { stream, code, reason, .. } => self.stream_error(now, *stream, *code, reason),
-            h3::Event::Unprocessed { stream } => {
-                self.stream_error(now, *stream, ErrorCode::H3_REQUEST_REJECTED, "the server goes away and did not process the request");
+            h3::Event::Finished { stream } => {
+                self.stream_state(now, *stream, StreamSide::Receiving, StreamState::DataRead);
             }
-            // The library's type wants the stream, which an application of HTTP/3 does not see.
+            h3::Event::Reset { stream, .. } => {
+                self.stream_state(now, *stream, StreamSide::Receiving, StreamState::ResetRead);
+            }
+            h3::Event::StreamError { stream, code, reason, .. } => {
+                self.stream_error(now, *stream, *code, reason);
+            }
+            h3::Event::Unprocessed { stream } => {
+                self.stream_error(
+                    now,
+                    *stream,
+                    ErrorCode::H3_REQUEST_REJECTED,
+                    "the server is shutting down and did not process the request",
+                );
+            }
+            // The `qlog` crate's type requires the stream, which an application of HTTP/3 does not
+            // see.
             h3::Event::GoAway { id } => {
-                self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": { "frame_type": "goaway", "id": id } }));
+                self.json(
+                    now,
+                    EventImportance::Core,
+                    "http:frame_parsed",
+                    json!({ "frame": { "frame_type": "goaway", "id": id } }),
+                );
             }
             h3::Event::PriorityUpdate { stream, priority } => {
-                let frame =
-                    json!({ "frame_type": "priority_update", "element_id": u64::from(*stream), "field_value": priority.to_string() });
-                self.json(now, EventImportance::Core, "http:frame_parsed", json!({ "frame": frame }));
+                let frame = json!({ "frame_type": "priority_update", "element_id": u64::from(*stream), "field_value": priority.to_string() });
+                self.json(
+                    now,
+                    EventImportance::Core,
+                    "http:frame_parsed",
+                    json!({ "frame": frame }),
+                );
             }
             h3::Event::StopSending { .. } | h3::Event::StopUni { .. } | h3::Event::Session(_) => {}
         }
     }
 
-    /// A HEADERS frame: a head or trailers. Values that must not be shown are not.
-    pub(crate) fn headers<'a>(&self, now: Instant, way: Way, stream: StreamId, lines: impl IntoIterator<Item = FieldLine<'a>>) {
+    /// Records a HEADERS frame: a head or trailers. Secret values are redacted.
+    pub(crate) fn headers<'a>(
+        &self,
+        now: Instant,
+        way: Direction,
+        stream: StreamId,
+        lines: impl IntoIterator<Item = FieldLine<'a>>,
+    ) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let header = |line: FieldLine<'_>| HttpHeader {
             name: text(line.name),
-            value: if line.never_index || is_secret(line.name) { REDACTED.to_owned() } else { text(line.value) },
+            value: if line.never_index || is_secret(line.name) {
+                REDACTED.to_owned()
+            } else {
+                text(line.value)
+            },
         };
-        self.frame(now, way, stream, None, Http3Frame::Headers { headers: lines.into_iter().map(header).collect() });
+        self.frame(
+            now,
+            way,
+            stream,
+            None,
+            Http3Frame::Headers { headers: lines.into_iter().map(header).collect() },
+        );
     }
 
-    /// A DATA frame that is sent.
+    /// Records a DATA frame that is sent.
     pub(crate) fn data_sent(&self, now: Instant, stream: StreamId, len: u64) {
         let raw = Some(RawInfo { length: None, payload_length: Some(len), data: None });
-        self.frame(now, Way::Sent, stream, Some(len), Http3Frame::Data { raw });
+        self.frame(now, Direction::Sent, stream, Some(len), Http3Frame::Data { raw });
     }
 
-    /// Content that the peer sent. It arrives in pieces, which are not its frames.
+    /// Records content that the peer sent. It arrives in pieces, which are not its frames.
     pub(crate) fn data_received(&self, now: Instant, stream: StreamId, len: u64) {
-        // As JSON because the library keeps the type of `from` and `to` to itself.
+        // As JSON because the `qlog` crate does not export the type of `from` and `to`.
         let data = json!({ "stream_id": u64::from(stream), "length": len, "from": "transport", "to": "application" });
         self.json(now, EventImportance::Base, "transport:data_moved", data);
     }
 
-    /// A stream reached a state.
-    pub(crate) fn stream_state(&self, now: Instant, stream: StreamId, side: StreamSide, new: StreamState) {
-        let update = StreamStateUpdated { stream_id: stream.into(), stream_type: None, old: None, new, stream_side: Some(side) };
+    /// Records that a stream reached a state.
+    pub(crate) fn stream_state(
+        &self,
+        now: Instant,
+        stream: StreamId,
+        side: StreamSide,
+        new: StreamState,
+    ) {
+        let update = StreamStateUpdated {
+            stream_id: stream.into(),
+            stream_type: None,
+            old: None,
+            new,
+            stream_side: Some(side),
+        };
         self.event(now, EventData::StreamStateUpdated(update));
     }
 
-    /// What became of a write.
-    pub(crate) fn wrote(&self, now: Instant, stream: StreamId, write: &Write, is_last: bool, waiting_bytes: usize) {
+    /// Records the result of a write.
+    pub(crate) fn wrote(
+        &self,
+        now: Instant,
+        stream: StreamId,
+        write: &Write,
+        is_last: bool,
+        waiting_bytes: usize,
+    ) {
         match write {
-            Write::Done if is_last => self.stream_state(now, stream, StreamSide::Sending, StreamState::DataSent),
+            Write::Done if is_last => {
+                self.stream_state(now, stream, StreamSide::Sending, StreamState::DataSent);
+            }
             Write::Done | Write::More | Write::Stopped => {}
             Write::Blocked => self.stream_blocked(now, stream, waiting_bytes),
         }
     }
 
-    /// The transport takes nothing more of a stream for now: flow control, the congestion window or the send window is full.
-    /// qlog has no event for it; the name says whose it is.
+    /// Records that the transport takes no more of a stream for now: flow control, the congestion
+    /// window or the send window is full. qlog has no event for this; the prefix names its owner.
     fn stream_blocked(&self, now: Instant, stream: StreamId, waiting_bytes: usize) {
         let data = json!({ "stream_id": u64::from(stream), "waiting_bytes": waiting_bytes });
         self.json(now, EventImportance::Extra, "pronghorn:stream_blocked", data);
     }
 
-    /// A message or a stream that broke the rules.
-    pub(crate) fn stream_error(&self, now: Instant, stream: StreamId, code: ErrorCode, reason: &str) {
+    /// Records an error of a message or a stream.
+    pub(crate) fn stream_error(
+        &self,
+        now: Instant,
+        stream: StreamId,
+        code: ErrorCode,
+        reason: &str,
+    ) {
         let data = json!({ "stream_id": u64::from(stream), "code": code.0, "reason": reason });
         self.json(now, EventImportance::Core, "pronghorn:stream_error", data);
     }
 
-    /// This side closes the connection with an error.
+    /// Records that this side closes the connection with an error.
     pub(crate) fn closed_with(&self, now: Instant, code: u64, reason: &str) {
-        self.closed_event(now, TransportOwner::Local, Some(code), reason.to_owned(), ConnectionClosedTrigger::Application);
+        self.closed_event(
+            now,
+            TransportOwner::Local,
+            Some(code),
+            reason.to_owned(),
+            ConnectionClosedTrigger::Application,
+        );
     }
 
-    /// The connection ended.
+    /// Records that the connection ended.
     pub(crate) fn closed(&self, now: Instant, closed: &Closed) {
         let (owner, code, trigger) = match closed {
             Closed::Locally => return,
-            Closed::ByPeer { code, .. } => (TransportOwner::Remote, Some(*code), ConnectionClosedTrigger::Application),
+            Closed::ByPeer { code, .. } => {
+                (TransportOwner::Remote, Some(*code), ConnectionClosedTrigger::Application)
+            }
             Closed::TimedOut => (TransportOwner::Local, None, ConnectionClosedTrigger::IdleTimeout),
-            Closed::Reset => (TransportOwner::Remote, None, ConnectionClosedTrigger::StatelessReset),
+            Closed::Reset => {
+                (TransportOwner::Remote, None, ConnectionClosedTrigger::StatelessReset)
+            }
             Closed::Transport(_) => (TransportOwner::Local, None, ConnectionClosedTrigger::Error),
         };
         self.closed_event(now, owner, code, closed.to_string(), trigger);
     }
 
-    fn closed_event(&self, now: Instant, owner: TransportOwner, code: Option<u64>, reason: String, trigger: ConnectionClosedTrigger) {
+    fn closed_event(
+        &self,
+        now: Instant,
+        owner: TransportOwner,
+        code: Option<u64>,
+        reason: String,
+        trigger: ConnectionClosedTrigger,
+    ) {
         let application_code = code.map(ApplicationErrorCode::Value);
         let event = ConnectionClosed {
             owner: Some(owner),
@@ -182,13 +269,27 @@ impl Trace {
         self.event(now, EventData::ConnectionClosed(event));
     }
 
-    fn frame(&self, now: Instant, way: Way, stream: StreamId, length: Option<u64>, frame: Http3Frame) {
+    fn frame(
+        &self,
+        now: Instant,
+        way: Direction,
+        stream: StreamId,
+        length: Option<u64>,
+        frame: Http3Frame,
+    ) {
         let stream_id = stream.into();
         self.event(
             now,
             match way {
-                Way::Sent => EventData::H3FrameCreated(H3FrameCreated { stream_id, length, frame, raw: None }),
-                Way::Received => EventData::H3FrameParsed(H3FrameParsed { stream_id, length, frame, raw: None }),
+                Direction::Sent => EventData::H3FrameCreated(H3FrameCreated {
+                    stream_id,
+                    length,
+                    frame,
+                    raw: None,
+                }),
+                Direction::Received => {
+                    EventData::H3FrameParsed(H3FrameParsed { stream_id, length, frame, raw: None })
+                }
             },
         );
     }
@@ -215,7 +316,7 @@ impl Trace {
     }
 }
 
-/// Cuts what the transport writes into records.
+/// Splits the transport's output into records.
 struct Lines {
     records: Arc<Records>,
     line: Vec<u8>,
@@ -224,7 +325,7 @@ struct Lines {
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.line.extend_from_slice(bytes);
-        // Text of JSON has no line feed in it.
+        // JSON text contains no line feed.
         if self.line.last() == Some(&b'\n') {
             self.records.send(std::mem::take(&mut self.line));
         }

@@ -14,39 +14,42 @@ use slab::Slab;
 use super::Wakeup;
 use super::inbox::Inbox;
 
-/// After so many polls in a row one that comes last has its turn too.
-const PATIENCE: usize = 32;
+/// After this many polls in a row, a task of the `last` queue gets a turn.
+const MAX_OVERTAKES: usize = 32;
 
-/// Of those that come last, so many have their turn one after the other at the most.
+/// Maximum number of tasks of the `last` queue that run one after the other.
 const ROUND: usize = 128;
 
-/// A future of more bytes is worth an allocation of its own.
+/// Larger futures are boxed.
 const LARGE_BYTES: usize = 1 << 10;
 
-/// Runs futures on the worker's thread. Wakers may come from any thread.
+/// Runs futures on the worker's thread. Wakers may be called from any thread.
 #[derive(Clone)]
 pub(crate) struct Executor {
     queue: Arc<Queue>,
-    /// Every task that has not ended. A future and what it waits for often hold each other, so they would outlive the worker.
+    /// All tasks that have not ended. A future and the object that it waits for often refer to each
+    /// other, so they would outlive the worker.
     tasks: Rc<Tasks>,
 }
 
 #[derive(Default)]
 struct Tasks {
-    /// `None`: it is cancelled, and ends when it is scheduled next.
+    /// `None` for a cancelled task, which ends when it is scheduled next.
     running: RefCell<Slab<Option<Task<()>>>>,
-    /// Counts how often all were cancelled: a task that ends after that must not take out another one that has its key.
+    /// Number of times that all tasks were cancelled. A task that ends after that must not remove
+    /// another one with the same key.
     generation: Cell<u64>,
     panics: Cell<u64>,
-    /// How many futures may still be polled in this turn before they become tasks.
+    /// Number of futures that may still be polled in this turn before they become tasks.
     eager: Cell<usize>,
 }
 
-/// What was scheduled outside of the worker's turn, by any thread.
+/// Tasks scheduled outside of the worker's turn, by any thread.
 struct Queue(Inbox<Ready>);
 
 thread_local! {
-    /// The run queue of the worker whose turn runs on this thread: nearly all tasks are scheduled there, and need no lock.
+    /// The run queue of the worker whose turn runs on this thread. Nearly all tasks are scheduled
+    /// there, without a lock.
     static TURN: Turn = const { Turn { of: Cell::new(ptr::null()), ready: RefCell::new(Ready::new()) } };
 }
 
@@ -65,11 +68,11 @@ pub(crate) struct InTurn<'a> {
 #[derive(Default)]
 struct Ready {
     first: VecDeque<Runnable>,
-    /// Polled when there is none of the others.
+    /// Tasks that run when `first` is empty.
     last: VecDeque<Runnable>,
-    /// How many of the others went before what waits here.
+    /// Number of `first` tasks that ran while `last` was not empty.
     overtaken: usize,
-    /// How many of those have their turn now, one after the other.
+    /// Number of `last` tasks that still run one after the other.
     round: usize,
 }
 
@@ -92,8 +95,9 @@ impl Ready {
         self.first.is_empty() && self.last.is_empty()
     }
 
-    /// What waits for the others goes when there is none of them, up to [`ROUND`] before the others that it wakes: each kind takes more code
-    /// than a processor's first cache holds, and would load it anew for each task.
+    /// Returns the next task. Tasks of `last` run when `first` is empty, up to [`ROUND`] of them
+    /// before the tasks that they wake: each kind has more code than fits into a processor's
+    /// first-level cache, and would load it again for each task.
     fn next(&mut self) -> Option<Runnable> {
         if self.round > 0
             && let Some(runnable) = self.last.pop_front()
@@ -101,7 +105,7 @@ impl Ready {
             self.round -= 1;
             return Some(runnable);
         }
-        if self.overtaken < PATIENCE
+        if self.overtaken < MAX_OVERTAKES
             && let Some(runnable) = self.first.pop_front()
         {
             self.overtaken += usize::from(!self.last.is_empty());
@@ -121,7 +125,8 @@ impl Executor {
     /// Begins a turn of the worker, which lasts until the guard is dropped.
     pub(crate) fn enter(&self) -> InTurn<'_> {
         let ready = self.queue.0.take().unwrap_or_default();
-        let (outer, outer_ready) = TURN.with(|turn| (turn.of.replace(Arc::as_ptr(&self.queue)), turn.ready.replace(ready)));
+        let (outer, outer_ready) = TURN
+            .with(|turn| (turn.of.replace(Arc::as_ptr(&self.queue)), turn.ready.replace(ready)));
         InTurn { queue: &self.queue, outer, outer_ready }
     }
 
@@ -129,34 +134,48 @@ impl Executor {
         self.spawn_boxed(future, false);
     }
 
-    /// For a future that writes what others have for it: it is polled after them, so that it writes all at once.
+    /// Spawns a future that writes data of others. It is polled after them, so that it writes
+    /// everything at once.
     ///
-    /// Returns a key for [`Executor::cancel`], which is given to another task once this one has ended.
-    pub(crate) fn spawn_last<F: Future<Output = ()> + 'static>(&self, future: F) -> usize {
+    /// Returns a key for [`Executor::cancel`]. Another task may get the same key once this one has
+    /// ended.
+    pub(crate) fn spawn_deferred<F: Future<Output = ()> + 'static>(&self, future: F) -> usize {
         self.spawn_boxed(future, true)
     }
 
     fn spawn_boxed<F: Future<Output = ()> + 'static>(&self, future: F, last: bool) -> usize {
-        // The compiler gives a future that is moved into another one room twice.
-        if size_of::<F>() > LARGE_BYTES { self.spawn_as_it_is(Box::pin(future), last) } else { self.spawn_as_it_is(future, last) }
+        // The compiler reserves space twice for a future that is moved into another one.
+        if size_of::<F>() > LARGE_BYTES {
+            self.spawn_as_it_is(Box::pin(future), last)
+        } else {
+            self.spawn_as_it_is(future, last)
+        }
     }
 
     fn spawn_as_it_is(&self, future: impl Future<Output = ()> + 'static, last: bool) -> usize {
-        // Weak: tasks hold their schedule function, and a queue that holds tasks must not keep itself alive.
+        // Weak: tasks contain their schedule function, and a queue of tasks must not keep itself
+        // alive.
         let queue = Arc::downgrade(&self.queue);
         let schedule = move |runnable: Runnable| {
-            let Some(runnable) = Queue::schedule_in_turn(queue.as_ptr(), runnable, last) else { return };
+            let Some(runnable) = Queue::schedule_in_turn(queue.as_ptr(), runnable, last) else {
+                return;
+            };
             if let Some(queue) = queue.upgrade() {
                 queue.0.put(|ready| ready.push(runnable, last));
             } else {
-                // The worker is gone. Dropping the task here would drop its future on a foreign thread.
+                // The worker is gone. Dropping the task here would drop its future on another
+                // thread.
                 std::mem::forget(runnable);
             }
         };
         let mut running = self.tasks.running.borrow_mut();
         let place = running.vacant_entry();
         let key = place.key();
-        let end = End { tasks: Rc::downgrade(&self.tasks), key, generation: self.tasks.generation.get() };
+        let end = TaskEnd {
+            tasks: Rc::downgrade(&self.tasks),
+            key,
+            generation: self.tasks.generation.get(),
+        };
         let future = async move {
             let _end = end;
             future.await;
@@ -170,31 +189,32 @@ impl Executor {
 
     /// Drops the future of a task that has not ended, in the worker's next turn.
     pub(crate) fn cancel(&self, key: usize) {
-        // Its place stays taken until the future is dropped, which frees it.
+        // The entry stays in use until the future is dropped, which frees it.
         let task = self.tasks.running.borrow_mut().get_mut(key).and_then(Option::take);
         drop(task);
     }
 
-    /// Lets `polls` futures be polled before they become tasks, until this is said anew.
+    /// Allows `polls` futures to be polled before they become tasks, until the next call.
     pub(crate) fn allow_eager(&self, polls: usize) {
         self.tasks.eager.set(polls);
     }
 
-    /// Whether one more may be.
+    /// Takes one of these polls, if any is left.
     pub(crate) fn take_eager(&self) -> bool {
         let left = self.tasks.eager.get();
         self.tasks.eager.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// How many may still be.
+    /// Returns how many of these polls are left.
     pub(crate) fn eager(&self) -> usize {
         self.tasks.eager.get()
     }
 
     /// Drops every future.
     pub(crate) fn cancel_all(&self) {
-        // A cancelled task is scheduled once more, and run to drop its future; that may cancel or spawn others.
+        // A cancelled task is scheduled once more and runs to drop its future, which may cancel or
+        // spawn others.
         loop {
             self.tasks.generation.set(self.tasks.generation.get() + 1);
             let tasks = std::mem::take(&mut *self.tasks.running.borrow_mut());
@@ -205,11 +225,12 @@ impl Executor {
         }
     }
 
-    /// Polls at most `budget` tasks and returns how many were polled.
+    /// Polls at most `budget` tasks. Returns how many were polled.
     pub(crate) fn run(&self, budget: usize) -> usize {
         for polled in 0..budget {
             let Some(runnable) = self.queue.next() else { return polled };
-            // A future that panics is dropped, and with it what it was at work for; the others have nothing to do with that.
+            // A future that panics is dropped together with what it owns. The other futures are not
+            // affected.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
                 self.tasks.panics.set(self.tasks.panics.get() + 1);
             }
@@ -217,7 +238,7 @@ impl Executor {
         budget
     }
 
-    /// How many futures have panicked since the last call.
+    /// Returns how many futures have panicked since the last call.
     pub(crate) fn take_panics(&self) -> u64 {
         self.tasks.panics.take()
     }
@@ -226,36 +247,38 @@ impl Executor {
         self.queue.is_empty()
     }
 
-    /// The number of futures that have not ended.
+    /// Returns the number of futures that have not ended.
     #[cfg(test)]
     pub(crate) fn tasks(&self) -> usize {
         self.tasks.running.borrow().len()
     }
 }
 
-/// Takes its task out of the table when the future has ended.
-struct End {
+/// Removes its task from the table when the future has ended.
+struct TaskEnd {
     tasks: Weak<Tasks>,
     key: usize,
     generation: u64,
 }
 
-impl Drop for End {
+impl Drop for TaskEnd {
     fn drop(&mut self) {
         let tasks = self.tasks.upgrade().filter(|tasks| tasks.generation.get() == self.generation);
-        let task = tasks.and_then(|tasks| tasks.running.borrow_mut().try_remove(self.key)).flatten();
+        let task =
+            tasks.and_then(|tasks| tasks.running.borrow_mut().try_remove(self.key)).flatten();
         if let Some(task) = task {
-            // Dropped instead, it would cancel itself.
+            // Dropping it instead would cancel the task.
             task.detach();
         }
     }
 }
 
 impl Queue {
-    /// Where it is this queue's worker that has its turn on this thread. Otherwise the task is given back.
+    /// Schedules the task if this queue's worker has its turn on this thread. Otherwise returns the
+    /// task.
     fn schedule_in_turn(queue: *const Self, runnable: Runnable, last: bool) -> Option<Runnable> {
         let mut given = Some(runnable);
-        // Without the thread's memory, which goes with the thread, there is no turn either.
+        // A thread whose local storage is gone runs no turn either.
         let _ = TURN.try_with(|turn| {
             if ptr::eq(turn.of.get(), queue)
                 && let Some(runnable) = given.take()
@@ -280,7 +303,8 @@ impl Queue {
     }
 
     fn is_empty(&self) -> bool {
-        let has_none = TURN.with(|turn| !ptr::eq(turn.of.get(), self) || turn.ready.borrow().is_empty());
+        let has_none =
+            TURN.with(|turn| !ptr::eq(turn.of.get(), self) || turn.ready.borrow().is_empty());
         has_none && self.0.look(|ready| ready.is_empty())
     }
 }
@@ -309,7 +333,7 @@ mod tests {
     use super::*;
     use crate::runtime::Reactor;
 
-    /// An executor, and a place where futures note that they were polled.
+    /// Returns an executor, and a list in which futures note that they were polled.
     fn noted() -> (Executor, Rc<RefCell<Vec<&'static str>>>) {
         let (_, waker) = Reactor::new().expect("a descriptor");
         (Executor::new(Arc::new(Wakeup::new(waker))), Rc::default())
@@ -323,7 +347,7 @@ mod tests {
             move || polled.borrow_mut().push(name)
         };
         let (last, first, second) = (note("last"), note("first"), note("second"));
-        executor.spawn_last(async move { last() });
+        executor.spawn_deferred(async move { last() });
         let again = executor.clone();
         executor.spawn(async move {
             first();
@@ -339,16 +363,19 @@ mod tests {
         let (executor, polled) = noted();
         for name in ["last 1", "last 2"] {
             let (polled, again) = (polled.clone(), executor.clone());
-            executor.spawn_last(async move {
+            executor.spawn_deferred(async move {
                 polled.borrow_mut().push(name);
                 again.clone().spawn(async move {
                     polled.borrow_mut().push("first");
-                    again.spawn_last(async move { polled.borrow_mut().push("next round") });
+                    again.spawn_deferred(async move { polled.borrow_mut().push("next round") });
                 });
             });
         }
         executor.run(usize::MAX);
-        assert_eq!(*polled.borrow(), ["last 1", "last 2", "first", "first", "next round", "next round"]);
+        assert_eq!(
+            *polled.borrow(),
+            ["last 1", "last 2", "first", "first", "next round", "next round"]
+        );
     }
 
     #[test]
@@ -364,11 +391,11 @@ mod tests {
         };
         executor.spawn(ready("first"));
         for _ in 0..10 * ROUND {
-            executor.spawn_last(ready("last"));
+            executor.spawn_deferred(ready("last"));
         }
-        executor.run(4 * (PATIENCE + ROUND));
+        executor.run(4 * (MAX_OVERTAKES + ROUND));
         let first = polled.borrow().iter().filter(|name| **name == "first").count();
-        assert_eq!(first, 4 * PATIENCE);
+        assert_eq!(first, 4 * MAX_OVERTAKES);
         executor.cancel_all();
     }
 
@@ -405,7 +432,7 @@ mod tests {
             let _in_turn = inner.enter();
             let polled = of_inner.clone();
             inner.spawn(async move { polled.borrow_mut().push("inner") });
-            // Woken from where another worker has its turn.
+            // Woken within the turn of another worker.
             let polled = of_outer.clone();
             outer.spawn(async move { polled.borrow_mut().push("from within") });
             inner.run(usize::MAX);
@@ -415,7 +442,7 @@ mod tests {
         assert_eq!(*of_outer.borrow(), ["outer", "from within"]);
     }
 
-    /// Spawns another one when it is dropped, which may get the key of the task that it was in.
+    /// Spawns another task when dropped, which may get the key of the dropped one.
     struct Respawn {
         executor: Executor,
         times: usize,
@@ -460,9 +487,9 @@ mod tests {
             Poll::Pending
         }));
         let note = polled.clone();
-        executor.spawn_last(async move { note.borrow_mut().push("last") });
-        // Turns of few polls each, as a busy worker has them.
-        for _ in 0..PATIENCE {
+        executor.spawn_deferred(async move { note.borrow_mut().push("last") });
+        // Turns of few polls each, as on a busy worker.
+        for _ in 0..MAX_OVERTAKES {
             executor.run(2);
         }
         assert_eq!(*polled.borrow(), ["last"]);

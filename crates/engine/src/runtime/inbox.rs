@@ -1,14 +1,15 @@
-//! What is left for a worker outside of its turn.
+//! Queues for a worker outside of its turn.
 
 use std::sync::{Arc, PoisonError};
 
 use super::Wakeup;
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// A queue that any thread may put something into, which then wakes the worker. To find it empty costs one load.
+/// A queue into which any thread may put items, which wakes the worker. Finding it empty costs one
+/// load.
 pub(super) struct Inbox<Q> {
     queue: Mutex<Q>,
-    /// Whether there may be any.
+    /// Whether the queue may contain items.
     has_any: AtomicBool,
     wakeup: Arc<Wakeup>,
 }
@@ -18,20 +19,22 @@ impl<Q: Default> Inbox<Q> {
         Self { queue: Mutex::new(Q::default()), has_any: AtomicBool::new(false), wakeup }
     }
 
-    /// Has `put` add something, and the worker look at it.
+    /// Calls `put` to add items, and wakes the worker.
     pub(super) fn put(&self, put: impl FnOnce(&mut Q)) {
         self.keep(put);
         self.wakeup.notify();
     }
 
-    /// The same for a worker that leaves something to its next turn, and sees to it that there is one.
+    /// Like [`Inbox::put`], for a worker that leaves items to its next turn and schedules that turn
+    /// itself.
     pub(super) fn keep(&self, put: impl FnOnce(&mut Q)) {
         let mut queue = self.lock();
         put(&mut queue);
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Takes all, if there seems to be any. It may miss what is put just now: before a turn ends, [`Inbox::look`] has to be asked.
+    /// Takes all items, if there seem to be any. It may miss items that are being added: call
+    /// [`Inbox::look`] before a turn ends.
     pub(super) fn take(&self) -> Option<Q> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
@@ -41,13 +44,15 @@ impl<Q: Default> Inbox<Q> {
         Some(std::mem::take(&mut *queue))
     }
 
-    /// Hands the queue itself to `look`. Whoever puts something in after that finds the worker's wake-up as the worker has left it.
+    /// Passes the queue itself to `look`. A thread that adds an item after that sees the wake-up as
+    /// the worker has left it.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Q) -> T) -> T {
         look(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Q> {
-        // The lock is only held around a push or a pop, which leave the queue whole even if they panic.
+        // The lock is held only around a push or a pop, which leave the queue consistent even if
+        // they panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,9 @@
-//! The wake-up and the inbox in every order that threads can come in, weak memory included.
+//! Model checks of the wake-up and the inbox with loom: all interleavings of threads, including
+//! weak memory orderings.
 //!
-//! Their files are compiled here once more, with what [`loom`] has in place of the standard library. A wake-up that is lost leaves the worker
-//! waiting when nobody else does anything, which loom reports as a deadlock.
+//! Their files are compiled again here, with [`loom`]'s types instead of the standard library's. A
+//! lost wake-up leaves the worker waiting when no other thread runs, which loom reports as a
+//! deadlock.
 
 #[expect(clippy::duplicate_mod, reason = "of other parts")]
 #[path = "inbox.rs"]
@@ -24,7 +26,7 @@ mod sync {
     pub(super) use loom::sync::atomic::{AtomicBool, Ordering};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// loom's does not know of constant blocks.
+    /// loom's macro does not support constant blocks.
     macro_rules! each_thread {
         ($(#[$attribute:meta])* static $name:ident: $type:ty = const { $value:expr };) => {
             loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
@@ -32,7 +34,8 @@ mod sync {
     }
     pub(super) use each_thread;
 
-    /// A descriptor in an edge-triggered poller that is a descriptor itself: readable from a wake-up until the poller has taken it in.
+    /// A descriptor in an edge-triggered poller that is itself a descriptor: readable from a
+    /// wake-up until the poller has consumed it.
     #[derive(Clone, Debug)]
     pub(super) struct Waker(Arc<(Mutex<bool>, Condvar)>);
 
@@ -48,7 +51,7 @@ mod sync {
             Ok(())
         }
 
-        /// What the host does between turns.
+        /// The host's part between turns.
         pub(super) fn wait_until_readable(&self) {
             let mut readable = self.0.0.lock().unwrap();
             while !*readable {
@@ -56,24 +59,24 @@ mod sync {
             }
         }
 
-        /// What the poller does in a turn.
+        /// The poller's part in a turn.
         pub(super) fn take_in(&self) {
             *self.0.0.lock().unwrap() = false;
         }
     }
 }
 
-/// What [`crate::Worker::turn`] does with what comes from outside, in its order.
+/// The parts of [`crate::Worker::turn`] that deal with other threads, in its order.
 struct Worker {
     descriptor: Waker,
     wakeup: Arc<Wakeup>,
     inbox: Arc<Inbox<VecDeque<u32>>>,
-    /// As those of a [`crate::Group`].
+    /// Like the mailboxes of a [`crate::Group`].
     mailbox: Arc<Mutex<VecDeque<u32>>>,
-    /// How many things a turn does.
+    /// Number of items that a turn handles.
     budget: usize,
     done: Vec<u32>,
-    /// Rearms the wake-up before the poller has taken it in, which it must not.
+    /// Rearms the wake-up before the poller has consumed it, which is wrong.
     rearms_early: bool,
 }
 
@@ -82,7 +85,15 @@ impl Worker {
         let descriptor = Waker::new();
         let wakeup = Arc::new(Wakeup::new(descriptor.clone()));
         let inbox = Arc::new(Inbox::new(wakeup.clone()));
-        Self { descriptor, wakeup, inbox, mailbox: Arc::new(Mutex::new(VecDeque::new())), budget, done: Vec::new(), rearms_early: false }
+        Self {
+            descriptor,
+            wakeup,
+            inbox,
+            mailbox: Arc::new(Mutex::new(VecDeque::new())),
+            budget,
+            done: Vec::new(),
+            rearms_early: false,
+        }
     }
 
     /// Another thread, such as one that reads a file.
@@ -91,7 +102,7 @@ impl Worker {
         loom::thread::spawn(move || inbox.put(|queue| queue.push_back(what)))
     }
 
-    /// Another worker, which has a datagram for this one.
+    /// Another worker, which passes a datagram to this one.
     fn pass_on_elsewhere(&self, what: u32) -> loom::thread::JoinHandle<()> {
         let (mailbox, wakeup) = (self.mailbox.clone(), self.wakeup.clone());
         loom::thread::spawn(move || {
@@ -100,7 +111,7 @@ impl Worker {
         })
     }
 
-    /// `within`: what the turn itself does.
+    /// Runs a turn. `within`: what the turn itself does.
     fn turn(&mut self, within: impl FnOnce(&Self)) {
         let wakeup = self.wakeup.clone();
         let _in_turn = TurnGuard::enter(&wakeup);
@@ -138,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// Has a turn whenever the descriptor is readable, until so many things are done.
+    /// Runs a turn whenever the descriptor is readable, until `count` items are handled.
     fn run(&mut self, count: usize) {
         while self.done.len() < count {
             self.descriptor.wait_until_readable();
@@ -154,7 +165,7 @@ fn join_all(threads: [loom::thread::JoinHandle<()>; 2]) {
     }
 }
 
-/// Runs `scenario` in all orders, or in those with so many switches of threads that nothing asks for.
+/// Runs `scenario` with all interleavings, or with those that have at most `switches` preemptions.
 fn in_every_order(switches: Option<usize>, scenario: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = switches;
@@ -192,7 +203,7 @@ fn what_the_turn_itself_schedules_is_done_although_nobody_is_notified() {
         let thread = worker.schedule_elsewhere(2);
         worker.turn(|worker| worker.inbox.put(|queue| queue.push_back(1)));
         assert!(worker.done.contains(&1));
-        // As what JavaScript does between two turns.
+        // Like JavaScript code between two turns.
         worker.inbox.put(|queue| queue.push_back(3));
         worker.run(3);
         assert_eq!(worker.done, [1, 2, 3]);
@@ -200,7 +211,7 @@ fn what_the_turn_itself_schedules_is_done_although_nobody_is_notified() {
     });
 }
 
-/// The model finds what it is for.
+/// Shows that the model detects the bug that it exists for.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn wake_up_that_is_rearmed_too_early_is_lost() {

@@ -17,8 +17,8 @@ const WAKEUP: Token = Token(usize::MAX);
 const TIMER: Token = Token(usize::MAX - 1);
 const EVENTS_PER_POLL: usize = 256;
 
-/// One epoll set that holds everything the worker waits for, its timer and its wake-up included, so that one descriptor
-/// tells a host when to run a turn.
+/// An epoll set with everything that the worker waits for, including its timer and its wake-up, so
+/// that one descriptor tells a host when to run a turn.
 pub(crate) struct Reactor {
     poll: MioPoll,
     events: Events,
@@ -27,27 +27,28 @@ pub(crate) struct Reactor {
     handle: ReactorHandle,
 }
 
-/// What sources need to register themselves.
+/// Registers sources.
 #[derive(Clone)]
 pub(crate) struct ReactorHandle {
     registry: Rc<Registry>,
     sources: Rc<RefCell<Slab<Rc<Readiness>>>>,
 }
 
-/// Whether one source may be read or written, and who waits for it.
+/// Whether one source is readable and writable, and the tasks that wait for it.
 ///
 /// The poller is edge-triggered: a side stays ready until an operation has returned `WouldBlock`.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     readable: Cell<bool>,
     writable: Cell<bool>,
-    /// The peer has ended its side, or the source has failed: reading says so, and no event will again.
+    /// The peer has ended its side, or the source has failed. Reading reports it, and no event will
+    /// again.
     ended: Cell<bool>,
     reader: RefCell<Option<Waker>>,
     writer: RefCell<Option<Waker>>,
 }
 
-/// Keeps a source in the poller; dropping it takes the source out.
+/// Keeps a source in the poller. Dropping it removes the source.
 pub(crate) struct Registration {
     handle: ReactorHandle,
     key: usize,
@@ -58,11 +59,20 @@ impl Reactor {
     pub(crate) fn new() -> io::Result<(Self, mio::Waker)> {
         let poll = MioPoll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKEUP)?;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer = rustix::time::timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
         poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
         let registry = Rc::new(poll.registry().try_clone()?);
         let handle = ReactorHandle { registry, sources: Rc::default() };
-        let reactor = Self { poll, events: Events::with_capacity(EVENTS_PER_POLL), timer, armed: None, handle };
+        let reactor = Self {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_POLL),
+            timer,
+            armed: None,
+            handle,
+        };
         Ok((reactor, waker))
     }
 
@@ -70,7 +80,7 @@ impl Reactor {
         &self.handle
     }
 
-    /// Takes in what has become ready, waiting at most `timeout` (`None`: for ever).
+    /// Polls for events, waiting at most `timeout` (`None`: without a limit).
     ///
     /// Returns whether there may be more events than fitted.
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
@@ -86,7 +96,8 @@ impl Reactor {
                 WAKEUP => {}
                 TIMER => {
                     self.armed = None;
-                    // Reading resets the timer's edge; an error means that it was re-armed meanwhile.
+                    // Reading resets the timer's edge. An error means that it was re-armed
+                    // meanwhile.
                     let _ = rustix::io::read(&self.timer, &mut [0; 8]);
                 }
                 Token(key) => {
@@ -100,19 +111,25 @@ impl Reactor {
         Ok(taken == EVENTS_PER_POLL)
     }
 
-    /// Makes the descriptor readable at `deadline`. An earlier deadline that is armed already is left alone: the turn that it
-    /// causes arms the right one, which costs less than a system call each time that a deadline moves back. `now`: when the turn began; what it
-    /// has taken since is not waited for again.
+    /// Makes the descriptor readable at `deadline`. An earlier deadline that is already armed
+    /// stays: the turn that it causes arms the right one, which costs less than a system call each
+    /// time that a deadline moves back. `now` is when the turn began; the time that the turn has
+    /// taken since is not waited for again.
     pub(crate) fn arm(&mut self, now: Instant, deadline: Option<Instant>) -> io::Result<()> {
         let Some(deadline) = deadline else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed <= deadline) {
             return Ok(());
         }
         // Zero would disarm the timer.
-        let wait = deadline.saturating_duration_since(now.max(Instant::now())).max(Duration::from_nanos(1));
+        let wait = deadline
+            .saturating_duration_since(now.max(Instant::now()))
+            .max(Duration::from_nanos(1));
         let value = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() },
+            it_value: Timespec {
+                tv_sec: wait.as_secs().cast_signed(),
+                tv_nsec: wait.subsec_nanos().into(),
+            },
         };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
         self.armed = Some(deadline);
@@ -127,7 +144,11 @@ impl AsFd for Reactor {
 }
 
 impl ReactorHandle {
-    pub(crate) fn register(&self, source: &mut impl Source, interest: Interest) -> io::Result<Registration> {
+    pub(crate) fn register(
+        &self,
+        source: &mut impl Source,
+        interest: Interest,
+    ) -> io::Result<Registration> {
         let readiness = Rc::new(Readiness::default());
         let key = self.sources.borrow_mut().insert(readiness.clone());
         if let Err(error) = source.register(&self.registry, Token(key), interest) {
@@ -139,7 +160,7 @@ impl ReactorHandle {
 }
 
 impl Registration {
-    /// Waits for something else from now on. What is ready already is told again.
+    /// Changes what the source waits for. A side that is already ready raises an event again.
     pub(crate) fn change(&self, source: &mut impl Source, interest: Interest) -> io::Result<()> {
         source.reregister(&self.handle.registry, Token(self.key), interest)
     }
@@ -179,20 +200,20 @@ impl Readiness {
         self.writable.get()
     }
 
-    /// Reading has returned `WouldBlock`.
+    /// Called when reading has returned `WouldBlock`.
     pub(crate) fn clear_readable(&self) {
         self.readable.set(false);
     }
 
-    /// Reading has returned less than there was room for. The poller tells of whatever comes from here on; of an end that it has told
-    /// of already it would not.
+    /// Called when reading has returned less than the buffer could hold. The poller reports all
+    /// data that arrives from here on, but not an end that it has already reported.
     pub(crate) fn clear_drained(&self) {
         if !self.ended.get() {
             self.readable.set(false);
         }
     }
 
-    /// Writing has returned `WouldBlock`.
+    /// Called when writing has returned `WouldBlock`.
     pub(crate) fn clear_writable(&self) {
         self.writable.set(false);
     }
@@ -201,8 +222,8 @@ impl Readiness {
         poll_side(&self.readable, &self.reader, cx)
     }
 
-    /// Ready when the peer has ended its side, or the source has failed, whether or not what came before is read. Who waits for it is woken as
-    /// who waits to read is, in whose place it stands.
+    /// Ready when the peer has ended its side, or the source has failed, whether or not earlier
+    /// data has been read. It uses the slot of the waker that waits to read.
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         poll_side(&self.ended, &self.reader, cx)
     }
@@ -212,7 +233,11 @@ impl Readiness {
     }
 }
 
-fn poll_side(ready: &Cell<bool>, waiting: &RefCell<Option<Waker>>, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_side(
+    ready: &Cell<bool>,
+    waiting: &RefCell<Option<Waker>>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     if ready.get() {
         return Poll::Ready(());
     }
@@ -225,7 +250,7 @@ fn poll_side(ready: &Cell<bool>, waiting: &RefCell<Option<Waker>>, cx: &mut Cont
 }
 
 fn wake(waiting: &RefCell<Option<Waker>>) {
-    // Taken out first: the waker's schedule function may come back here.
+    // Taken first: the waker's schedule function may call back here.
     let waker = waiting.borrow_mut().take();
     if let Some(waker) = waker {
         waker.wake();
@@ -236,7 +261,7 @@ fn wake(waiting: &RefCell<Option<Waker>>) {
 mod tests {
     use super::*;
 
-    /// Seconds until the descriptor becomes readable.
+    /// Returns the seconds until the descriptor becomes readable.
     fn left(reactor: &Reactor) -> f64 {
         let value = rustix::time::timerfd_gettime(&reactor.timer).unwrap().it_value;
         value.tv_sec as f64 + value.tv_nsec as f64 / 1e9

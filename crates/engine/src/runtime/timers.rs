@@ -10,43 +10,44 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-/// Durations that have a line of their own at once.
+/// Number of durations that have a list of their own.
 const LINES: usize = 16;
 
-/// Empty places that are kept for the next timers when there is none. Until then there are as many as there were timers at one time.
-const KEPT_PLACES: usize = 1 << 10;
+/// Maximum number of free entries that are kept once there is no timer. Until then there are as
+/// many as there were timers at one time.
+const KEPT_ENTRIES: usize = 1 << 10;
 
-/// Who waits for what time.
+/// The timers of a worker.
 #[derive(Clone, Default)]
 pub(crate) struct Timers {
     inner: Rc<RefCell<Inner>>,
 }
 
-/// Most timers are time-outs of a few durations that never come: each of them goes to the end of its duration's line and leaves it again,
-/// which takes no search. The others are in a tree.
+/// Most timers are timeouts of a few durations that never expire. Each of them is appended to the
+/// list of its duration and removed again, without a search. The others are in a tree.
 #[derive(Default)]
 struct Inner {
     next_id: u64,
-    places: Slab<Place>,
-    lines: Vec<Line>,
+    entries: Slab<TimerEntry>,
+    lines: Vec<TimerList>,
     others: BTreeSet<(Instant, usize)>,
-    /// The time of the current turn: everything up to here has fired.
+    /// Time of the current turn. All timers up to it have fired.
     now: Option<Instant>,
 }
 
-/// Those who sleep for the same duration, in the order of their deadlines.
-struct Line {
+/// Timers of the same duration, in the order of their deadlines.
+struct TimerList {
     duration: Duration,
     first: Option<u32>,
     last: Option<u32>,
 }
 
-struct Place {
-    /// Never used twice, while the place may be.
+struct TimerEntry {
+    /// Never reused, unlike the entry.
     id: u64,
     deadline: Instant,
     waker: Waker,
-    /// The place in a line, if it is in one.
+    /// Position in a list, if it is in one.
     link: Option<Link>,
 }
 
@@ -59,21 +60,32 @@ struct Link {
 
 impl Timers {
     pub(crate) fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep { timers: self.clone(), deadline, duration: None, place: None }
+        Sleep { timers: self.clone(), deadline, duration: None, entry: None }
     }
 
-    /// The same for one of many that sleep for `duration` from `now` on.
+    /// Like [`Timers::sleep_until`], for one of many timers that sleep for `duration` from `now`
+    /// on.
     pub(crate) fn sleep(&self, now: Instant, duration: Duration) -> Sleep {
-        Sleep { timers: self.clone(), deadline: now + duration, duration: Some(duration), place: None }
+        Sleep {
+            timers: self.clone(),
+            deadline: now + duration,
+            duration: Some(duration),
+            entry: None,
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let inner = self.inner.borrow();
         let others = inner.others.first().map(|(deadline, _)| *deadline);
-        inner.lines.iter().filter_map(|line| Some(inner.places[line.first? as usize].deadline)).chain(others).min()
+        inner
+            .lines
+            .iter()
+            .filter_map(|line| Some(inner.entries[line.first? as usize].deadline))
+            .chain(others)
+            .min()
     }
 
-    /// Wakes all whose deadline has come.
+    /// Wakes all timers whose deadline has come.
     pub(crate) fn advance(&self, now: Instant) {
         let mut due = Vec::new();
         {
@@ -81,7 +93,7 @@ impl Timers {
             inner.now = Some(now);
             for line in 0..inner.lines.len() {
                 while let Some(first) = inner.lines[line].first
-                    && inner.places[first as usize].deadline <= now
+                    && inner.entries[first as usize].deadline <= now
                 {
                     due.push(inner.remove(first as usize).waker);
                 }
@@ -101,13 +113,19 @@ impl Timers {
 }
 
 impl Inner {
-    /// Takes a place for a timer, and returns where it is and its number.
-    fn insert(&mut self, deadline: Instant, duration: Option<Duration>, waker: Waker) -> (usize, u64) {
+    /// Inserts a timer. Returns its key and its ID.
+    fn insert(
+        &mut self,
+        deadline: Instant,
+        duration: Option<Duration>,
+        waker: Waker,
+    ) -> (usize, u64) {
         self.next_id += 1;
         let id = self.next_id;
         let line = duration.and_then(|duration| self.line(duration, deadline));
-        let link = line.map(|line| Link { line: line as u32, before: self.lines[line].last, next: None });
-        let key = self.places.insert(Place { id, deadline, waker, link });
+        let link =
+            line.map(|line| Link { line: line as u32, before: self.lines[line].last, next: None });
+        let key = self.entries.insert(TimerEntry { id, deadline, waker, link });
         match link {
             Some(Link { line, before, .. }) => {
                 let line = &mut self.lines[line as usize];
@@ -122,17 +140,17 @@ impl Inner {
         (key, id)
     }
 
-    /// A line to whose end a timer may go. `None` if all are those of other durations, or it would be out of order: what was begun earlier
-    /// may come to wait later.
+    /// Returns the list to which a timer may be appended. `None` if all lists belong to other
+    /// durations, or if the timer would be out of order: an older sleep may be polled later.
     fn line(&mut self, duration: Duration, deadline: Instant) -> Option<usize> {
-        // More than that a link cannot name.
-        if self.places.len() >= u32::MAX as usize {
+        // A link cannot address more.
+        if self.entries.len() >= u32::MAX as usize {
             return None;
         }
-        let place = match self.lines.iter().position(|line| line.duration == duration) {
-            Some(place) => place,
+        let index = match self.lines.iter().position(|line| line.duration == duration) {
+            Some(index) => index,
             None if self.lines.len() < LINES => {
-                self.lines.push(Line { duration, first: None, last: None });
+                self.lines.push(TimerList { duration, first: None, last: None });
                 self.lines.len() - 1
             }
             None => {
@@ -141,17 +159,19 @@ impl Inner {
                 empty
             }
         };
-        let is_in_order = self.lines[place].last.is_none_or(|last| self.places[last as usize].deadline <= deadline);
-        is_in_order.then_some(place)
+        let is_in_order = self.lines[index]
+            .last
+            .is_none_or(|last| self.entries[last as usize].deadline <= deadline);
+        is_in_order.then_some(index)
     }
 
     fn link(&mut self, key: u32) -> &mut Link {
-        self.places[key as usize].link.as_mut().expect("invariant: it is in a line")
+        self.entries[key as usize].link.as_mut().expect("invariant: the timer is in a list")
     }
 
-    fn remove(&mut self, key: usize) -> Place {
-        let place = self.places.remove(key);
-        if let Some(Link { line, before, next }) = place.link {
+    fn remove(&mut self, key: usize) -> TimerEntry {
+        let entry = self.entries.remove(key);
+        if let Some(Link { line, before, next }) = entry.link {
             match before {
                 Some(before) => self.link(before).next = next,
                 None => self.lines[line as usize].first = next,
@@ -161,17 +181,17 @@ impl Inner {
                 None => self.lines[line as usize].last = before,
             }
         } else {
-            self.others.remove(&(place.deadline, key));
+            self.others.remove(&(entry.deadline, key));
         }
-        if self.places.is_empty() && self.places.capacity() > KEPT_PLACES {
-            self.places = Slab::new();
+        if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES {
+            self.entries = Slab::new();
         }
-        place
+        entry
     }
 
-    /// The place of a timer that has not fired.
-    fn place(&mut self, (key, id): (usize, u64)) -> Option<&mut Place> {
-        self.places.get_mut(key).filter(|place| place.id == id)
+    /// Returns the entry of a timer that has not fired.
+    fn entry(&mut self, (key, id): (usize, u64)) -> Option<&mut TimerEntry> {
+        self.entries.get_mut(key).filter(|entry| entry.id == id)
     }
 }
 
@@ -179,10 +199,10 @@ impl Inner {
 pub struct Sleep {
     timers: Timers,
     deadline: Instant,
-    /// How long it sleeps, if there are many like it.
+    /// The duration, if there are many like it.
     duration: Option<Duration>,
-    /// Its place since it was polled, and the number that it has there.
-    place: Option<(usize, u64)>,
+    /// Key and ID of its entry, once it was polled.
+    entry: Option<(usize, u64)>,
 }
 
 impl Sleep {
@@ -193,11 +213,11 @@ impl Sleep {
     }
 
     fn cancel(&mut self) {
-        if let Some(place) = self.place.take() {
+        if let Some(entry) = self.entry.take() {
             let mut inner = self.timers.borrow();
-            if inner.place(place).is_some() {
-                // Its waker may be the last of a task that has sleeps itself.
-                let removed = inner.remove(place.0);
+            if inner.entry(entry).is_some() {
+                // The waker may hold the last reference to a task that has timers itself.
+                let removed = inner.remove(entry.0);
                 drop(inner);
                 drop(removed);
             }
@@ -216,15 +236,17 @@ impl Future for Sleep {
             this.cancel();
             return Poll::Ready(());
         }
-        match this.place.and_then(|place| inner.place(place)) {
-            // A connection's is polled whenever something comes, mostly by the task that waits already.
-            Some(place) if place.waker.will_wake(cx.waker()) => {}
-            Some(place) => {
-                let before = std::mem::replace(&mut place.waker, cx.waker().clone());
+        match this.entry.and_then(|entry| inner.entry(entry)) {
+            // A connection's timer is polled on each event, usually by the task that waits already.
+            Some(entry) if entry.waker.will_wake(cx.waker()) => {}
+            Some(entry) => {
+                let before = std::mem::replace(&mut entry.waker, cx.waker().clone());
                 drop(inner);
                 drop(before);
             }
-            None => this.place = Some(inner.insert(this.deadline, this.duration, cx.waker().clone())),
+            None => {
+                this.entry = Some(inner.insert(this.deadline, this.duration, cx.waker().clone()));
+            }
         }
         Poll::Pending
     }
@@ -262,7 +284,8 @@ mod tests {
         let start = Instant::now();
         timers.advance(start);
         let mut cx = Context::from_waker(Waker::noop());
-        // More durations than there are lines, some of them often, each begun a little later than the one before.
+        // More durations than there are lists, some of them repeated, each begun a little later
+        // than the previous one.
         let mut sleeps: Vec<_> = (0..200_u64)
             .map(|number| {
                 let now = start + Duration::from_millis(number);
@@ -270,12 +293,12 @@ mod tests {
                 (now + duration, Box::pin(timers.sleep(now, duration)))
             })
             .collect();
-        // Polled in another order than that in which they were made.
+        // Polled in a different order than created.
         for index in 0..sleeps.len() {
             let index = index * 77 % sleeps.len();
             assert!(sleeps[index].1.as_mut().poll(&mut cx).is_pending());
         }
-        // Some are gone before.
+        // Some are dropped before.
         let mut number = 0;
         sleeps.retain(|_| {
             number += 1;
@@ -291,7 +314,7 @@ mod tests {
             });
         }
         assert_eq!(timers.next_deadline(), None);
-        assert!(timers.borrow().places.is_empty() && timers.borrow().others.is_empty());
+        assert!(timers.borrow().entries.is_empty() && timers.borrow().others.is_empty());
     }
 
     #[test]

@@ -13,7 +13,8 @@ each_thread! {
 
 /// Makes the worker's descriptor readable, at most once per turn.
 ///
-/// Inside the worker's own turn a notification costs nothing: the turn looks at its queues again before it ends.
+/// Inside the worker's own turn a notification costs nothing: the turn checks its queues again
+/// before it ends.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     waker: Waker,
@@ -25,22 +26,26 @@ impl Wakeup {
         Self { waker, notified: AtomicBool::new(false) }
     }
 
-    /// Asks for another turn, from any thread.
+    /// Requests another turn, from any thread.
     pub(crate) fn notify(&self) {
         if !ptr::eq(IN_TURN.with(Cell::get), self) {
-            // An eventfd write fails only when its counter is full, and then it is readable already.
+            // Writing to an eventfd fails only if its counter is full, and then it is already
+            // readable.
             let _ = self.notify_descriptor();
         }
     }
 
-    /// Called when the poller has taken in the wake-up and the queues have not been looked at yet: what is notified from here on
-    /// writes to the descriptor again. Any earlier, the poller could swallow a write whose flag then stays set.
+    /// Called when the poller has consumed the wake-up and the queues have not been checked yet:
+    /// notifications from here on write to the descriptor again. If it were called earlier, the
+    /// poller could consume a write whose flag then stays set.
     pub(crate) fn rearm(&self) {
-        // A swap: whoever has set it and needed not write has put something into a queue before, which this thread sees from here on.
+        // A swap: a thread that found the flag set and did not write has put an item into a queue
+        // before, which this thread sees from here on.
         self.notified.swap(false, Ordering::SeqCst);
     }
 
-    /// Makes the descriptor readable although this worker's turn is running: it ends early and must come back.
+    /// Makes the descriptor readable although this worker's turn is running, because the turn ends
+    /// early and must be continued.
     pub(crate) fn notify_descriptor(&self) -> io::Result<()> {
         if self.notified.swap(true, Ordering::SeqCst) { Ok(()) } else { self.waker.wake() }
     }

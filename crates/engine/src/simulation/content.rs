@@ -1,4 +1,4 @@
-//! Content whose every byte is known from its place, produced and read at a pace.
+//! Content whose every byte is determined by its offset, produced and read at a given pace.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,16 +16,18 @@ use super::plan::{Reading, Stream};
 use crate::runtime::{Handle, Sleep};
 use crate::{Body, Incoming};
 
-/// The bytes of message `tag`.
+/// Returns bytes of message `tag`.
 fn bytes(tag: u64, from: u64, length: u64) -> Bytes {
-    (from..from + length).map(|at| (at ^ (at >> 8).wrapping_mul(29) ^ tag.wrapping_mul(101)) as u8).collect()
+    (from..from + length)
+        .map(|at| (at ^ (at >> 8).wrapping_mul(29) ^ tag.wrapping_mul(101)) as u8)
+        .collect()
 }
 
 pub(crate) fn trailers(tag: u64) -> HeaderMap {
     HeaderMap::from_iter([(http::HeaderName::from_static("x-end"), HeaderValue::from(tag))])
 }
 
-/// How many bytes are between those who produce and those who read; a leak of back-pressure shows here.
+/// Counts the bytes between producer and reader, to detect missing back-pressure.
 #[derive(Clone, Default)]
 pub(crate) struct Gauge(Rc<Cell<Levels>>);
 
@@ -33,7 +35,8 @@ pub(crate) struct Gauge(Rc<Cell<Levels>>);
 struct Levels {
     now: u64,
     most: u64,
-    /// Nobody reads any more. What still comes is thrown away on arrival until the response is over, and so held by nobody.
+    /// The reader has dropped the content. Data that still arrives is discarded until the response
+    /// is over, so it is not buffered.
     left: bool,
 }
 
@@ -52,7 +55,7 @@ impl Gauge {
         self.0.set(Levels { now: levels.now.saturating_sub(count), ..levels });
     }
 
-    /// The reader has dropped the content.
+    /// Marks the content as dropped by the reader.
     pub(crate) fn leave(&self) {
         self.0.set(Levels { left: true, ..self.0.get() });
     }
@@ -62,7 +65,7 @@ impl Gauge {
     }
 }
 
-/// A body of message `tag` as `stream` says.
+/// Returns the body of message `tag` according to `stream`.
 pub(crate) fn body(handle: &Handle, tag: u64, stream: &Stream, gauge: &Gauge) -> Body {
     if stream.whole {
         return Body::from(bytes(tag, 0, stream.size));
@@ -92,7 +95,10 @@ impl http_body::Body for Producer {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
         if let Some(pause) = &mut this.pause {
             ready!(pause.as_mut().poll(cx));
@@ -110,7 +116,7 @@ impl http_body::Body for Producer {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if this.stream.fails_at.is_some() {
-            return Poll::Ready(Some(Err(io::Error::other("the producer fails, as planned"))));
+            return Poll::Ready(Some(Err(io::Error::other("planned failure of the producer"))));
         }
         if this.stream.trailers && !std::mem::replace(&mut this.is_over, true) {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers(this.tag)))));
@@ -119,27 +125,34 @@ impl http_body::Body for Producer {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The engine is told the size of every other one.
+        // Every other body has a known size.
         if self.tag & 4 == 0 { SizeHint::with_exact(self.stream.size) } else { SizeHint::default() }
     }
 }
 
-/// How the reading of a message ended.
+/// Outcome of reading a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// To its end; so many bytes, all right.
+    /// Complete and correct, with this many bytes.
     Whole(u64),
-    /// It was left, as planned.
+    /// Abandoned, as planned.
     Left,
     Failed(String),
 }
 
-/// Reads a message, and checks each byte if `tag` says what it has to be.
+/// Reads a message, and checks each byte if `tag` gives its expected content.
 ///
 /// # Panics
 ///
 /// When the content or the trailers are not those that were sent.
-pub(crate) async fn read(handle: Handle, mut incoming: Incoming, tag: u64, has_trailers: bool, reading: Reading, gauge: Gauge) -> Received {
+pub(crate) async fn read(
+    handle: Handle,
+    mut incoming: Incoming,
+    tag: u64,
+    has_trailers: bool,
+    reading: Reading,
+    gauge: Gauge,
+) -> Received {
     if !reading.waits.is_zero() {
         handle.sleep(reading.waits).await;
     }
@@ -160,8 +173,15 @@ pub(crate) async fn read(handle: Handle, mut incoming: Incoming, tag: u64, has_t
             Some(Err(error)) => return Received::Failed(error.to_string()),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    assert!(!data.is_empty() && !trailers_seen, "message {tag}: content where none belongs");
-                    assert_eq!(data, bytes(tag, count, data.len() as u64), "message {tag}: wrong content at {count}");
+                    assert!(
+                        !data.is_empty() && !trailers_seen,
+                        "message {tag}: unexpected content"
+                    );
+                    assert_eq!(
+                        data,
+                        bytes(tag, count, data.len() as u64),
+                        "message {tag}: wrong content at {count}"
+                    );
                     count += data.len() as u64;
                     gauge.read(data.len() as u64);
                 }

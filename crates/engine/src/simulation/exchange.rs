@@ -1,4 +1,5 @@
-//! The two ends of each request: a handler that does what the plan says, and a client that does and checks.
+//! Both ends of each request: a handler that follows the plan, and a client that follows it and
+//! checks the result.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -11,23 +12,26 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::content::{self, Gauge, Received};
-use super::plan::{Answer, ConnectionPlan, Exchange, Plan, Reading, Stream};
+use super::plan::{ConnectionPlan, Exchange, Plan, Reading, ResponsePlan, Stream};
 use crate::runtime::Handle;
-use crate::{Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target, Upgrade};
+use crate::{
+    Body, Connection, Connector, Protocol, Request, Responder, Response, Resumption, Target,
+    Upgrade,
+};
 
-/// How an exchange ended for the client.
+/// Outcome of an exchange for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Complete,
-    /// The client left it, as planned.
+    /// Abandoned by the client, as planned.
     Left,
     Failed(String),
 }
 
-/// What became of each exchange.
+/// Outcome of each exchange.
 #[derive(Default)]
 pub(crate) struct Record {
-    /// Times that the handler got it.
+    /// Number of times that the handler got the request.
     pub(crate) handled: u64,
     pub(crate) upload: Option<Received>,
     pub(crate) ended: Option<Ended>,
@@ -38,7 +42,8 @@ pub(crate) struct Record {
 
 pub(crate) type Log = Rc<RefCell<Vec<Record>>>;
 
-const AT_EASE: Reading = Reading { waits: Duration::ZERO, rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
+const AT_EASE: Reading =
+    Reading { waits: Duration::ZERO, rest_every: u64::MAX, rest: Duration::ZERO, leaves_at: None };
 
 impl Exchange {
     fn upload_tag(&self) -> u64 {
@@ -49,24 +54,30 @@ impl Exchange {
         self.number * 4 + 1
     }
 
-    /// The response: its status, its content and the content's tag.
+    /// Returns the response: its status, its content and the content's tag.
     fn response(&self) -> (StatusCode, Option<&Stream>, u64) {
         match &self.answer {
-            Answer::Now { content, .. } | Answer::Later { content, .. } | Answer::AfterUpload { content, .. } => {
+            ResponsePlan::Now { content, .. }
+            | ResponsePlan::Later { content, .. }
+            | ResponsePlan::AfterUpload { content, .. } => {
                 (StatusCode::OK, Some(content), self.content_tag())
             }
-            Answer::Echo => (StatusCode::OK, self.upload.as_ref(), self.upload_tag()),
-            Answer::Nothing => (StatusCode::INTERNAL_SERVER_ERROR, None, 0),
+            ResponsePlan::Echo => (StatusCode::OK, self.upload.as_ref(), self.upload_tag()),
+            ResponsePlan::Nothing => (StatusCode::INTERNAL_SERVER_ERROR, None, 0),
         }
     }
 
-    /// Whether it goes on in another protocol: some of those where both sides send at once.
+    /// Whether the exchange is a tunnel: some of those where both sides send at once are.
     fn is_tunnel(&self) -> bool {
-        let both_send = matches!(self.answer, Answer::Echo | Answer::Now { drops_upload: false, .. });
+        let both_send = matches!(
+            self.answer,
+            ResponsePlan::Echo | ResponsePlan::Now { drops_upload: false, .. }
+        );
         self.number % 4 == 3 && self.upload.is_some() && both_send
     }
 
-    /// Whether neither side gives up, so that over a connection that lasts it has to be completed.
+    /// Whether neither side abandons the exchange, so that it must complete if its connection
+    /// lasts.
     pub(crate) fn is_whole(&self) -> bool {
         let fails = |stream: &Stream| stream.fails_at.is_some();
         let (_, content, _) = self.response();
@@ -77,9 +88,9 @@ impl Exchange {
     }
 }
 
-// ---- the server --------------------------------------------------------------------------------------------------------------
+// ---- the server
 
-/// The handler. What it finds wrong is a panic.
+/// Returns the handler, which panics on a wrong request.
 pub(crate) fn handler(plan: Rc<Vec<Exchange>>, log: Log) -> impl Fn(Request, Responder) {
     move |request, responder| {
         let number: usize = request.uri.path()[1..].parse().unwrap();
@@ -110,7 +121,10 @@ fn check_fields(exchange: &Exchange, headers: &HeaderMap) {
 
 fn add_fields(exchange: &Exchange, headers: &mut HeaderMap) {
     for (name, value) in &exchange.fields {
-        headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+        headers.append(
+            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderValue::from_str(value).unwrap(),
+        );
     }
 }
 
@@ -119,8 +133,10 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
     let response = |exchange: &Exchange, body: Body| {
         let mut response = Response::new(StatusCode::OK).with_body(body);
         add_fields(exchange, &mut response.headers);
-        // The real date would have another size in each run, once it is compressed.
-        response.headers.insert(http::header::DATE, HeaderValue::from_static("Sat, 01 Jan 2000 00:00:00 GMT"));
+        // The real date would have another size in each run once it is compressed.
+        response
+            .headers
+            .insert(http::header::DATE, HeaderValue::from_static("Sat, 01 Jan 2000 00:00:00 GMT"));
         response
     };
     let (upload_gauge, gauge) = {
@@ -129,10 +145,12 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
     };
     let body = {
         let handle = handle.clone();
-        move |exchange: &Exchange, content: &Stream| content::body(&handle, exchange.content_tag(), content, &gauge)
+        move |exchange: &Exchange, content: &Stream| {
+            content::body(&handle, exchange.content_tag(), content, &gauge)
+        }
     };
     match exchange.answer.clone() {
-        Answer::Now { content, drops_upload } => {
+        ResponsePlan::Now { content, drops_upload } => {
             give(&exchange, responder, response(&exchange, body(&exchange, &content)));
             if drops_upload {
                 upload_gauge.leave();
@@ -141,24 +159,25 @@ fn answer(exchange: Exchange, request: Request, responder: Responder, log: &Log)
                 handle.spawn(reading);
             }
         }
-        Answer::Later { after, content } => responder.respond(async move {
+        ResponsePlan::Later { after, content } => responder.respond(async move {
             handle.sleep(after).await;
             drop(request);
             upload_gauge.leave();
             response(&exchange, body(&exchange, &content))
         }),
-        Answer::AfterUpload { reading, content } => {
+        ResponsePlan::AfterUpload { reading, content } => {
             let reading = receive(&exchange, request, reading, &handle, log);
             responder.respond(async move {
                 reading.await;
                 response(&exchange, body(&exchange, &content))
             });
         }
-        Answer::Echo => {
-            let body = if exchange.upload.is_some() { Body::stream(request.body) } else { Body::empty() };
+        ResponsePlan::Echo => {
+            let body =
+                if exchange.upload.is_some() { Body::stream(request.body) } else { Body::empty() };
             give(&exchange, responder, response(&exchange, body));
         }
-        Answer::Nothing => {
+        ResponsePlan::Nothing => {
             upload_gauge.leave();
             drop(responder);
         }
@@ -173,56 +192,92 @@ fn give(exchange: &Exchange, responder: Responder, response: Response) {
     }
 }
 
-/// Reads an upload and notes how that ended.
-fn receive(exchange: &Exchange, request: Request, reading: Reading, handle: &Handle, log: &Log) -> impl Future<Output = ()> + use<> {
+/// Reads an upload and records its outcome.
+fn receive(
+    exchange: &Exchange,
+    request: Request,
+    reading: Reading,
+    handle: &Handle,
+    log: &Log,
+) -> impl Future<Output = ()> + use<> {
     let (log, handle, exchange) = (log.clone(), handle.clone(), exchange.clone());
     async move {
         let gauge = log.borrow()[exchange.number as usize].upload_gauge.clone();
-        let has_trailers = exchange.upload.as_ref().is_some_and(|upload| upload.trailers && !exchange.is_tunnel());
-        let received = content::read(handle, request.body, exchange.upload_tag(), has_trailers, reading, gauge).await;
+        let has_trailers =
+            exchange.upload.as_ref().is_some_and(|upload| upload.trailers && !exchange.is_tunnel());
+        let received = content::read(
+            handle,
+            request.body,
+            exchange.upload_tag(),
+            has_trailers,
+            reading,
+            gauge,
+        )
+        .await;
         log.borrow_mut()[exchange.number as usize].upload = Some(received);
     }
 }
 
+/// Checks the outcome of an exchange.
+///
 /// # Panics
 ///
-/// When an exchange did not end as it had to.
+/// When it did not end as planned.
 pub(crate) fn check_end(exchange: &Exchange, record: &Record, lasts: bool) {
     let number = exchange.number;
-    let ended = record.ended.as_ref().unwrap_or_else(|| panic!("exchange {number} never ended: {exchange:?}"));
+    let ended = record
+        .ended
+        .as_ref()
+        .unwrap_or_else(|| panic!("exchange {number} never ended: {exchange:?}"));
     assert!(record.handled <= 1, "exchange {number} was handled {} times", record.handled);
     let (_, content, _) = exchange.response();
     if *ended == Ended::Complete {
-        assert!(content.is_none_or(|content| content.fails_at.is_none()), "exchange {number}: half a response was taken for a whole one");
+        assert!(
+            content.is_none_or(|content| content.fails_at.is_none()),
+            "exchange {number}: a truncated response counted as complete"
+        );
     }
     if let Some(Received::Whole(count)) = record.upload {
         let size = exchange.upload.as_ref().map_or(0, |upload| upload.size);
-        assert_eq!(count, size, "exchange {number}: half an upload was taken for a whole one");
-        assert!(exchange.upload.as_ref().is_none_or(|upload| upload.fails_at.is_none()), "exchange {number}: a failed upload");
+        assert_eq!(count, size, "exchange {number}: a truncated upload counted as complete");
+        assert!(
+            exchange.upload.as_ref().is_none_or(|upload| upload.fails_at.is_none()),
+            "exchange {number}: a failed upload"
+        );
     }
     if lasts && exchange.is_whole() {
         assert_eq!(*ended, Ended::Complete, "exchange {number}: {exchange:?}");
     }
 }
 
-/// Bytes on their way between producer and reader, whatever is slow, at the most.
+/// Checks the maximum number of bytes between producer and reader.
 pub(crate) fn check_memory(plan: &Plan, exchange: &Exchange, record: &Record) {
-    /// What the engine holds of each side's content ahead of the transport or the reader, and the pieces that are in its hands.
+    /// Bytes that the engine buffers of each side's content before the transport and the reader,
+    /// plus the pieces that it is processing.
     const ENGINE: u64 = (64 << 10) * 3;
-    let way = |stream: &Stream, to: &crate::Config| ENGINE + 2 * stream.chunk + to.limits.stream_window_bytes();
-    let (Plan { client, server, .. }, upload, content) = (plan, exchange.upload.as_ref(), exchange.response().1);
+    let way = |stream: &Stream, to: &crate::Config| {
+        ENGINE + 2 * stream.chunk + to.limits.stream_window_bytes()
+    };
+    let (Plan { client, server, .. }, upload, content) =
+        (plan, exchange.upload.as_ref(), exchange.response().1);
     let there = upload.map_or(0, |upload| way(upload, server));
     let back = content.map_or(0, |content| way(content, client));
-    // What is echoed is on its way until it is back.
-    let there = if matches!(exchange.answer, Answer::Echo) { there + back } else { there };
-    for (most, allowed) in [(record.upload_gauge.most(), there), (record.content_gauge.most(), back)] {
-        assert!(most <= allowed, "exchange {}: {most} bytes on their way where {allowed} are allowed", exchange.number);
+    // Echoed bytes count until they are back.
+    let there = if matches!(exchange.answer, ResponsePlan::Echo) { there + back } else { there };
+    for (most, allowed) in
+        [(record.upload_gauge.most(), there), (record.content_gauge.most(), back)]
+    {
+        assert!(
+            most <= allowed,
+            "exchange {}: {most} bytes in transit, {allowed} allowed",
+            exchange.number
+        );
     }
 }
 
-// ---- the client --------------------------------------------------------------------------------------------------------------
+// ---- the client
 
-/// What the client's futures need.
+/// Handles that the client's futures need.
 #[derive(Clone)]
 pub(crate) struct User {
     pub(crate) connector: Connector,
@@ -248,9 +303,13 @@ impl User {
         let connection = match within(&self.handle, closes, self.connector.connect(&target)).await {
             Some(Ok(connection)) => connection,
             Some(Err(reason)) => {
-                return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Failed(format!("no connection: {reason}"))));
+                return plan.requests.iter().for_each(|exchange| {
+                    self.note(exchange, Ended::Failed(format!("no connection: {reason}")));
+                });
             }
-            None => return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Left)),
+            None => {
+                return plan.requests.iter().for_each(|exchange| self.note(exchange, Ended::Left));
+            }
         };
         for exchange in plan.requests {
             let (user, connection) = (self.clone(), connection.share().unwrap());
@@ -269,7 +328,12 @@ impl User {
         record.ended_at = Some(self.handle.now());
     }
 
-    async fn exchange(&self, exchange: &Exchange, mut connection: Connection, closes: Option<Instant>) -> Ended {
+    async fn exchange(
+        &self,
+        exchange: &Exchange,
+        mut connection: Connection,
+        closes: Option<Instant>,
+    ) -> Ended {
         let gauge = self.log.borrow()[exchange.number as usize].upload_gauge.clone();
         let body = match &exchange.upload {
             Some(upload) => content::body(&self.handle, exchange.upload_tag(), upload, &gauge),
@@ -291,7 +355,8 @@ impl User {
             Some(Err(error)) => return Ended::Failed(error.to_string()),
             None => return Ended::Left,
         };
-        let (status, headers, incoming) = (response.status(), response.headers().clone(), response.into_body());
+        let (status, headers, incoming) =
+            (response.status(), response.headers().clone(), response.into_body());
         let (expected, content, tag) = exchange.response();
         assert_eq!(status, expected, "exchange {}", exchange.number);
         if status == StatusCode::OK {
@@ -299,13 +364,29 @@ impl User {
         }
         let gauge = {
             let record = &self.log.borrow()[exchange.number as usize];
-            if matches!(exchange.answer, Answer::Echo) { record.upload_gauge.clone() } else { record.content_gauge.clone() }
+            if matches!(exchange.answer, ResponsePlan::Echo) {
+                record.upload_gauge.clone()
+            } else {
+                record.content_gauge.clone()
+            }
         };
         let has_trailers = content.is_some_and(|content| content.trailers && !exchange.is_tunnel());
-        let reading = content::read(self.handle.clone(), incoming, tag, has_trailers, exchange.reading, gauge);
+        let reading = content::read(
+            self.handle.clone(),
+            incoming,
+            tag,
+            has_trailers,
+            exchange.reading,
+            gauge,
+        );
         match within(&self.handle, closes, reading).await {
             Some(Received::Whole(count)) => {
-                assert_eq!(count, content.map_or(0, |content| content.size), "exchange {}: content is missing", exchange.number);
+                assert_eq!(
+                    count,
+                    content.map_or(0, |content| content.size),
+                    "exchange {}: content is missing",
+                    exchange.number
+                );
                 Ended::Complete
             }
             Some(Received::Left) | None => Ended::Left,
@@ -314,8 +395,12 @@ impl User {
     }
 }
 
-/// What `future` returns, or `None` when the time comes first.
-async fn within<T>(handle: &Handle, deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+/// Returns the result of `future`, or `None` if the deadline passes first.
+async fn within<T>(
+    handle: &Handle,
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = pin!(future);
     let mut sleep = pin!(deadline.map(|deadline| handle.timers().sleep_until(deadline)));
     poll_fn(|cx| {

@@ -1,4 +1,5 @@
-//! What happened, as one number: two runs with the same trace did the same things at the same times.
+//! The events of a run, as one number: two runs with the same trace did the same things at the same
+//! times.
 
 use std::hash::Hasher;
 use std::time::Instant;
@@ -9,7 +10,7 @@ pub(crate) struct Trace {
     began: Instant,
     hasher: FxHasher,
     events: u64,
-    /// Written to stderr as well, to compare two runs or to see what led to a failure.
+    /// Whether to print events to stderr, to compare two runs or to analyse a failure.
     verbose: bool,
 }
 
@@ -34,7 +35,7 @@ impl Trace {
         self.verbose
     }
 
-    /// The number of events and the hash over them.
+    /// Returns the number of events and the hash over them.
     pub(crate) fn summary(&self) -> (u64, u64) {
         (self.events, self.hasher.finish())
     }

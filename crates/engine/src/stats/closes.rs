@@ -1,28 +1,28 @@
-//! How QUIC connections ended, by side and code.
+//! Counters of closed QUIC connections, by side and code.
 
 use pronghorn_h3::ErrorCode;
 
-use super::Counter;
+use super::counter::Counter;
 
-/// Who closed a connection.
+/// The side that closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closer {
     /// This side.
     Local,
-    /// The other.
+    /// The peer.
     Peer,
 }
 
-/// What a close says.
+/// The error code of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseCode {
-    /// A code of the application, which is HTTP/3.
+    /// An application code, that is, one of HTTP/3.
     Application(u64),
-    /// One of the transport (RFC 9000, section 20.1).
+    /// A transport code (RFC 9000, section 20.1).
     Transport(u64),
 }
 
-/// Codes of HTTP/3 and QPACK that are counted each.
+/// Codes of HTTP/3 and QPACK that each have a counter.
 const APPLICATION: [ErrorCode; 21] = [
     ErrorCode::H3_NO_ERROR,
     ErrorCode::H3_GENERAL_PROTOCOL_ERROR,
@@ -47,7 +47,7 @@ const APPLICATION: [ErrorCode; 21] = [
     ErrorCode::QPACK_DECODER_STREAM_ERROR,
 ];
 
-/// Codes of the transport, from 0 on (RFC 9000, section 20.1).
+/// Transport codes, from 0 on (RFC 9000, section 20.1).
 const TRANSPORT: [&str; 17] = [
     "NO_ERROR",
     "INTERNAL_ERROR",
@@ -67,13 +67,14 @@ const TRANSPORT: [&str; 17] = [
     "AEAD_LIMIT_REACHED",
     "NO_VIABLE_PATH",
 ];
-/// Alerts of TLS, all of them together.
+/// Index for all TLS alerts together.
 const CRYPTO: usize = APPLICATION.len() + TRANSPORT.len();
-/// Anything else; peers may make codes up.
+/// Index for any other code; peers may make codes up.
 const OTHER: usize = CRYPTO + 1;
 const CODES: usize = OTHER + 1;
 
-/// How connections to this server were closed, by side and code, that its worker alone changes and any thread may read.
+/// Counters of closed connections to this server, by side and code. Only their worker changes them;
+/// any thread may read them.
 #[derive(Debug)]
 pub struct Closes([[Counter; CODES]; 2]);
 
@@ -88,18 +89,23 @@ impl Closes {
         self.0[by as usize][place(code)].add(1);
     }
 
-    /// All sides and codes, in a fixed order, with how many there were. Codes have the names of their RFCs; alerts of TLS are
-    /// `CRYPTO_ERROR`, and what has no name is `other`.
+    /// Returns all sides and codes, in a fixed order, with their counts. Codes have the names of
+    /// their RFCs; TLS alerts are `CRYPTO_ERROR`, and unknown codes are `other`.
     pub fn values(&self) -> impl Iterator<Item = (Closer, &'static str, u64)> {
-        [Closer::Local, Closer::Peer]
-            .into_iter()
-            .flat_map(|by| self.0[by as usize].iter().enumerate().map(move |(place, counter)| (by, name(place), counter.value())))
+        [Closer::Local, Closer::Peer].into_iter().flat_map(|by| {
+            self.0[by as usize]
+                .iter()
+                .enumerate()
+                .map(move |(place, counter)| (by, name(place), counter.value()))
+        })
     }
 }
 
 fn place(code: CloseCode) -> usize {
     match code {
-        CloseCode::Application(code) => APPLICATION.iter().position(|known| known.0 == code).unwrap_or(OTHER),
+        CloseCode::Application(code) => {
+            APPLICATION.iter().position(|known| known.0 == code).unwrap_or(OTHER)
+        }
         CloseCode::Transport(0x100..=0x1ff) => CRYPTO,
         CloseCode::Transport(code) => {
             let place = usize::try_from(code).ok().filter(|code| *code < TRANSPORT.len());
@@ -137,11 +143,13 @@ mod tests {
             (Closer::Peer, CloseCode::Transport(0x11), "other"),
             (Closer::Local, CloseCode::Application(u64::MAX), "other"),
         ] {
-            let before = closes.values().find(|(side, one, _)| (*side, *one) == (by, name)).unwrap().2;
+            let before =
+                closes.values().find(|(side, one, _)| (*side, *one) == (by, name)).unwrap().2;
             closes.add(by, code);
             assert!(closes.values().any(|value| value == (by, name, before + 1)), "{code:?}");
         }
-        let names: HashSet<_> = closes.values().map(|(by, name, _)| (by == Closer::Peer, name)).collect();
+        let names: HashSet<_> =
+            closes.values().map(|(by, name, _)| (by == Closer::Peer, name)).collect();
         assert_eq!(names.len(), 2 * CODES);
     }
 }

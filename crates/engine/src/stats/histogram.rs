@@ -1,17 +1,20 @@
-//! How long things took.
+//! Histograms of durations.
 
 use std::time::Duration;
 
-use super::Counter;
+use super::counter::Counter;
 
-/// Bounds of the buckets in microseconds, both ends of what networks do.
-const BOUNDS_US: [u64; 15] =
-    [500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000];
+/// Bounds of the buckets in microseconds, for networks from the fastest to the slowest.
+const BOUNDS_US: [u64; 15] = [
+    500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    2_000_000, 5_000_000, 10_000_000, 30_000_000,
+];
 
-/// Counts of durations in buckets, that its worker alone changes and any thread may read.
+/// A histogram of durations. Only its worker changes it; any thread may read it.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    /// How many were within each bound and above the one before; the last is for those above all of them.
+    /// Number of durations within each bound and above the previous one; the last bucket is for
+    /// those above all bounds.
     buckets: [Counter; BOUNDS_US.len() + 1],
     sum_us: Counter,
 }
@@ -23,7 +26,7 @@ impl Histogram {
         self.sum_us.add(us);
     }
 
-    /// Upper bounds, ascending, each with how many durations were not longer.
+    /// Returns the upper bounds, ascending, each with the number of durations that were not longer.
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut count = 0;
         BOUNDS_US.iter().zip(&self.buckets).map(move |(bound, bucket)| {
@@ -32,12 +35,12 @@ impl Histogram {
         })
     }
 
-    /// How many durations there were.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(Counter::value).sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us.value())
     }

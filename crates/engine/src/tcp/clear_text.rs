@@ -1,4 +1,4 @@
-//! HTTP in clear text to a port that speaks TLS: a person who typed `http://`, or a probe that was set up wrongly.
+//! Clear-text HTTP on a TLS port: a user who typed `http://`, or a misconfigured probe.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,13 +6,15 @@ use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Ends;
+use super::PeerEnd;
 use crate::context::Context;
-use crate::http1;
+use crate::http1::{PeerExpectation, close};
 
-const EXPLANATION: &str = "The plain HTTP request was sent to an HTTPS port: use https:// in place of http://\n";
+const EXPLANATION: &str =
+    "The plain HTTP request was sent to an HTTPS port: use https:// in place of http://\n";
 
-/// The bytes that a client began with, as many as tell HTTP from TLS: a record of TLS has no header that reads as letters.
+/// A client's first bytes, as many as distinguish HTTP from TLS: the header of a TLS record is
+/// never made of letters.
 #[derive(Debug, Default)]
 pub(super) struct FirstBytes {
     bytes: [u8; 5],
@@ -27,7 +29,8 @@ impl FirstBytes {
         self.count += count;
     }
 
-    /// The beginning of a request, if it is one: a method in capitals, as all registered ones are, with the space behind it where it is short.
+    /// Returns the request, if the bytes begin one: a method in capitals, as all registered ones
+    /// are, followed by a space if it is short.
     pub(super) fn clear_text(&self) -> Option<ClearText> {
         let bytes = self.bytes.get(..self.count).filter(|bytes| bytes.len() == self.bytes.len())?;
         let method = bytes.split(|byte| *byte == b' ').next()?;
@@ -36,29 +39,34 @@ impl FirstBytes {
     }
 }
 
-/// A request that came without TLS.
+/// A request sent without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClearText {
     is_head: bool,
 }
 
-/// Says what is wrong in the words that such a client understands, and closes the connection once it has been read.
-pub(super) async fn refuse<T: AsyncRead + AsyncWrite + Ends + Unpin>(mut io: T, request: ClearText, context: &Context) {
+/// Sends an error response in clear text, and closes the connection once the client has read it.
+pub(super) async fn refuse<T: AsyncRead + AsyncWrite + PeerEnd + Unpin>(
+    mut io: T,
+    request: ClearText,
+    context: &Context,
+) {
     let date = context.date.value(context.handle.now());
     let date = date.to_str().unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 400 Bad Request\r\ndate: {date}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\n\
+        "HTTP/1.1 400 Bad Request\r\ndate: {date}\r\ncontent-type: text/plain; \
+            charset=utf-8\r\ncontent-length: {}\r\n\
          cache-control: no-store\r\nconnection: close\r\n\r\n",
         EXPLANATION.len()
     );
     let response = head + if request.is_head { "" } else { EXPLANATION };
-    // It is the first that is written to the connection, so the socket has room for all of it.
+    // This is the connection's first write, so the response fits into the socket's buffer.
     let written = poll_fn(|cx| match Pin::new(&mut io).poll_write(cx, response.as_bytes()) {
         Poll::Ready(Ok(count)) => Poll::Ready(count == response.len()),
         Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(false),
     });
     if written.await {
-        http1::close(io, http1::Rest::Untold, context).await;
+        close(io, PeerExpectation::MoreRequests, context).await;
     }
 }
 
@@ -82,9 +90,16 @@ mod tests {
             assert_eq!(of(&single), Some(ClearText { is_head: false }), "{text}");
         }
         assert_eq!(of(&[b"HEAD / HTTP/1.1"]), Some(ClearText { is_head: true }));
-        for other in
-            [&b"\x16\x03\x01\x02\x00\x01"[..], b"\x80\x2e\x01\x00\x02", b"GET ", b"", b"\r\n\r\nGET", b"get / ", b"A / H", b"     "]
-        {
+        for other in [
+            &b"\x16\x03\x01\x02\x00\x01"[..],
+            b"\x80\x2e\x01\x00\x02",
+            b"GET ",
+            b"",
+            b"\r\n\r\nGET",
+            b"get / ",
+            b"A / H",
+            b"     ",
+        ] {
             assert_eq!(of(&[other]), None, "{other:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! When the head of an HTTP/1.1 request began.
+//! Measures when the head of an HTTP/1.1 request began.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,12 +7,13 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Activity, Ends};
+use super::{Activity, PeerEnd};
 use crate::runtime::Handle;
 
-/// A connection on which bytes that come while no request is open are the head of the next one.
+/// A connection on which bytes received without an open request begin the next head.
 ///
-/// The library's own clock runs from the end of the request before, so it cannot tell a slow client from one that asks nothing.
+/// hyper's own timer runs from the end of the previous request, so it cannot tell a slow client
+/// from an idle one.
 pub(crate) struct HeadClock<T> {
     io: T,
     activity: Rc<Activity>,
@@ -25,18 +26,26 @@ impl<T> HeadClock<T> {
     }
 }
 
-impl<T: Ends> Ends for HeadClock<T> {
+impl<T: PeerEnd> PeerEnd for HeadClock<T> {
     fn poll_ended(&self, cx: &mut TaskContext<'_>) -> Poll<()> {
         self.io.poll_ended(cx)
     }
 
-    fn untaken(&self) -> u64 {
-        self.io.untaken()
+    fn poll_handshake(&mut self, cx: &mut TaskContext<'_>) {
+        self.io.poll_handshake(cx);
+    }
+
+    fn unacknowledged_bytes(&self) -> u64 {
+        self.io.unacknowledged_bytes()
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for HeadClock<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let read = buffer.filled().len() - before;
@@ -48,11 +57,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadClock<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for HeadClock<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, data)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write_vectored(cx, data)
     }
 

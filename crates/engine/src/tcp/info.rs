@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection.
+//! The kernel's statistics of a TCP connection.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::TransportStats;
 
-/// Reads the counts of a connection that a library owns. It does not keep the socket open.
+/// Reads the statistics of a connection that is owned by a library. It does not keep the socket
+/// open.
 pub(crate) struct TcpProbe {
     socket: Weak<mio::net::TcpStream>,
     last: Cell<TransportStats>,
@@ -19,7 +20,7 @@ impl TcpProbe {
         Rc::new(Self { socket: Rc::downgrade(socket), last: Cell::default() })
     }
 
-    /// The counts of now, or those of the end.
+    /// Returns current statistics, or the final ones.
     pub(crate) fn read(&self) -> TransportStats {
         if let Some(socket) = self.socket.upgrade() {
             self.refresh(&socket);
@@ -27,7 +28,7 @@ impl TcpProbe {
         self.last.get()
     }
 
-    /// Keeps what the kernel says; when it says nothing, what it said before.
+    /// Stores the kernel's values; if there are none, the last ones stay.
     pub(super) fn refresh(&self, socket: &mio::net::TcpStream) {
         if let Some(stats) = read(socket) {
             self.last.set(stats);
@@ -35,7 +36,8 @@ impl TcpProbe {
     }
 }
 
-/// Asks for the round trip time of a connection that a library owns. It does not keep the socket open.
+/// Reads the round-trip time of a connection that is owned by a library. It does not keep the
+/// socket open.
 #[derive(Clone)]
 pub(crate) struct TcpPath(Weak<mio::net::TcpStream>);
 
@@ -44,19 +46,20 @@ impl TcpPath {
         Self(Rc::downgrade(socket))
     }
 
-    /// As the kernel has it now; zero when there is no connection any more.
+    /// Returns the kernel's current estimate; zero if the connection is gone.
     pub(crate) fn rtt(&self) -> Duration {
         self.0.upgrade().and_then(|socket| read(&socket)).map(|stats| stats.rtt).unwrap_or_default()
     }
 
-    /// Where the client has connected to; `None` when there is no connection any more.
+    /// Returns the address that the client has connected to; `None` if the connection is gone.
     pub(super) fn local(&self) -> Option<SocketAddr> {
         let address = self.0.upgrade()?.local_addr().ok()?;
         Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 }
 
-/// Bytes that the path carries in a second, as far as the congestion window shows; `None` where the kernel does not say.
+/// Returns the path's rate in bytes per second, estimated from the congestion window; `None` if the
+/// kernel does not report it.
 pub(super) fn bytes_per_second(socket: &impl AsFd) -> Option<u64> {
     let info = kernel(socket)?;
     let in_flight = u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss);
@@ -80,7 +83,16 @@ fn kernel(socket: &impl AsFd) -> Option<libc::tcp_info> {
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes at most `length` bytes to `info`; an older one writes fewer and leaves the rest zero.
-    let result = unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+    // SAFETY: the kernel writes at most `length` bytes to `info`; an older one writes fewer and
+    // leaves the rest zero.
+    let result = unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
     (result == 0).then_some(info)
 }

@@ -1,6 +1,7 @@
-//! PROXY protocol, version 2: whom a balancer in front of this server speaks for.
+//! PROXY protocol, version 2: the client address that a balancer in front of this server reports.
 //!
-//! Only what the configuration names as a balancer is read so, and it has to begin with the header: what anybody may send says nothing.
+//! Only connections from configured balancers are parsed this way, and they must begin with the
+//! header: from any other peer it could be forged.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,10 +11,12 @@ use std::pin::Pin;
 use tokio::io::{AsyncRead, ReadBuf};
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Bytes after the first 16: addresses, and whatever else the balancer knows, which is skipped. Balancers send some hundred.
+/// Maximum bytes after the first 16: addresses, and further fields, which are skipped. Balancers
+/// send some hundred.
 const REST_BYTES: usize = 4096;
 
-/// Reads the header. The client's address, or `None` where the balancer speaks for itself, as when it looks whether the server is there.
+/// Reads the header. Returns the client's address, or `None` if the balancer itself is the client,
+/// as in a health check.
 pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
     let mut head = [0; 16];
     fill(io, &mut head).await?;
@@ -25,16 +28,17 @@ pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> io::Result<Option
     let mut rest = vec![0; length];
     fill(io, &mut rest).await?;
     match (version_command & 0xf, family) {
-        // PROXY, of a stream over IPv4 or IPv6: source, destination, ports.
+        // PROXY command with a stream over IPv4 or IPv6: source, destination, ports.
         (1, 0x11) => source::<4>(&rest, 8).map(Some),
         (1, 0x21) => source::<16>(&rest, 32).map(Some),
-        // LOCAL, where whatever follows means nothing; or of something that has no address here: a Unix socket, or unknown.
+        // LOCAL, after which the rest has no meaning; or an address family without addresses here:
+        // Unix or unspecified.
         (0, _) | (1, 0x00 | 0x31) => Ok(None),
         _ => Err(malformed()),
     }
 }
 
-/// Reads as much as there is room for, and no more.
+/// Fills the buffer, and reads no further.
 async fn fill(io: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> io::Result<()> {
     let mut buffer = ReadBuf::new(buffer);
     while buffer.remaining() > 0 {
@@ -52,13 +56,16 @@ where
     IpAddr: From<[u8; BYTES]>,
 {
     let address = rest.first_chunk::<BYTES>().ok_or_else(malformed)?;
-    // The destination's port is there too, or the header is cut short.
+    // Requires the destination's port too; otherwise the header is truncated.
     let ports = rest.get(port_at..port_at + 4).ok_or_else(malformed)?;
-    Ok(SocketAddr::new(IpAddr::from(*address).to_canonical(), u16::from_be_bytes([ports[0], ports[1]])))
+    Ok(SocketAddr::new(
+        IpAddr::from(*address).to_canonical(),
+        u16::from_be_bytes([ports[0], ports[1]]),
+    ))
 }
 
 fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "no PROXY protocol header of version 2")
+    io::Error::new(io::ErrorKind::InvalidData, "missing or invalid PROXY protocol version 2 header")
 }
 
 #[cfg(test)]
@@ -70,7 +77,8 @@ mod tests {
 
     use super::*;
 
-    /// What is read, and how many bytes are left. All is there at once, so nothing is waited for.
+    /// Parses `bytes`. Returns the result and the number of bytes left. All bytes are available, so
+    /// nothing waits.
     fn parse(bytes: &[u8]) -> (Result<Option<SocketAddr>, io::ErrorKind>, usize) {
         let mut left = bytes;
         let result = {
@@ -96,11 +104,17 @@ mod tests {
         bytes.extend_from_slice(b"GET /");
         assert_eq!(parse(&bytes), (Ok(Some("192.0.2.1:4660".parse().unwrap())), 5));
         let with_more = [&V4[..], &[4, 0, 1, 0]].concat();
-        assert_eq!(parse(&header(0x21, 0x11, &with_more)), (Ok(Some("192.0.2.1:4660".parse().unwrap())), 0));
+        assert_eq!(
+            parse(&header(0x21, 0x11, &with_more)),
+            (Ok(Some("192.0.2.1:4660".parse().unwrap())), 0)
+        );
         let mut v6 = [0; 36];
         v6[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         v6[32..34].copy_from_slice(&[0, 80]);
-        assert_eq!(parse(&header(0x21, 0x21, &v6)), (Ok(Some("[2001:db8::]:80".parse().unwrap())), 0));
+        assert_eq!(
+            parse(&header(0x21, 0x21, &v6)),
+            (Ok(Some("[2001:db8::]:80".parse().unwrap())), 0)
+        );
     }
 
     #[test]
@@ -111,14 +125,22 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_proxy_header_is_refused() {
         let wrong = Err(io::ErrorKind::InvalidData);
         assert_eq!(parse(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").0, wrong);
         assert_eq!(parse(b"PROXY TCP4 192.0.2.1 10.0.0.1 1 2\r\n").0, wrong);
-        for (version_command, family, rest) in
-            [(0x11, 0x11, &V4[..]), (0x22, 0x11, &V4), (0x21, 0x12, &V4), (0x21, 0x11, &V4[..11]), (0x21, 0x21, &V4)]
-        {
-            assert_eq!(parse(&header(version_command, family, rest)).0, wrong, "{version_command:x} {family:x}");
+        for (version_command, family, rest) in [
+            (0x11, 0x11, &V4[..]),
+            (0x22, 0x11, &V4),
+            (0x21, 0x12, &V4),
+            (0x21, 0x11, &V4[..11]),
+            (0x21, 0x21, &V4),
+        ] {
+            assert_eq!(
+                parse(&header(version_command, family, rest)).0,
+                wrong,
+                "{version_command:x} {family:x}"
+            );
         }
         assert_eq!(parse(&header(0x21, 0x11, &[0; REST_BYTES + 1])).0, wrong);
         assert_eq!(parse(&header(0x21, 0x11, &V4)[..20]).0, Err(io::ErrorKind::UnexpectedEof));

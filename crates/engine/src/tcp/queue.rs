@@ -1,4 +1,4 @@
-//! What the kernel holds of what a TCP connection sends.
+//! The kernel's send queue of a TCP connection.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -8,22 +8,22 @@ use super::info;
 use crate::limits::{SMALLEST_SEND_WINDOW, SMALLEST_TCP_UNSENT_BYTES, TCP_UNSENT_BYTES};
 use crate::window_budget::SendWindow;
 
-/// The kernel takes ahead of what it has sent what the path carries in a hundredth of a second. All of that stands before a response that is more
-/// urgent, and a worker is back sooner.
+/// Unsent data in the kernel is limited to 1/100 s of the path's rate. All of it delays a more
+/// urgent response, and a worker refills the queue sooner than that.
 const AHEAD_PER_SECOND: u64 = 100;
 
-/// Counts what the kernel holds for a connection whose peer takes less than is sent, and has it hold no more than that where all
-/// connections together hold too much.
+/// Counts the data that the kernel buffers for a slow peer, and limits the kernel's buffer when all
+/// connections together buffer too much.
 ///
-/// What is not sent yet is bounded for each connection by itself (`TCP_NOTSENT_LOWAT`). What is sent and not acknowledged grows with what the
-/// path carries, or seemed to carry before the peer fell silent.
+/// Unsent data is limited per connection (`TCP_NOTSENT_LOWAT`). Sent but unacknowledged data grows
+/// with the path's capacity, or with what that seemed to be before the peer fell silent.
 pub(super) struct SendQueue {
     window: SendWindow,
-    /// It has borrowed of what all connections may hold.
+    /// Whether the connection has borrowed from the budget of all connections.
     is_counted: bool,
-    /// The kernel was told how much it may hold.
+    /// Whether the kernel's buffer is limited.
     is_bounded: bool,
-    /// Bytes that the kernel takes ahead of what it has sent.
+    /// Maximum unsent bytes in the kernel.
     unsent: u32,
 }
 
@@ -32,11 +32,12 @@ impl SendQueue {
         Self { window, is_counted: false, is_bounded: false, unsent: TCP_UNSENT_BYTES }
     }
 
-    /// The kernel takes nothing more for now.
+    /// Called when the kernel accepts no more data.
     pub(super) fn on_blocked(&mut self, socket: &impl AsFd) {
         if let Some(rate) = info::bytes_per_second(socket) {
             let unsent = unsent_at(rate);
-            if unsent != self.unsent && SockRef::from(socket).set_tcp_notsent_lowat(unsent).is_ok() {
+            if unsent != self.unsent && SockRef::from(socket).set_tcp_notsent_lowat(unsent).is_ok()
+            {
                 self.unsent = unsent;
             }
         }
@@ -44,30 +45,33 @@ impl SendQueue {
         if held <= SMALLEST_SEND_WINDOW && !self.is_bounded && !self.is_counted {
             return;
         }
-        // A connection that is bounded may hold more again as soon as there is more.
+        // A limited connection may buffer more again as soon as the budget allows.
         let wanted = if self.is_bounded { 2 * held.max(SMALLEST_SEND_WINDOW) } else { held };
         let granted = self.window.size(wanted);
         self.is_counted = true;
         if granted < held || self.is_bounded {
-            self.is_bounded = SockRef::from(socket).set_send_buffer_size(usize::try_from(granted).unwrap_or(usize::MAX)).is_ok();
+            self.is_bounded = SockRef::from(socket)
+                .set_send_buffer_size(usize::try_from(granted).unwrap_or(usize::MAX))
+                .is_ok();
         }
     }
 
-    /// All that there was to send is with the kernel.
+    /// Called when the kernel has accepted all data.
     pub(super) fn on_done(&mut self) {
         if std::mem::take(&mut self.is_counted) {
-            self.window.rest();
+            self.window.release();
         }
     }
 }
 
-/// Bytes that the kernel may take ahead at a rate: a power of two, so that a rate that moves a little costs no system call.
+/// Returns the maximum of unsent bytes at a rate. It is a power of two, so that small changes of
+/// the rate cost no system call.
 fn unsent_at(bytes_per_second: u64) -> u32 {
     let ahead = u32::try_from(bytes_per_second / AHEAD_PER_SECOND).unwrap_or(TCP_UNSENT_BYTES);
     ahead.clamp(SMALLEST_TCP_UNSENT_BYTES, TCP_UNSENT_BYTES).next_power_of_two()
 }
 
-/// Bytes that are not acknowledged, sent or not; none where the kernel does not say.
+/// Returns the number of unacknowledged bytes, sent or not; 0 if the kernel does not report it.
 #[expect(unsafe_code, reason = "no library offers SIOCOUTQ")]
 pub(super) fn queued(socket: &impl AsFd) -> u64 {
     let mut bytes: libc::c_int = 0;
@@ -83,7 +87,14 @@ mod tests {
     #[test]
     fn unsent_bytes_follow_the_rate_between_their_bounds() {
         let megabit = 125_000;
-        let expected = [(0, 16 << 10), (10, 16 << 10), (20, 32 << 10), (50, 64 << 10), (100, 128 << 10), (10_000, 128 << 10)];
+        let expected = [
+            (0, 16 << 10),
+            (10, 16 << 10),
+            (20, 32 << 10),
+            (50, 64 << 10),
+            (100, 128 << 10),
+            (10_000, 128 << 10),
+        ];
         for (megabits, unsent) in expected {
             assert_eq!(unsent_at(megabits * megabit), unsent, "{megabits} Mbit/s");
         }

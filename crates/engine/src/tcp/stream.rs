@@ -1,4 +1,4 @@
-//! A connection over TCP or a Unix socket as the libraries above want it.
+//! A TCP or Unix socket connection as an asynchronous stream.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, Write};
@@ -13,37 +13,38 @@ use smallvec::SmallVec;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::info::{TcpPath, TcpProbe};
 use super::queue::SendQueue;
-use super::{TcpPath, TcpProbe};
 use crate::limits::Limits;
-use crate::progress::Progress;
+use crate::progress::WriteProgress;
 use crate::runtime::{Handle, Registration};
 use crate::window_budget::SendWindow;
 
-/// Bytes that one connection may move in a turn. The libraries above go on until the socket stops them, and a peer that is fast
-/// enough would keep them from ever returning to the worker.
+/// Bytes that one connection may transfer in a turn. The protocol libraries go on until the socket
+/// would block, so a fast peer could keep them from ever returning to the worker.
 const BYTES_PER_TURN: usize = 1 << 20;
 
-/// Pieces that are no more than this together are written as one: to copy them costs less than the system's look at each.
+/// Pieces that are no larger than this together are joined for one write: copying them costs less
+/// than processing each in the kernel.
 const GATHERED_BYTES: usize = 1 << 10;
 
-/// What a watchdog needs to know of a connection.
+/// Activity of a connection, for its watchdog.
 pub(crate) struct Activity {
-    /// When bytes last moved in either direction.
+    /// When bytes were last transferred in either direction.
     last: Cell<Instant>,
-    /// Bytes wait to be sent and the peer does not take them.
+    /// Whether data waits to be sent and the peer does not accept it.
     write_blocked: Cell<bool>,
-    /// There has been a request.
+    /// Whether there has been a request.
     is_used: Cell<bool>,
-    /// The connection closes if no other one comes.
+    /// Whether the connection closes unless another request arrives.
     is_to_close: Cell<bool>,
-    /// Requests that have not been answered to their end.
+    /// Requests whose response is not complete.
     exchanges: Cell<usize>,
-    /// Those of them that wait for the peer and not for their handler.
+    /// Those of them that wait for the peer rather than for their handler.
     waiting: Cell<usize>,
-    /// What waits to be sent goes.
-    pub(super) sending: Progress,
-    /// When the head that comes now began, and its bytes so far.
+    /// Progress of the data that waits to be sent.
+    pub(super) sending: WriteProgress,
+    /// When the current head began, and its bytes so far.
     head: Cell<Option<(Instant, usize)>>,
 }
 
@@ -56,7 +57,7 @@ impl Activity {
             is_to_close: Cell::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
-            sending: Progress::new(limits),
+            sending: WriteProgress::new(limits),
             head: Cell::default(),
         })
     }
@@ -65,24 +66,24 @@ impl Activity {
         self.last.get()
     }
 
-    /// Bytes of a request's head have come.
+    /// Counts received bytes of a request's head.
     pub(crate) fn begin_head(&self, now: Instant, bytes: usize) {
         let (began, so_far) = self.head.get().unwrap_or((now, 0));
         self.head.set(Some((began, so_far + bytes)));
     }
 
-    /// It is complete, or there was none.
+    /// The head is complete, or there was none.
     pub(crate) fn end_head(&self) {
         self.head.set(None);
     }
 
-    /// When the head that comes now began, and its bytes so far.
+    /// Returns when the current head began, and its bytes so far.
     pub(crate) fn head(&self) -> Option<(Instant, usize)> {
         self.head.get()
     }
 
-    /// Whether the peer has less time than for idling.
-    pub(super) fn is_pressed(&self) -> bool {
+    /// Whether a shorter deadline than the idle timeout applies.
+    pub(super) fn has_short_deadline(&self) -> bool {
         self.head.get().is_some() || self.sending.deadline().is_some()
     }
 
@@ -90,17 +91,19 @@ impl Activity {
         self.exchanges.get() > 0
     }
 
-    /// Has the connection close if there was a request, and all that there were are answered.
+    /// Closes the connection if it has had a request and all of them are answered.
     pub(crate) fn close_if_idle(&self) {
-        self.is_to_close.set(self.is_used.get() && !self.has_exchanges() && self.head.get().is_none());
+        self.is_to_close
+            .set(self.is_used.get() && !self.has_exchanges() && self.head.get().is_none());
     }
 
-    /// Whether it is to close, and no request has come since.
+    /// Whether the connection is to close, and no request has arrived since.
     pub(crate) fn is_to_close(&self) -> bool {
         self.is_to_close.get()
     }
 
-    /// Whether silence is the peer's doing: nothing is asked, content does not come, or what was answered is not taken.
+    /// Whether the peer causes the silence: there is no request, content does not arrive, or the
+    /// response is not read.
     pub(crate) fn waits_for_peer(&self) -> bool {
         self.exchanges.get() == self.waiting.get() || self.write_blocked.get()
     }
@@ -110,16 +113,21 @@ impl Activity {
         self.is_used.set(true);
         self.is_to_close.set(false);
         self.end_head();
-        Rc::new(ExchangeGuard { activity: self.clone(), inbound: Cell::default(), outbound: Cell::default(), answered: Cell::default() })
+        Rc::new(ExchangeGuard {
+            activity: self.clone(),
+            inbound: Cell::default(),
+            outbound: Cell::default(),
+            answered: Cell::default(),
+        })
     }
 }
 
 /// Counts one exchange of a connection until dropped, and what it waits for.
 pub(crate) struct ExchangeGuard {
     activity: Rc<Activity>,
-    /// The handler waits for content of the request.
+    /// Whether the handler waits for the request's content.
     inbound: Cell<bool>,
-    /// Content of the response waits for the peer's permission.
+    /// Whether the response's content waits for the peer's flow control.
     outbound: Cell<bool>,
     answered: Cell<bool>,
 }
@@ -133,7 +141,8 @@ impl ExchangeGuard {
         self.change(|| self.outbound.set(waiting));
     }
 
-    /// The response has begun. From here on a request's content may rest: perhaps the two sides talk to each other.
+    /// The response has begun. From now on the request's content may pause: the two sides may be in
+    /// a dialogue.
     pub(crate) fn set_answered(&self) {
         self.change(|| self.answered.set(true));
     }
@@ -158,13 +167,13 @@ impl Drop for ExchangeGuard {
     }
 }
 
-/// A socket that streams run over.
+/// A socket below a [`Stream`].
 pub(crate) trait Socket: mio::event::Source + AsFd + 'static {
     fn write(&self, data: &[u8]) -> io::Result<usize>;
 
     fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// The counts of a connection whose probe was asked for are now those of its end.
+    /// Makes the probe's statistics final, if there is a probe.
     fn on_closed(&self, _: &TcpProbe) {}
 }
 
@@ -192,22 +201,30 @@ impl Socket for mio::net::UnixStream {
     }
 }
 
-/// A connection that can be seen to end without being read.
-pub(crate) trait Ends {
-    /// Ready when the peer has ended its side or is gone, whatever is still to be read.
+/// A connection whose end can be detected without reading.
+pub(crate) trait PeerEnd {
+    /// Ready when the peer has ended its side or is gone, even if data is still unread.
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Bytes that were written and that the peer's system has not acknowledged.
-    fn untaken(&self) -> u64;
+    /// Continues the handshake of a client that has sent early data, while nobody reads from the
+    /// connection.
+    fn poll_handshake(&mut self, _: &mut Context<'_>) {}
+
+    /// Returns the number of bytes written but not acknowledged by the peer's system.
+    fn unacknowledged_bytes(&self) -> u64;
 }
 
-impl<T: Ends> Ends for &mut T {
+impl<T: PeerEnd> PeerEnd for &mut T {
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         (**self).poll_ended(cx)
     }
 
-    fn untaken(&self) -> u64 {
-        (**self).untaken()
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) {
+        (**self).poll_handshake(cx);
+    }
+
+    fn unacknowledged_bytes(&self) -> u64 {
+        (**self).unacknowledged_bytes()
     }
 }
 
@@ -217,24 +234,26 @@ pub(crate) type TcpStream = Stream<mio::net::TcpStream>;
 /// A stream over a Unix socket on the worker's reactor.
 pub(crate) type UnixStream = Stream<mio::net::UnixStream>;
 
-/// A stream of bytes on the worker's reactor.
+/// A byte stream on the worker's reactor.
 pub(crate) struct Stream<S: Socket> {
-    // Before the socket, so that it leaves the reactor's table before the descriptor can be used again.
+    // Declared before the socket, so that it leaves the reactor's table before the descriptor can
+    // be reused.
     registration: Registration,
     socket: Rc<S>,
-    /// Told of the end, where somebody asked.
+    /// Notified of the end, if there is a probe.
     probe: Option<Rc<TcpProbe>>,
     handle: Handle,
     activity: Rc<Activity>,
-    /// The last turn in which bytes moved, and how many.
+    /// The last turn with transfers, and the bytes transferred in it.
     moved: Cell<(u64, usize)>,
-    /// What the kernel holds, where that counts.
+    /// The kernel's send queue, if it is metered.
     queue: Option<RefCell<SendQueue>>,
 }
 
 impl<S: Socket> Stream<S> {
     pub(crate) fn new(mut socket: S, handle: &Handle, limits: &Limits) -> io::Result<Self> {
-        let registration = handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
+        let registration =
+            handle.reactor().register(&mut socket, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             registration,
             socket: Rc::new(socket),
@@ -246,7 +265,7 @@ impl<S: Socket> Stream<S> {
         })
     }
 
-    /// Counts what the kernel holds of what is sent, and bounds it by what `window` lends.
+    /// Meters the kernel's send queue, and limits it to what `window` lends.
     pub(crate) fn meter(&mut self, window: SendWindow) {
         self.queue = Some(RefCell::new(SendQueue::new(window)));
     }
@@ -255,7 +274,7 @@ impl<S: Socket> Stream<S> {
         &self.activity
     }
 
-    /// Pending, until the next turn, once this one has moved its share.
+    /// Pending until the next turn once this turn's share is used up.
     fn poll_share(&self, cx: &Context<'_>) -> Poll<()> {
         let (turn, bytes) = self.moved.get();
         if turn == self.handle.turn() && bytes >= BYTES_PER_TURN {
@@ -272,7 +291,11 @@ impl<S: Socket> Stream<S> {
         self.activity.last.set(self.handle.now());
     }
 
-    fn poll_write_with(&self, cx: &mut Context<'_>, mut write: impl FnMut(&S) -> io::Result<usize>) -> Poll<io::Result<usize>> {
+    fn poll_write_with(
+        &self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut(&S) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_share(cx));
         loop {
             if self.registration.readiness().poll_writable(cx).is_pending() {
@@ -301,7 +324,7 @@ impl<S: Socket> Stream<S> {
 }
 
 impl TcpStream {
-    /// Lets the connection's counts be read as long as it is open, and those of its end afterwards.
+    /// Returns a probe for the connection's statistics, which are final after its end.
     pub(crate) fn probe(&mut self) -> Rc<TcpProbe> {
         self.probe.get_or_insert_with(|| TcpProbe::new(&self.socket)).clone()
     }
@@ -310,16 +333,23 @@ impl TcpStream {
         TcpPath::new(&self.socket)
     }
 
-    /// Looks at the first bytes that have come and leaves them where they are, until `decide` has seen enough of them. At the end of the stream,
-    /// or of the connection, there are no more: without a decision the answer is `false`.
-    pub(crate) fn poll_peek(&self, cx: &mut Context<'_>, first: &mut [u8], decide: impl Fn(&[u8]) -> Option<bool>) -> Poll<bool> {
+    /// Peeks at the first received bytes, without consuming them, until `decide` returns an answer.
+    /// If the stream or connection ends first, the result is `false`.
+    pub(crate) fn poll_peek(
+        &self,
+        cx: &mut Context<'_>,
+        first: &mut [u8],
+        decide: impl Fn(&[u8]) -> Option<bool>,
+    ) -> Poll<bool> {
         loop {
             let readiness = self.registration.readiness();
             ready!(readiness.poll_readable(cx));
             match self.socket.peek(first) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => readiness.clear_readable(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    readiness.clear_readable();
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Reading says what has happened.
+                // The next read reports the error.
                 Err(_) => return Poll::Ready(false),
                 Ok(count) => {
                     if let Some(decision) = decide(&first[..count]) {
@@ -328,14 +358,14 @@ impl TcpStream {
                     if readiness.poll_ended(cx).is_ready() {
                         return Poll::Ready(false);
                     }
-                    // The poller tells when there are more.
+                    // The poller reports further bytes.
                     readiness.clear_readable();
                 }
             }
         }
     }
 
-    /// Waits until a connection that was begun is there or has failed.
+    /// Waits until the connection is established or has failed.
     pub(crate) async fn connected(&self) -> io::Result<()> {
         std::future::poll_fn(|cx| self.registration.readiness().poll_writable(cx)).await;
         match self.socket.take_error()? {
@@ -345,12 +375,12 @@ impl TcpStream {
     }
 }
 
-impl<S: Socket> Ends for Stream<S> {
+impl<S: Socket> PeerEnd for Stream<S> {
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.registration.readiness().poll_ended(cx)
     }
 
-    fn untaken(&self) -> u64 {
+    fn unacknowledged_bytes(&self) -> u64 {
         super::queue::queued(&*self.socket)
     }
 }
@@ -364,12 +394,18 @@ impl<S: Socket> Drop for Stream<S> {
 }
 
 impl<S: Socket> AsyncRead for Stream<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         ready!(self.poll_share(cx));
         loop {
             ready!(self.registration.readiness().poll_readable(cx));
             match receive(&*self.socket, buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.registration.readiness().clear_readable(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.registration.readiness().clear_readable();
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
@@ -385,11 +421,18 @@ impl<S: Socket> AsyncRead for Stream<S> {
     }
 }
 
-/// Reads into `buffer`, without writing to it what nobody reads.
-#[expect(unsafe_code, reason = "the buffer says which of its bytes are initialized in no other way")]
+/// Reads into `buffer` without initializing it first.
+#[expect(
+    unsafe_code,
+    reason = "the buffer says which of its bytes are initialized in no other way"
+)]
 fn receive(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
     // SAFETY: the system call writes bytes and takes none back that were initialized.
-    let ((read, _), _) = rustix::net::recv(socket, unsafe { buffer.unfilled_mut() }, rustix::net::RecvFlags::empty())?;
+    let ((read, _), _) = rustix::net::recv(
+        socket,
+        unsafe { buffer.unfilled_mut() },
+        rustix::net::RecvFlags::empty(),
+    )?;
     let count = read.len();
     // SAFETY: these are the bytes that were just read.
     unsafe { buffer.assume_init(count) };
@@ -398,11 +441,19 @@ fn receive(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
 }
 
 impl<S: Socket> AsyncWrite for Stream<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_with(cx, |socket| socket.write(data))
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if let [only] = data {
             return self.poll_write(cx, only);
         }
@@ -422,7 +473,7 @@ impl<S: Socket> AsyncWrite for Stream<S> {
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.activity.write_blocked.get() {
-            // Those above flush when they have written all that they had.
+            // The protocol libraries flush when they have written everything.
             self.activity.sending.on_done();
             if let Some(queue) = &self.queue {
                 queue.borrow_mut().on_done();
@@ -433,7 +484,7 @@ impl<S: Socket> AsyncWrite for Stream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match SockRef::from(&*self.socket).shutdown(std::net::Shutdown::Write) {
-            // The peer has closed already; there is nobody left to tell.
+            // The peer has already closed the connection.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             result => Poll::Ready(result),
         }

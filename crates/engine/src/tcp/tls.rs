@@ -1,7 +1,8 @@
 //! TLS on a stream, with early data in both directions.
 //!
-//! A connection that takes or sends early data is handed on before its handshake is done; reading from it does the rest. It has to
-//! be read and written with the waker of one task, as h2 and hyper do.
+//! A connection that receives or sends early data is returned before its handshake is done; reading
+//! from it completes the handshake. It must be read and written with the waker of one task, as h2
+//! and hyper do.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -16,93 +17,98 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Ends;
+use super::PeerEnd;
+use super::blocking_io::{FirstFlight, InspectedRead, PolledRead, PolledWrite};
 use super::clear_text::ClearText;
-use super::polled::{Beginning, Overheard, PolledRead, PolledWrite};
+use crate::handshake_signal::HandshakeSignal;
 use crate::stats::Stats;
-use crate::tls::{Agreed, ClientCertificate, RecordedOffer, ServerHandshake, TlsParameters, TlsSummary, forget_asked};
+use crate::tls::{
+    ClientCertificate, Negotiated, RecordedOffer, ServerHandshake, TlsParameters, TlsSummary,
+    clear_request_note,
+};
 
-/// Early data that a client sends and keeps a copy of, until it knows that the server takes it. A server may allow less.
+/// Maximum early data that a client sends, and keeps a copy of until it knows that the server
+/// accepted it. A server may allow less.
 const EARLY_DATA_BYTES: usize = 16 << 10;
-/// Content of the largest record.
+/// Maximum content of a record.
 const RECORD_BYTES: usize = 16 << 10;
-/// Content of a record that fits one segment, with the options and header of any path. Nothing of a record can be read before all of it has
-/// come, so that a large one holds its first bytes back by a round trip while the congestion window is small.
+/// Content of a record that fits into one segment, with the options and headers of any path. A
+/// record can be decrypted only when it is complete, so a large one delays its first bytes by a
+/// round trip while the congestion window is small.
 const SEGMENT_BYTES: usize = 1_370;
-/// So much is written in records of one segment when a connection begins to send: more than the initial window, and what it has grown to a
-/// round trip later. Counting starts over after [`REST`], as the kernel's window does after a retransmission time-out, of which that is the shortest.
-const BEGINNING_BYTES: u32 = 64 << 10;
-const REST: Duration = Duration::from_millis(200);
-/// What a record has beside its content, and more.
+/// Bytes sent in single-segment records when a connection begins to send: more than the initial
+/// window plus its growth in one round trip. Counting restarts after [`IDLE_RESET`], as the
+/// kernel's window does after a retransmission timeout, of which that is the shortest.
+const SMALL_RECORD_BYTES: u32 = 64 << 10;
+const IDLE_RESET: Duration = Duration::from_millis(200);
+/// Overhead of a record besides its content, rounded up.
 const RECORD_OVERHEAD: usize = 64;
-/// Records that are collected before they go to the socket, unless those above flush: one system call takes them all.
+/// Records that are collected before they are written to the socket, unless there is a flush: one
+/// system call writes them all.
 const RECORDS_PER_WRITE: usize = 4;
-/// Their content.
+/// Content of these records.
 const COLLECTED_BYTES: usize = RECORDS_PER_WRITE * RECORD_BYTES;
-/// Pieces of one write that are looked at.
+/// Maximum number of pieces used from one vectored write.
 const SLICES: usize = 16;
 
-/// How far the handshake of a connection has come, for those who do not read from it.
+/// Progress of a connection's handshake, for tasks that do not read from it.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct HandshakeProgress {
     summary: Cell<Option<TlsSummary>>,
     done_at: Cell<Option<Instant>>,
     failed: RefCell<Option<String>>,
-    waiting: RefCell<Vec<Waker>>,
+    signal: Rc<HandshakeSignal>,
 }
 
-impl Progress {
-    /// `None` until the handshake is done.
+impl HandshakeProgress {
+    /// Returns the summary; `None` until the handshake is done.
     pub(crate) fn summary(&self) -> Option<TlsSummary> {
         self.summary.get()
     }
 
-    /// When the handshake was done.
+    /// Returns when the handshake was done.
     pub(crate) fn done_at(&self) -> Option<Instant> {
         self.done_at.get()
     }
 
-    /// What went wrong in a handshake that was not waited for.
+    /// Returns the error of a handshake that was not waited for.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failed.borrow().clone()
     }
 
+    /// Returns the signal for what waits for the end of the handshake.
+    pub(crate) fn signal(&self) -> &Rc<HandshakeSignal> {
+        &self.signal
+    }
+
     /// Ready when the handshake is done or has failed.
     pub(crate) fn poll_done(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.summary.get().is_some() || self.failed.borrow().is_some() {
-            return Poll::Ready(());
-        }
-        self.waiting.borrow_mut().push(cx.waker().clone());
-        Poll::Pending
+        self.signal.poll_ended(cx).map(drop)
     }
 
     fn set_done(&self, summary: TlsSummary) {
         self.summary.set(Some(summary));
         self.done_at.set(Some(Instant::now()));
-        self.wake();
+        self.signal.end(true);
     }
 
-    /// The handshake will not be done any more.
+    /// Marks the handshake as failed.
     pub(crate) fn fail(&self, reason: &str) {
         if self.summary.get().is_none() {
             self.failed.borrow_mut().get_or_insert_with(|| reason.to_owned());
-            self.wake();
+            self.signal.end(false);
         }
-    }
-
-    fn wake(&self) {
-        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
-/// The library's connection has a place of its own: a future that hands it on to another one has room for it more than once.
+/// The rustls connection is boxed: a future that moves it to another one would reserve its size
+/// more than once.
 enum Side {
     Server {
         tls: Box<ServerConnection>,
         offer: RecordedOffer,
-        /// Until the handshake is done.
-        beginning: Option<Box<Beginning>>,
+        /// Present until the handshake is done.
+        beginning: Option<Box<FirstFlight>>,
         takes_early_data: bool,
         decided: bool,
         early_is_read: bool,
@@ -119,25 +125,29 @@ enum Side {
 pub(crate) struct TlsStream<T> {
     io: T,
     side: Side,
-    progress: Rc<Progress>,
+    progress: Rc<HandshakeProgress>,
     /// A writer that waits for the end of the handshake.
     writer: Option<Waker>,
-    /// Bytes taken from those above since the socket had everything.
+    /// Bytes accepted for writing since the socket had accepted everything.
     collected: usize,
-    /// Bytes taken since the connection began to send, or rested, and when something was sent last.
+    /// Bytes accepted since the connection began to send or paused, and when data was last sent.
     taken: u32,
     sent_at: Option<Instant>,
-    /// Those above have flushed: what comes next may be the head of a response.
+    /// Whether there was a flush: the next bytes may be the head of a response.
     begins: bool,
     closed: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
-    /// Does the handshake as the server, or as much of it as is needed to answer early data.
-    /// A client that does without TLS is given back with what it said.
-    pub(super) async fn accept(io: T, config: Arc<ServerConfig>, stats: Arc<Stats>) -> Result<Self, Option<(Self, ClearText)>> {
+    /// Does the server's handshake, or as much of it as is needed to answer early data. A
+    /// clear-text client is returned as the error, with its request.
+    pub(super) async fn accept(
+        io: T,
+        config: Arc<ServerConfig>,
+        stats: Arc<Stats>,
+    ) -> Result<Self, Option<(Self, ClearText)>> {
         let takes_early_data = config.max_early_data_size > 0;
-        forget_asked();
+        clear_request_note();
         let mut tls = Box::new(ServerConnection::new(config).map_err(|_| None)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let mut stream = Self::new(
@@ -159,12 +169,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// What is below, for who does without TLS.
+    /// Returns the stream below, for a clear-text client.
     pub(super) fn io(&mut self) -> &mut T {
         &mut self.io
     }
 
-    /// What a client began with that was no TLS.
+    /// Returns the request of a client that did not begin with TLS.
     fn clear_text(&self) -> Option<ClearText> {
         match &self.side {
             Side::Server { beginning, .. } => beginning.as_ref()?.first.clear_text(),
@@ -172,8 +182,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// Does the handshake as the client. With `early_data`, and a session that allows it, nothing is waited for.
-    pub(crate) async fn connect(io: T, config: Arc<ClientConfig>, name: ServerName<'static>, early_data: bool) -> io::Result<Self> {
+    /// Does the client's handshake. With `early_data`, and a session that allows it, it returns at
+    /// once.
+    pub(crate) async fn connect(
+        io: T,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+        early_data: bool,
+    ) -> io::Result<Self> {
         let mut tls = Box::new(ClientConnection::new(config, name).map_err(io::Error::other)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
         let early = (early_data && tls.early_data().is_some()).then(Vec::new);
@@ -183,10 +199,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     }
 
     fn new(io: T, side: Side) -> Self {
-        Self { io, side, progress: Rc::default(), writer: None, collected: 0, taken: 0, sent_at: None, begins: true, closed: false }
+        Self {
+            io,
+            side,
+            progress: Rc::default(),
+            writer: None,
+            collected: 0,
+            taken: 0,
+            sent_at: None,
+            begins: true,
+            closed: false,
+        }
     }
 
-    pub(crate) fn progress(&self) -> &Rc<Progress> {
+    pub(crate) fn progress(&self) -> &Rc<HandshakeProgress> {
         &self.progress
     }
 
@@ -197,7 +223,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// What a client asked for (SNI); `None` before its first message has come, and on its own side.
+    /// Returns the server name that a client requested (SNI); `None` before its first message, and
+    /// on the client side.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match &self.side {
             Side::Server { tls, .. } => tls.server_name(),
@@ -205,7 +232,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// What a client has shown for itself, once the handshake is done or early data is there.
+    /// Returns the client's certificate, once the handshake is done or early data has arrived.
     pub(crate) fn client_certificate(&self) -> Option<Arc<ClientCertificate>> {
         match &self.side {
             Side::Server { tls, .. } => ClientCertificate::new(tls.peer_certificates()?),
@@ -213,7 +240,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// What was agreed on, once the handshake is done or early data is there.
+    /// Returns the TLS parameters, once the handshake is done or early data has arrived.
     pub(crate) fn parameters(&self) -> Option<TlsParameters> {
         match &self.side {
             Side::Server { tls, .. } => TlsParameters::new(tls),
@@ -224,8 +251,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.progress.summary().is_some() {
-                // Finished or tickets leave with what is written next, or when that is waited for: each packet of its own is one of the few that
-                // the initial window allows.
+                // Finished or tickets leave with the next write or flush: each separate packet
+                // would be one of the few that the initial window allows.
                 return Poll::Ready(Ok(()));
             }
             let flushed = self.poll_flush_tls(cx)?;
@@ -241,7 +268,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// Whether data may move before the handshake is done.
+    /// Whether data may be transferred before the handshake is done.
     fn is_early(&mut self) -> bool {
         match &mut self.side {
             Side::Server { tls, .. } => tls.early_data().is_some(),
@@ -249,7 +276,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         }
     }
 
-    /// Reads what the socket has and decrypts it. Ready with 0 at the end of the stream.
+    /// Reads and decrypts available data. Ready with 0 at the end of the stream.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let read = match self.side.read_tls(&mut PolledRead { io: &mut self.io, cx }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
@@ -257,7 +284,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         };
         if let Err(error) = self.side.process_new_packets() {
             self.progress.fail(&error.to_string());
-            // The peer is told by an alert, if it takes it at once, and if it knows what an alert is.
+            // Sends an alert to the peer, if the socket accepts it at once and the peer speaks TLS.
             if self.clear_text().is_none() {
                 let _ = self.poll_flush_tls(cx);
             }
@@ -266,7 +293,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         if read == 0 {
             self.progress.fail("the peer closed the connection");
         }
-        self.side.look_at_handshake();
+        self.side.inspect_handshake();
         if self.progress.summary().is_none() && !self.side.is_handshaking() {
             self.on_handshake_done()?;
         }
@@ -277,7 +304,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         let summary = match &mut self.side {
             Side::Server { tls, offer, stats, began, .. } => {
                 let accepted = tls.early_data().is_some();
-                Agreed::new(tls).count(stats);
+                Negotiated::new(tls).count(stats);
                 stats.tcp_handshake.observe(began.elapsed());
                 TlsSummary::new(tls, offer.offered().then_some(accepted))
             }
@@ -285,7 +312,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
                 let sent = early.take();
                 let accepted = sent.is_some().then(|| tls.is_early_data_accepted());
                 if let (Some(sent), Some(false)) = (sent, accepted) {
-                    // It was thrown away unread, so that this is no second time.
+                    // The server discarded it unread, so it is not sent twice.
                     tls.writer().write_all(&sent)?;
                 }
                 TlsSummary::new(tls, accepted)
@@ -311,7 +338,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// The client's side before the handshake is done: as much as may be sent early; the rest waits.
+    /// Writes as a client before the handshake is done: as much as early data allows; the rest
+    /// waits.
     fn poll_write_early(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let Side::Client { tls, early: Some(sent) } = &mut self.side else {
             unreachable!("called by a client before the handshake is done")
@@ -326,32 +354,33 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             return Poll::Pending;
         }
         sent.extend_from_slice(&data[..taken]);
-        // What the socket does not take now, it takes when the connection is read or flushed.
+        // What the socket does not accept now is written at the next read or flush.
         let _ = self.poll_flush_tls(cx)?;
         Poll::Ready(Ok(taken))
     }
 
-    /// How much may be taken at once.
+    /// Returns the maximum number of bytes for the next record.
     fn record_bytes(&mut self) -> usize {
         if std::mem::take(&mut self.begins) {
-            if self.sent_at.is_some_and(|before| before.elapsed() > REST) {
+            if self.sent_at.is_some_and(|before| before.elapsed() > IDLE_RESET) {
                 self.taken = 0;
             }
             return SEGMENT_BYTES;
         }
         let whole = (COLLECTED_BYTES - self.collected) / RECORD_BYTES * RECORD_BYTES;
-        if self.taken < BEGINNING_BYTES { SEGMENT_BYTES } else { whole }
+        if self.taken < SMALL_RECORD_BYTES { SEGMENT_BYTES } else { whole }
     }
 
-    /// Encrypts what `write` writes, as many bytes as it is given at the most. The socket gets it when those above flush, as they do at the end of what they have to say, or
-    /// when there is enough of it.
+    /// Encrypts the bytes that `write` provides, up to the given number. They are written to the
+    /// socket at a flush, which the protocol libraries do at the end of a message, or when enough
+    /// has been collected.
     fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
         mut write: impl FnMut(&mut rustls::Writer<'_>, usize) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            // A whole record always has room, so that none is cut in two.
+            // There is always space for a whole record, so none is split.
             if self.collected > COLLECTED_BYTES - RECORD_BYTES {
                 ready!(self.poll_flush_tls(cx))?;
             }
@@ -368,7 +397,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
 }
 
 /// Writes the first `room` bytes of `data`.
-fn write_some(writer: &mut rustls::Writer<'_>, data: &[IoSlice<'_>], mut room: usize) -> io::Result<usize> {
+fn write_some(
+    writer: &mut rustls::Writer<'_>,
+    data: &[IoSlice<'_>],
+    mut room: usize,
+) -> io::Result<usize> {
     let mut some = [IoSlice::new(&[]); SLICES];
     let mut count = 0;
     for (slice, part) in data.iter().filter(|slice| !slice.is_empty()).zip(&mut some) {
@@ -383,18 +416,33 @@ fn write_some(writer: &mut rustls::Writer<'_>, data: &[IoSlice<'_>], mut room: u
     writer.write_vectored(&some[..count])
 }
 
-impl<T: Ends> Ends for TlsStream<T> {
+impl<T: PeerEnd + AsyncRead + AsyncWrite + Unpin> PeerEnd for TlsStream<T> {
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.io.poll_ended(cx)
     }
 
-    fn untaken(&self) -> u64 {
-        self.io.untaken()
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) {
+        // At most the rest of the early data, which has a limit, is buffered until the handshake is
+        // done.
+        while self.progress.summary().is_none() && self.is_early() {
+            match self.poll_read_tls(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn unacknowledged_bytes(&self) -> u64 {
+        self.io.unacknowledged_bytes()
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
             if this.side.read(buffer)? {
@@ -405,8 +453,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
             }
             let read = this.poll_read_tls(cx)?;
             if read.is_pending() {
-                // Only now, since what has been read may be answered in the same packets: tickets, answers to key updates, and what a client sends
-                // again.
+                // Flushed only now: replies to the data just read share packets, such as tickets,
+                // answers to key updates, and data that a client sends again.
                 let _ = this.poll_flush_tls(cx)?;
                 return Poll::Pending;
             }
@@ -415,7 +463,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if data.is_empty() {
             return Poll::Ready(Ok(0));
@@ -426,9 +478,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<T> {
         this.poll_write_with(cx, |writer, room| writer.write(&data[..data.len().min(room)]))
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let Some(first) = data.iter().find(|slice| !slice.is_empty()) else { return Poll::Ready(Ok(0)) };
+        let Some(first) = data.iter().find(|slice| !slice.is_empty()) else {
+            return Poll::Ready(Ok(0));
+        };
         if matches!(this.side, Side::Client { early: Some(_), .. }) {
             return this.poll_write_early(cx, first);
         }
@@ -462,22 +520,27 @@ impl<T> Drop for TlsStream<T> {
     }
 }
 
-/// What both kinds of connection of the library can do.
+/// Operations that rustls's client and server connections share.
 impl Side {
-    /// Looks, until it is decided, at what TLS makes of the session and of early data.
-    fn look_at_handshake(&mut self) {
-        if let Self::Server { tls, offer, takes_early_data, decided: decided @ false, stats, .. } = self {
+    /// Inspects the outcome of resumption and early data, until it is decided.
+    fn inspect_handshake(&mut self) {
+        if let Self::Server {
+            tls, offer, takes_early_data, decided: decided @ false, stats, ..
+        } = self
+        {
             let accepted = tls.early_data().is_some();
-            if let Some(handshake) = ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data) {
+            if let Some(handshake) =
+                ServerHandshake::new(tls, offer.offered(), accepted, *takes_early_data)
+            {
                 *decided = true;
                 handshake.count(&stats.tcp_resumed, stats);
             }
         }
     }
 
-    /// Whether there was something to read, which is now in `buffer`, or the end.
+    /// Reads decrypted data into `buffer`. Returns whether there was data or the end.
     ///
-    /// The buffers of those above are large and not initialized, so only what is there is written to them.
+    /// Callers pass large uninitialized buffers, so only the bytes read are written to them.
     fn read(&mut self, buffer: &mut ReadBuf<'_>) -> io::Result<bool> {
         let mut reader = match self {
             Self::Server { tls, early_is_read, .. } => {
@@ -496,8 +559,10 @@ impl Side {
         let before = buffer.remaining();
         while buffer.remaining() > 0 {
             let count = match reader.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(buffer.remaining() < before),
-                // The same is said the next time.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(buffer.remaining() < before);
+                }
+                // The next read returns the error again.
                 Err(_) | Ok([]) if buffer.remaining() < before => break,
                 Ok([]) => break,
                 chunk => {
@@ -512,10 +577,15 @@ impl Side {
         Ok(true)
     }
 
-    fn read_tls<T: AsyncRead + Unpin>(&mut self, io: &mut PolledRead<'_, '_, T>) -> io::Result<usize> {
+    fn read_tls<T: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut PolledRead<'_, '_, T>,
+    ) -> io::Result<usize> {
         match self {
-            Self::Server { tls, offer, beginning: Some(beginning), .. } if tls.is_handshaking() || !beginning.held.is_empty() => {
-                tls.read_tls(&mut Overheard { io, offer, beginning })
+            Self::Server { tls, offer, beginning: Some(beginning), .. }
+                if tls.is_handshaking() || !beginning.held.is_empty() =>
+            {
+                tls.read_tls(&mut InspectedRead { io, offer, beginning })
             }
             Self::Server { tls, beginning, .. } => {
                 *beginning = None;

@@ -1,8 +1,9 @@
-//! Certificates of clients: who is asked for one, and what came.
+//! Client certificates: which clients are asked for one, and what they sent.
 //!
-//! The library decides whether to ask by one configuration for all names. So the choice of the certificate, which knows the name, leaves a
-//! note for the question whether to ask, which the library puts next, in the same call on the same thread. Who is trusted is not decided
-//! here: a connection may carry requests for several hosts, so each request has to be looked at anyhow.
+//! rustls decides whether to request a certificate by one setting for all server names. So the
+//! certificate resolver, which knows the name, leaves a note for `offer_client_auth`, which rustls
+//! calls next, in the same call on the same thread. Trust is not decided here: a connection may
+//! carry requests for several hosts, so each request is checked anyway.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,7 +11,10 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -19,22 +23,24 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use webpki::{RawPublicKeyEntity, anchor_from_trusted_cert};
 
-use super::provider;
+use super::provider::provider;
 
-/// Bytes of the chain that a client may show: it is kept as long as the connection is. Most have a few thousand.
+/// Largest client certificate chain in bytes: it is kept as long as the connection. Most chains
+/// have a few thousand bytes.
 const CHAIN_BYTES: usize = 16 << 10;
 
-/// Says which clients are asked for a certificate.
-pub trait AsksClients: fmt::Debug + Send + Sync {
-    /// Whether any client is asked. It may change; a connection goes by what it was when it began.
-    fn asks_any(&self) -> bool;
+/// Decides which clients are asked for a certificate.
+pub trait ClientCertificatePolicy: fmt::Debug + Send + Sync {
+    /// Whether any client is asked. The answer may change; a connection uses the answer from when
+    /// it began.
+    fn requests_any(&self) -> bool;
 
-    /// Whether a client is asked that wants `server_name` (SNI), in lower case.
-    fn asks(&self, server_name: Option<&str>) -> bool;
+    /// Whether to ask a client that requests `server_name` (SNI), which is in lower case.
+    fn requests(&self, server_name: Option<&str>) -> bool;
 }
 
-/// The certificates of a client, which has proved to hold the key of the first. Whether they lead to somebody who is trusted was not
-/// looked at.
+/// A client's certificate chain. The client has proved that it has the key of the first
+/// certificate. Whether the chain leads to a trusted issuer is not verified.
 #[derive(PartialEq, Eq)]
 pub struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
@@ -46,15 +52,18 @@ impl ClientCertificate {
         let first = chain.first()?;
         let digest = digest::digest(&digest::SHA256, first);
         let fingerprint = *digest.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes");
-        Some(Arc::new(Self { chain: chain.iter().map(|one| one.clone().into_owned()).collect(), fingerprint }))
+        Some(Arc::new(Self {
+            chain: chain.iter().map(|one| one.clone().into_owned()).collect(),
+            fingerprint,
+        }))
     }
 
-    /// The chain as the client sent it, its own certificate first; never empty.
+    /// Returns the chain as the client sent it, its own certificate first; never empty.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// SHA-256 of the client's own certificate.
+    /// Returns the SHA-256 of the client's own certificate.
     pub fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
@@ -67,48 +76,50 @@ impl fmt::Debug for ClientCertificate {
 }
 
 thread_local! {
-    /// Whether the client is asked whose certificate was chosen last.
-    static ASKED: Cell<Option<bool>> = const { Cell::new(None) };
+    /// Whether to ask the client whose certificate was resolved last.
+    static REQUEST_NOTE: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Called before a connection is made, which asks whether anybody is asked: what an earlier one left, which broke off, is not for it.
-pub(crate) fn forget_asked() {
-    ASKED.set(None);
+/// Clears the note of an earlier handshake that broke off. Called before a connection is created,
+/// since that asks whether any client is asked.
+pub(crate) fn clear_request_note() {
+    REQUEST_NOTE.set(None);
 }
 
-/// Chooses certificates, and notes whether the client is asked for its own.
+/// Resolves certificates, and notes whether to ask the client for its own.
 #[derive(Debug)]
 pub(super) struct Resolver {
     pub(super) inner: Arc<dyn ResolvesServerCert>,
-    pub(super) asks: Arc<dyn AsksClients>,
+    pub(super) asks: Arc<dyn ClientCertificatePolicy>,
 }
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // The choice may change who is asked: a certificate that is looked up when its name first comes says that as well.
+        // Resolved first, since that may change the answer: a certificate loaded on the first use
+        // of its name also says whether to ask.
         let name = hello.server_name().map(str::to_owned);
         let chosen = self.inner.resolve(hello);
-        ASKED.set(Some(self.asks.asks(name.as_deref())));
+        REQUEST_NOTE.set(Some(self.asks.requests(name.as_deref())));
         chosen
     }
 }
 
-/// Asks those who are to be asked, and takes what is well formed, or nothing.
+/// Requests certificates where needed, and accepts a well-formed chain or none.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    asks: Arc<dyn AsksClients>,
+    asks: Arc<dyn ClientCertificatePolicy>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    pub(super) fn new(asks: Arc<dyn AsksClients>) -> Self {
+    pub(super) fn new(asks: Arc<dyn ClientCertificatePolicy>) -> Self {
         Self { asks, algorithms: provider().signature_verification_algorithms }
     }
 }
 
 impl ClientCertVerifier for Verifier {
     fn offer_client_auth(&self) -> bool {
-        ASKED.take().unwrap_or_else(|| self.asks.asks_any())
+        REQUEST_NOTE.take().unwrap_or_else(|| self.asks.requests_any())
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -127,7 +138,9 @@ impl ClientCertVerifier for Verifier {
     ) -> Result<ClientCertVerified, Error> {
         let bytes = end_entity.len() + intermediates.iter().map(|one| one.len()).sum::<usize>();
         if bytes > CHAIN_BYTES {
-            return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
+            return Err(Error::InvalidCertificate(
+                CertificateError::ApplicationVerificationFailure,
+            ));
         }
         Ok(ClientCertVerified::assertion())
     }
@@ -139,10 +152,13 @@ impl ClientCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let verified = verify_tls12_signature(message, certificate, signed, &self.algorithms);
-        if_unread(verified, certificate, |key| {
+        verify_with_bare_key(verified, certificate, |key| {
             let key = RawPublicKeyEntity::try_from(key).ok()?;
-            let (_, algorithms) = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme)?;
-            let mut verified = algorithms.iter().map(|algorithm| key.verify_signature(*algorithm, message, signed.signature()));
+            let (_, algorithms) =
+                self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme)?;
+            let mut verified = algorithms
+                .iter()
+                .map(|algorithm| key.verify_signature(*algorithm, message, signed.signature()));
             verified.any(|verified| verified.is_ok()).then(HandshakeSignatureValid::assertion)
         })
     }
@@ -154,7 +170,9 @@ impl ClientCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let verified = verify_tls13_signature(message, certificate, signed, &self.algorithms);
-        if_unread(verified, certificate, |key| verify_tls13_signature_with_raw_key(message, key, signed, &self.algorithms).ok())
+        verify_with_bare_key(verified, certificate, |key| {
+            verify_tls13_signature_with_raw_key(message, key, signed, &self.algorithms).ok()
+        })
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -162,25 +180,28 @@ impl ClientCertVerifier for Verifier {
     }
 }
 
-/// Has the signature verified with the key alone where the library does not read the certificate, as one of version 1, so that whoever looks
-/// at requests can refuse it and say so: a handshake that fails tells the client nothing that it understands.
-fn if_unread(
+/// Verifies the signature with the bare key if the library cannot parse the certificate, such as
+/// one of X.509 version 1. The request check can then refuse it with a proper message: a failed
+/// handshake tells the client nothing useful.
+fn verify_with_bare_key(
     verified: Result<HandshakeSignatureValid, Error>,
     certificate: &CertificateDer<'_>,
     verify: impl FnOnce(&SubjectPublicKeyInfoDer<'_>) -> Option<HandshakeSignatureValid>,
 ) -> Result<HandshakeSignatureValid, Error> {
     match verified {
         Err(Error::InvalidCertificate(reason)) if reason != CertificateError::BadSignature => {
-            key_of(certificate).and_then(|key| verify(&key)).ok_or(Error::InvalidCertificate(reason))
+            key_of(certificate)
+                .and_then(|key| verify(&key))
+                .ok_or(Error::InvalidCertificate(reason))
         }
         verified => verified,
     }
 }
 
-/// The public key in a certificate, of which nothing else is believed.
+/// Extracts the public key of a certificate; nothing else in it is trusted.
 fn key_of(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     const SEQUENCE: u8 = 0x30;
-    // Version 1 is read as an authority only.
+    // webpki parses version 1 certificates only as trust anchors.
     let anchor = anchor_from_trusted_cert(certificate).ok()?;
     let content = &*anchor.subject_public_key_info;
     let length = u16::try_from(content.len()).ok()?.to_be_bytes();
@@ -199,26 +220,26 @@ mod tests {
     #[derive(Debug)]
     struct One;
 
-    impl AsksClients for One {
-        fn asks_any(&self) -> bool {
+    impl ClientCertificatePolicy for One {
+        fn requests_any(&self) -> bool {
             true
         }
 
-        fn asks(&self, server_name: Option<&str>) -> bool {
+        fn requests(&self, server_name: Option<&str>) -> bool {
             server_name == Some("asks.example")
         }
     }
 
     #[test]
-    fn note_of_one_connection_is_not_for_the_next() {
+    fn note_is_not_used_by_next_connection() {
         let verifier = Verifier::new(Arc::new(One));
-        ASKED.set(Some(false));
-        // It broke off before the question; this one is new.
-        forget_asked();
-        assert!(verifier.offer_client_auth(), "whether any is asked");
-        ASKED.set(Some(false));
+        REQUEST_NOTE.set(Some(false));
+        // The earlier handshake broke off before the question; this one is new.
+        clear_request_note();
+        assert!(verifier.offer_client_auth(), "requests_any() was not used");
+        REQUEST_NOTE.set(Some(false));
         assert!(!verifier.offer_client_auth());
-        assert!(verifier.offer_client_auth(), "the note was taken");
+        assert!(verifier.offer_client_auth(), "the note was not consumed");
     }
 
     #[test]
@@ -226,7 +247,15 @@ mod tests {
         let verifier = Verifier::new(Arc::new(One));
         let certificate = |bytes: usize| CertificateDer::from(vec![0; bytes]);
         let half = CHAIN_BYTES / 2;
-        assert!(verifier.verify_client_cert(&certificate(half), &[certificate(half)], UnixTime::now()).is_ok());
-        assert!(verifier.verify_client_cert(&certificate(half), &[certificate(half + 1)], UnixTime::now()).is_err());
+        assert!(
+            verifier
+                .verify_client_cert(&certificate(half), &[certificate(half)], UnixTime::now())
+                .is_ok()
+        );
+        assert!(
+            verifier
+                .verify_client_cert(&certificate(half), &[certificate(half + 1)], UnixTime::now())
+                .is_err()
+        );
     }
 }

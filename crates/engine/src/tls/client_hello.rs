@@ -1,12 +1,13 @@
-//! What TLS does not say about a ClientHello: whether the client sent data along with it.
+//! Detects whether a client sent early data along with its ClientHello, which rustls does not tell.
 
-/// A ClientHello of Chromium with a post-quantum key share is 1.8 KiB. One that is larger than this is not looked into.
+/// A ClientHello of Chromium with a post-quantum key share is 1.8 KiB. Larger messages than this
+/// are not parsed.
 pub(super) const CLIENT_HELLO_BYTES: usize = 8 << 10;
 
 /// The wire number of `early_data` (RFC 8446, section 4.2).
 const EARLY_DATA: u16 = 42;
 
-/// Reads handshake bytes as they arrive until it knows.
+/// Parses handshake bytes as they arrive, until the answer is known.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyDataOffer {
     seen: Vec<u8>,
@@ -14,7 +15,7 @@ pub(crate) struct EarlyDataOffer {
 }
 
 impl EarlyDataOffer {
-    /// Takes the next bytes of the client's first handshake message.
+    /// Reads the next bytes of the client's first handshake message.
     pub(crate) fn read(&mut self, bytes: &[u8]) {
         if self.offered.is_some() {
             return;
@@ -38,12 +39,12 @@ impl EarlyDataOffer {
     }
 }
 
-/// The same over TCP, where the message comes in records.
+/// An [`EarlyDataOffer`] over TCP, where the message comes in records.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedOffer {
     offer: EarlyDataOffer,
     header: Vec<u8>,
-    /// What is left of the record.
+    /// Bytes left of the current record.
     left: usize,
 }
 
@@ -54,7 +55,8 @@ impl RecordedOffer {
     pub(crate) fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.offer.offered.is_none() {
             if self.left == 0 {
-                let (header, rest) = bytes.split_at(bytes.len().min(RECORD_HEADER_BYTES - self.header.len()));
+                let (header, rest) =
+                    bytes.split_at(bytes.len().min(RECORD_HEADER_BYTES - self.header.len()));
                 self.header.extend_from_slice(header);
                 bytes = rest;
                 if let &[_, _, _, high, low] = &*self.header {
@@ -75,9 +77,10 @@ impl RecordedOffer {
     }
 }
 
-/// `None` if the body is malformed, which TLS finds for itself.
+/// Returns `None` if the body is malformed, which TLS detects by itself.
 fn has_extension(body: &[u8], wanted: u16) -> Option<bool> {
-    // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section 4.1.2).
+    // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section
+    // 4.1.2).
     let mut rest = body.get(34..)?;
     rest = skip(rest, 1)?;
     rest = skip(rest, 2)?;
@@ -93,9 +96,10 @@ fn has_extension(body: &[u8], wanted: u16) -> Option<bool> {
     Some(false)
 }
 
-/// What follows a vector whose length is `width` bytes wide.
+/// Skips a vector whose length field is `width` bytes wide, and returns the rest.
 fn skip(bytes: &[u8], width: usize) -> Option<&[u8]> {
-    let length = bytes.get(..width)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let length =
+        bytes.get(..width)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     bytes.get(width + length..)
 }
 
@@ -131,7 +135,8 @@ mod tests {
 
     #[test]
     fn early_data_is_found_among_extensions_in_pieces_of_any_size() {
-        let with = client_hello(&[(0, b"name"), (51, &[7; 1200]), (EARLY_DATA, b""), (41, b"ticket")]);
+        let with =
+            client_hello(&[(0, b"name"), (51, &[7; 1200]), (EARLY_DATA, b""), (41, b"ticket")]);
         let without = client_hello(&[(0, b"name"), (51, &[7; 1200]), (41, b"ticket")]);
         for piece in [1, 2, 7, 500, 4096] {
             assert!(offers(&with, piece));
@@ -161,8 +166,11 @@ mod tests {
         for end in 0..message.len() {
             assert!(!offers(&message[..end], 1));
         }
-        assert!(!offers(&[1, 0xff, 0xff, 0xff].into_iter().chain(vec![0; 20_000]).collect::<Vec<_>>(), 1000));
-        // A length inside that points outside.
+        assert!(!offers(
+            &[1, 0xff, 0xff, 0xff].into_iter().chain(vec![0; 20_000]).collect::<Vec<_>>(),
+            1000
+        ));
+        // A length inside the message that points beyond its end.
         let mut broken = message.clone();
         broken[4 + 34] = 255;
         assert!(!offers(&broken, 4096));

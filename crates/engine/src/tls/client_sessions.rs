@@ -1,4 +1,4 @@
-//! Sessions that this side may resume.
+//! Sessions that this side may resume as a client.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -8,9 +8,9 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Servers that are remembered.
+/// Maximum number of remembered servers.
 const SERVERS: usize = 256;
-/// Tickets of one server: what a client that opens many connections at once can use.
+/// Maximum number of tickets per server: enough for a client that opens many connections at once.
 const TICKETS_PER_SERVER: usize = 1024;
 
 /// The sessions of one transport, each used once.

@@ -1,4 +1,5 @@
-//! Sessions that clients may resume: one store for all workers and both transports, from which each is taken once.
+//! Resumable sessions of a server: one store for all workers and both transports, from which each
+//! session is taken once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,40 +7,36 @@ use std::time::{Duration, Instant};
 
 use rustls::server::StoresServerSessions;
 
-use crate::limits::Limits;
+use crate::limits::{LARGEST_SESSION_BYTES, Limits, SESSION_ENTRY_BYTES, TLS_SESSION_BYTES};
 use crate::stats::Stats;
 
-/// What a session costs besides its own bytes: its place in two maps, and its name in both.
-const ENTRY_BYTES: usize = 320;
-/// A session holds a secret and a server name. What is larger than this is not one that a client may make us keep.
-const SESSION_BYTES: usize = 4 << 10;
-/// The most that a session takes, its name of 32 bytes included.
-pub(crate) const LARGEST_ENTRY_BYTES: u64 = (ENTRY_BYTES + 2 * 32 + SESSION_BYTES) as u64;
-/// Parts with a lock each, so that workers hardly ever meet.
+/// Shards with a lock each, so that workers rarely contend.
 const SHARDS: u64 = 64;
-/// Fewer sessions than this are not worth a part of their own,
+/// Minimum number of sessions per shard,
 const SESSIONS_PER_SHARD: u64 = 256;
-/// and neither is room for so many of the largest.
-const BYTES_PER_SHARD: u64 = SESSIONS_PER_SHARD * LARGEST_ENTRY_BYTES;
+/// and minimum bytes, enough for that many of the largest.
+const BYTES_PER_SHARD: u64 = SESSIONS_PER_SHARD * LARGEST_SESSION_BYTES;
 
-/// A store of TLS sessions that are on the server's side (the ticket is only a name), shared by whoever may resume them.
+/// A store of server-side TLS sessions (the ticket is only a name), shared by the workers that may
+/// resume them.
 ///
-/// A session of TLS 1.3 is handed out once: who shows its ticket again, as a replayed first flight does, gets a full handshake,
-/// in which early data has no place. What does not fit any more pushes out the oldest. What comes of the sessions is counted in
-/// the [`Stats`] of the worker that put or sought them.
+/// A TLS 1.3 session is handed out once. A client that presents its ticket again, as a replayed
+/// first flight does, gets a full handshake, without early data. When the store is full, the oldest
+/// sessions are evicted. Outcomes are counted in the [`Stats`] of the worker that stored or looked
+/// up the session.
 #[derive(Debug)]
 pub struct Sessions {
     shards: Box<[Mutex<Shard>]>,
-    /// The most sessions of a part, and their bytes.
-    most: usize,
-    most_bytes: usize,
+    /// Maximum number of sessions in a shard, and of their bytes.
+    max_entries: usize,
+    max_bytes: usize,
     lifetime: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<Box<[u8]>, Entry, rustc_hash::FxBuildHasher>,
-    /// The names by age. All live equally long, so that the oldest is also the first to expire.
+    /// Names by age. All sessions have the same lifetime, so the oldest also expires first.
     by_age: BTreeMap<u64, Box<[u8]>>,
     next: u64,
     bytes: usize,
@@ -55,7 +52,7 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self, name: &[u8]) -> usize {
-        ENTRY_BYTES + 2 * name.len() + self.value.len()
+        SESSION_ENTRY_BYTES + 2 * name.len() + self.value.len()
     }
 }
 
@@ -73,20 +70,27 @@ impl Shard {
     }
 }
 
-/// Who may resume a session: the same certificate, transport and settings as when it was made.
+/// Scope of a session: it is resumed only with the same certificate, transport and settings.
 pub(crate) type Scope = [u8; 16];
 
 impl Sessions {
-    /// An empty store of as much as `limits` say by [`Limits::sessions`], [`Limits::session_bytes`] and
+    /// Creates an empty store with the limits [`Limits::sessions`], [`Limits::session_bytes`] and
     /// [`Limits::session_lifetime`].
     pub fn new(limits: &Limits) -> Arc<Self> {
-        let shards = (limits.sessions() / SESSIONS_PER_SHARD).min(limits.session_bytes() / BYTES_PER_SHARD).clamp(1, SHARDS);
+        let shards = (limits.sessions() / SESSIONS_PER_SHARD)
+            .min(limits.session_bytes() / BYTES_PER_SHARD)
+            .clamp(1, SHARDS);
         let share = |whole: u64| usize::try_from(whole / shards).unwrap_or(usize::MAX);
-        let (most, most_bytes) = (share(limits.sessions()), share(limits.session_bytes()));
-        Arc::new(Self { shards: (0..shards).map(|_| Mutex::default()).collect(), most, most_bytes, lifetime: limits.session_lifetime() })
+        let (max_entries, max_bytes) = (share(limits.sessions()), share(limits.session_bytes()));
+        Arc::new(Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            max_entries,
+            max_bytes,
+            lifetime: limits.session_lifetime(),
+        })
     }
 
-    /// Names and values of what is held now.
+    /// Returns names and values of the store's current gauges.
     pub fn values(&self) -> Vec<(&'static str, u64)> {
         let (mut held, mut bytes) = (0, 0);
         for shard in &self.shards {
@@ -97,13 +101,13 @@ impl Sessions {
         vec![("sessions_held", held), ("sessions_bytes", bytes)]
     }
 
-    /// The store as the TLS of one worker sees it, whose `stats` are.
-    pub(crate) fn view(self: &Arc<Self>, scope: Scope, stats: &Arc<Stats>) -> Arc<View> {
-        Arc::new(View { sessions: self.clone(), scope, stats: stats.clone() })
+    /// Returns the store as seen by the TLS of one worker, which counts in `stats`.
+    pub(crate) fn view(self: &Arc<Self>, scope: Scope, stats: &Arc<Stats>) -> Arc<ScopedSessions> {
+        Arc::new(ScopedSessions { sessions: self.clone(), scope, stats: stats.clone() })
     }
 
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
-        // Names are random, and those that clients make up find nothing in whichever shard.
+        // Names are random. A name invented by a client is in no shard anyway.
         let number = name.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         &self.shards[(number % self.shards.len() as u64) as usize]
     }
@@ -112,19 +116,24 @@ impl Sessions {
         let mut shard = lock(self.shard(name));
         shard.remove(name);
         let age = shard.next;
-        let too_large = value.len() > SESSION_BYTES;
+        let too_large = value.len() > TLS_SESSION_BYTES;
         let entry = Entry { scope, value: value.into(), expires: now + self.lifetime, age };
         let bytes = entry.bytes(name);
-        if self.most == 0 || too_large || bytes > self.most_bytes {
-            (if self.most == 0 { &stats.sessions_evicted } else { &stats.sessions_evicted_for_bytes }).add(1);
+        if self.max_entries == 0 || too_large || bytes > self.max_bytes {
+            (if self.max_entries == 0 {
+                &stats.sessions_evicted
+            } else {
+                &stats.sessions_evicted_for_bytes
+            })
+            .add(1);
             return false;
         }
         while let Some((oldest, entry)) = shard.oldest() {
             let counter = if entry.expires <= now {
                 &stats.sessions_expired
-            } else if shard.entries.len() >= self.most {
+            } else if shard.entries.len() >= self.max_entries {
                 &stats.sessions_evicted
-            } else if shard.bytes + bytes > self.most_bytes {
+            } else if shard.bytes + bytes > self.max_bytes {
                 &stats.sessions_evicted_for_bytes
             } else {
                 break;
@@ -141,10 +150,22 @@ impl Sessions {
         true
     }
 
-    /// `keep`: TLS 1.2 names a session again on each connection, and knows no early data.
-    fn find(&self, now: Instant, scope: Scope, name: &[u8], keep: bool, stats: &Stats) -> Option<Vec<u8>> {
+    /// With `keep`, the session stays in the store: TLS 1.2 uses a session on several connections,
+    /// and has no early data.
+    fn find(
+        &self,
+        now: Instant,
+        scope: Scope,
+        name: &[u8],
+        keep: bool,
+        stats: &Stats,
+    ) -> Option<Vec<u8>> {
         let mut shard = lock(self.shard(name));
-        let found = shard.entries.get(name).filter(|entry| entry.scope == scope).map(|entry| entry.expires <= now);
+        let found = shard
+            .entries
+            .get(name)
+            .filter(|entry| entry.scope == scope)
+            .map(|entry| entry.expires <= now);
         let value = match found {
             Some(false) if keep => shard.entries.get(name).map(|entry| entry.value.to_vec()),
             Some(false) => shard.remove(name).map(|entry| entry.value.into()),
@@ -166,13 +187,13 @@ fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
 
 /// The sessions of one scope.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct ScopedSessions {
     sessions: Arc<Sessions>,
     scope: Scope,
     stats: Arc<Stats>,
 }
 
-impl StoresServerSessions for View {
+impl StoresServerSessions for ScopedSessions {
     fn put(&self, name: Vec<u8>, value: Vec<u8>) -> bool {
         self.sessions.put(Instant::now(), self.scope, &name, value, &self.stats)
     }
@@ -208,7 +229,9 @@ mod tests {
         sessions.values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
     }
 
-    fn store(set: impl FnOnce(Limits) -> Result<Limits, crate::LimitError>) -> (Arc<Sessions>, Stats, Instant) {
+    fn store(
+        set: impl FnOnce(Limits) -> Result<Limits, crate::LimitError>,
+    ) -> (Arc<Sessions>, Stats, Instant) {
         (Sessions::new(&set(Limits::default()).unwrap()), Stats::default(), Instant::now())
     }
 
@@ -229,7 +252,7 @@ mod tests {
     //# If the server cannot determine that the settings remembered by a client are compatible with its current settings, it
     //# MUST NOT accept 0-RTT data.
     #[test]
-    fn session_of_another_scope_is_neither_found_nor_spent() {
+    fn session_of_another_scope_stays_in_store() {
         let (sessions, stats, now) = store(Ok);
         sessions.put(now, HERE, &name(1), vec![7], &stats);
         assert_eq!(sessions.find(now, ELSEWHERE, &name(1), false, &stats), None);
@@ -242,14 +265,18 @@ mod tests {
         sessions.put(now, HERE, &name(1), vec![7], &stats);
         let almost = now + Duration::from_secs(24 * 60 * 60 - 1);
         assert_eq!(sessions.find(almost, HERE, &name(1), true, &stats), Some(vec![7]));
-        assert_eq!(sessions.find(almost + Duration::from_secs(1), HERE, &name(1), true, &stats), None);
+        assert_eq!(
+            sessions.find(almost + Duration::from_secs(1), HERE, &name(1), true, &stats),
+            None
+        );
         assert_eq!((value(&sessions, "sessions_held"), stats.sessions_expired.value()), (0, 1));
     }
 
     #[test]
     fn shorter_lifetime_is_kept_to_and_makes_room_first() {
         let minute = Duration::from_secs(60);
-        let (sessions, stats, now) = store(|limits| limits.with_session_lifetime(minute)?.with_sessions(100));
+        let (sessions, stats, now) =
+            store(|limits| limits.with_session_lifetime(minute)?.with_sessions(100));
         for number in 0..100 {
             sessions.put(now, HERE, &name(number), vec![7], &stats);
         }
@@ -272,15 +299,18 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_however_large_sessions_are() {
+    fn session_bytes_are_bounded() {
         let (sessions, stats, now) = store(|limits| limits.with_session_bytes(1 << 20));
         for number in 0..10_000 {
             assert!(sessions.put(now, HERE, &name(number), vec![7; 1 << 10], &stats));
         }
         assert!(value(&sessions, "sessions_bytes") <= 1 << 20);
         assert!(value(&sessions, "sessions_held") > 400);
-        assert_eq!(value(&sessions, "sessions_held") + stats.sessions_evicted_for_bytes.value(), 10_000);
-        assert!(!sessions.put(now, HERE, &name(0), vec![7; SESSION_BYTES + 1], &stats));
+        assert_eq!(
+            value(&sessions, "sessions_held") + stats.sessions_evicted_for_bytes.value(),
+            10_000
+        );
+        assert!(!sessions.put(now, HERE, &name(0), vec![7; TLS_SESSION_BYTES + 1], &stats));
     }
 
     #[test]
@@ -289,7 +319,10 @@ mod tests {
         for number in 0..100 {
             assert!(sessions.put(now, HERE, &name(number), vec![7; 640], &stats));
         }
-        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()), (16, 84));
+        assert_eq!(
+            (value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()),
+            (16, 84)
+        );
     }
 
     #[test]
@@ -299,7 +332,10 @@ mod tests {
         assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted.value()), (0, 1));
         let (sessions, stats, now) = store(|limits| limits.with_session_bytes(0));
         assert!(!sessions.put(now, HERE, &name(1), vec![7], &stats));
-        assert_eq!((value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()), (0, 1));
+        assert_eq!(
+            (value(&sessions, "sessions_held"), stats.sessions_evicted_for_bytes.value()),
+            (0, 1)
+        );
     }
 
     #[test]
@@ -312,11 +348,18 @@ mod tests {
             .map(|_| {
                 let (sessions, stats) = (sessions.clone(), Stats::default());
                 std::thread::spawn(move || {
-                    (0..1_000).filter(|number| sessions.find(now, HERE, &name(*number), false, &stats).is_some()).count()
+                    (0..1_000)
+                        .filter(|number| {
+                            sessions.find(now, HERE, &name(*number), false, &stats).is_some()
+                        })
+                        .count()
                 })
             })
             .collect();
-        let taken: usize = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+        let taken: usize = takers
+            .into_iter()
+            .map(|worker_for_first_packet| worker_for_first_packet.join().unwrap())
+            .sum();
         assert_eq!(taken, 1_000);
     }
 }

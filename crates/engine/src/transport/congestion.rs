@@ -1,4 +1,5 @@
-//! Congestion controllers that let a connection's last packet out, and count what arrives.
+//! Congestion controllers that can exempt a connection's last packet from the window, and count
+//! acknowledged bytes.
 
 mod bbr;
 mod cubic;
@@ -11,39 +12,42 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewReno, NewRenoConfig};
+use quinn_proto::congestion::{
+    Controller, ControllerFactory, ControllerMetrics, NewReno, NewRenoConfig,
+};
 
 use self::bbr::Bbr;
 use self::cubic::Cubic;
 use self::pace::Trains;
 use crate::config::{Config, Congestion};
 
-/// The window that a connection begins with is counted in datagrams of this size, as TCP's is in segments: ten are the 14,720 bytes of
-/// RFC 9002, section 7.2.
+/// The initial window is counted in datagrams of this size, as TCP's is in segments: ten are the
+/// 14,720 bytes of RFC 9002, section 7.2.
 const DATAGRAM_BYTES: u64 = 1472;
-/// More than any connection has in flight, and so much that the library does not pace.
+/// More than any connection has in flight, and large enough that quinn-proto does not pace.
 const UNLIMITED: u64 = 1 << 40;
 
-/// What the controllers of an endpoint are asked for when they are asked for their window.
+/// Tells the controllers of an endpoint what to return when quinn-proto asks for their window.
 #[derive(Clone, Default)]
-pub(super) struct Question(Arc<Asked>);
+pub(super) struct WindowQuery(Arc<QueryState>);
 
 #[derive(Default)]
-struct Asked {
+struct QueryState {
     kind: AtomicU8,
-    /// Datagrams begun since the endpoint began to take packets.
+    /// Datagrams begun since the endpoint started to take packets.
     datagrams: AtomicU32,
 }
 
-impl Question {
+impl WindowQuery {
     const WINDOW: u8 = 0;
     const UNLIMITED: u8 = 1;
     const ACKNOWLEDGED: u8 = 2;
-    /// For each datagram the library first asks whether it fits the window, and if so, when the pacer lets it out.
+    /// For each datagram, quinn-proto first asks whether it fits into the window, and if so, when
+    /// the pacer releases it.
     const FITS: u8 = 3;
     const PACED: u8 = 4;
 
-    /// Set while the endpoint takes packets from a connection.
+    /// Called when the endpoint starts to take packets from a connection.
     pub(super) fn begin_packets(&self) {
         self.0.datagrams.store(0, Ordering::Relaxed);
         self.0.kind.store(Self::FITS, Ordering::Relaxed);
@@ -53,15 +57,18 @@ impl Question {
         self.0.kind.store(Self::WINDOW, Ordering::Relaxed);
     }
 
-    /// Set while the endpoint takes packets from a closed connection, or the probes of a handshake.
+    /// Called when the endpoint starts to take packets from a closed connection, or handshake
+    /// probes.
     ///
-    /// The library holds CONNECTION_CLOSE back as it does data when the window is full, and then the peer has to wait for its own
-    /// time-out. RFC 9002, section 7 limits packets in flight, which those that hold only such a frame are not (section 2).
+    /// quinn-proto holds back CONNECTION_CLOSE like data when the window is full, and the peer
+    /// would have to wait for its own timeout. RFC 9002, section 7 limits packets in flight, to
+    /// which packets with only that frame do not belong (section 2).
     pub(super) fn begin_packets_without_limit(&self) {
         self.0.kind.store(Self::UNLIMITED, Ordering::Relaxed);
     }
 
-    /// Bytes in packets that the peer has acknowledged, since the path was taken. The library counts them only for its controllers.
+    /// Returns the number of acknowledged bytes in packets since the path was first used.
+    /// quinn-proto passes them only to controllers.
     pub(super) fn acknowledged(&self, controller: &dyn Controller) -> u64 {
         self.0.kind.store(Self::ACKNOWLEDGED, Ordering::Relaxed);
         let acknowledged = controller.window();
@@ -70,28 +77,34 @@ impl Question {
     }
 }
 
-/// How connections send.
+/// Configuration of sending.
 #[derive(Clone, Copy)]
-pub(crate) struct Sending {
+pub(crate) struct SendConfig {
     pub(crate) congestion: Congestion,
-    /// What is in flight before anything is known of the path.
+    /// Datagrams in flight before anything is known about the path.
     pub(crate) initial_datagrams: u16,
 }
 
-impl Sending {
+impl SendConfig {
     pub(crate) fn of(config: &Config) -> Self {
-        Self { congestion: config.congestion.unwrap_or_default(), initial_datagrams: config.initial_window_datagrams }
+        Self {
+            congestion: config.congestion.unwrap_or_default(),
+            initial_datagrams: config.initial_window_datagrams,
+        }
     }
 }
 
-/// The factory of controllers that send so, and are asked so.
-pub(super) fn factory(sending: Sending, question: Question) -> Arc<dyn ControllerFactory + Send + Sync> {
+/// Returns the factory of controllers with this configuration, which answer `question`.
+pub(super) fn factory(
+    sending: SendConfig,
+    question: WindowQuery,
+) -> Arc<dyn ControllerFactory + Send + Sync> {
     Arc::new(Factory { sending, question })
 }
 
 struct Factory {
-    sending: Sending,
-    question: Question,
+    sending: SendConfig,
+    question: WindowQuery,
 }
 
 impl ControllerFactory for Factory {
@@ -99,54 +112,73 @@ impl ControllerFactory for Factory {
         let initial = DATAGRAM_BYTES * u64::from(self.sending.initial_datagrams);
         let question = self.question.clone();
         match self.sending.congestion {
-            Congestion::Cubic => Box::new(Sender::new(Cubic::new(initial, current_mtu), question, now, current_mtu)),
+            Congestion::Cubic => Box::new(PacedController::new(
+                Cubic::new(initial, current_mtu),
+                question,
+                now,
+                current_mtu,
+            )),
             Congestion::NewReno => {
                 let mut config = NewRenoConfig::default();
                 config.initial_window(initial);
-                Box::new(Sender::new(NewReno::new(Arc::new(config), now, current_mtu), question, now, current_mtu))
+                Box::new(PacedController::new(
+                    NewReno::new(Arc::new(config), now, current_mtu),
+                    question,
+                    now,
+                    current_mtu,
+                ))
             }
-            Congestion::Bbr => Box::new(Sender::new(Bbr::new(initial, current_mtu, now), question, now, current_mtu)),
+            Congestion::Bbr => Box::new(PacedController::new(
+                Bbr::new(initial, current_mtu, now),
+                question,
+                now,
+                current_mtu,
+            )),
         }
     }
 }
 
-/// A controller with what all of them have in common: what is in flight, whether the application uses the window, and the pace.
+/// A controller with the parts common to all: bytes in flight, whether the application uses the
+/// window, and pacing.
 ///
-/// The library asks for the window twice a packet, so that the controller's kind is known here.
+/// quinn-proto asks for the window twice per packet, so the controller's type is static.
 #[derive(Clone)]
-struct Sender<C> {
+struct PacedController<C> {
     inner: C,
-    question: Question,
+    question: WindowQuery,
     datagram: u64,
     acknowledged: u64,
-    /// The same before the acknowledgement that is being taken.
+    /// `acknowledged` before the current acknowledgment.
     acknowledged_before: u64,
-    /// When the newest packet of it was sent.
+    /// When the newest packet in the current acknowledgment was sent.
     newest_acknowledged: Option<Instant>,
     in_flight: u64,
-    /// The most that was in flight in this round, and in the last. A round ends when a packet is acknowledged that was sent after it began.
+    /// Maximum bytes in flight in this round and in the last. A round ends when a packet sent after
+    /// its beginning is acknowledged.
     most_in_flight: [u64; 2],
     round_end: u64,
     last_sent: u64,
     rtt: Duration,
-    least_rtt: Duration,
+    min_rtt: Duration,
     trains: Trains,
 }
 
-/// How fast windows leave, in windows in a round trip: as the kernel's TCP (tcp_pacing_ss_ratio), and as the library otherwise.
+/// Pacing rate in windows per round trip: during slow start like the kernel's TCP
+/// (tcp_pacing_ss_ratio), otherwise like quinn-proto.
 const START_GAIN: f64 = 2.0;
 const GAIN: f64 = 1.25;
 
-/// What has to be known of a controller beside its window.
+/// Properties of a controller besides its window.
 trait Phases: Controller {
-    /// Whether it doubles its window in each round trip.
+    /// Whether the controller doubles its window in each round trip.
     fn is_starting(&self) -> bool;
-    /// Whether its window stands for the path, and not for the rate. Then packets may leave as fast as trains of them were delivered.
+    /// Whether the window reflects the path's capacity rather than the sending rate. Packets may
+    /// then leave as fast as earlier trains were delivered.
     fn is_window_based(&self) -> bool {
         true
     }
-    /// What the path seems to hold without a queue, by the trains that it delivered; bytes.
-    fn on_held(&mut self, _held: f64) {}
+    /// Reports the path's bandwidth-delay product in bytes, as estimated from delivered trains.
+    fn on_bandwidth_delay_product(&mut self, _held: f64) {}
 }
 
 impl Phases for NewReno {
@@ -161,8 +193,8 @@ impl Phases for Cubic {
         Self::is_starting(self)
     }
 
-    fn on_held(&mut self, held: f64) {
-        Self::on_held(self, held);
+    fn on_bandwidth_delay_product(&mut self, bandwidth_delay_product: f64) {
+        Self::on_bandwidth_delay_product(self, bandwidth_delay_product);
     }
 }
 
@@ -176,8 +208,8 @@ impl Phases for Bbr {
     }
 }
 
-impl<C: Phases> Sender<C> {
-    fn new(inner: C, question: Question, now: Instant, mtu: u16) -> Self {
+impl<C: Phases> PacedController<C> {
+    fn new(inner: C, question: WindowQuery, now: Instant, mtu: u16) -> Self {
         Self {
             inner,
             question,
@@ -190,54 +222,66 @@ impl<C: Phases> Sender<C> {
             round_end: 0,
             last_sent: 0,
             rtt: Duration::ZERO,
-            least_rtt: Duration::ZERO,
+            min_rtt: Duration::ZERO,
             trains: Trains::new(now),
         }
     }
 
-    /// Whether the application had too little to send for the window to say anything of the path.
+    /// Whether the application sends too little for the window to say anything about the path.
     ///
-    /// The library judges that when an acknowledgement comes, so that the last flight of every response would count for nothing.
-    /// RFC 9002, section 7.8, has a window that is not used not grow.
+    /// quinn-proto judges that when an acknowledgment arrives, so the last flight of every response
+    /// would not count. RFC 9002, section 7.8 only keeps an unused window from growing.
     fn is_limited(&self, app_limited: bool) -> bool {
         let [this, last] = self.most_in_flight;
         let most = this.max(last);
         let window = self.inner.window();
-        // Half the window is doubled by the next round, as in the kernel's tcp_is_cwnd_limited.
-        app_limited && if self.inner.is_starting() { 2 * most < window } else { most + 3 * self.datagram < window }
+        // In slow start, half of the window suffices: it doubles in the next round, as in the
+        // kernel's tcp_is_cwnd_limited.
+        app_limited
+            && if self.inner.is_starting() {
+                2 * most < window
+            } else {
+                most + 3 * self.datagram < window
+            }
     }
 
-    /// What the path seems to hold without a queue, by the trains that it has delivered.
+    /// Returns the path's bandwidth-delay product, as estimated from delivered trains.
     ///
-    /// `None` while the rate grows from round to round: then something else than the path spreads the acknowledgements, such as the pace of a
-    /// peer that sends them with data of its own.
-    fn held(&self) -> Option<f64> {
+    /// `None` while the rate grows from round to round: something other than the path then spaces
+    /// the acknowledgments, such as the pace of a peer that sends them with its own data.
+    fn bandwidth_delay_product(&self) -> Option<f64> {
         if !self.trains.is_steady() {
             return None;
         }
-        let held = self.trains.rate() * self.least_rtt.as_secs_f64();
-        (held > 0.0).then_some(held)
+        let bandwidth_delay_product = self.trains.rate() * self.min_rtt.as_secs_f64();
+        (bandwidth_delay_product > 0.0).then_some(bandwidth_delay_product)
     }
 
-    /// The window that has the library's pacer let out packets at the right rate.
+    /// Returns the window with which quinn-proto's pacer releases packets at the right rate.
     fn paced_window(&self, datagrams: u64) -> u64 {
         let window = self.inner.window();
         let flying = self.in_flight + (datagrams + 1) * self.datagram;
         if flying > window {
             return window;
         }
-        let delivered = if self.inner.is_window_based() { self.trains.rate() * self.rtt.as_secs_f64() } else { 0.0 };
-        // A window that holds as much as the path does grows into a queue, and the slower the better.
-        let is_small = self.held().is_none_or(|held| (window as f64) < held);
+        let delivered = if self.inner.is_window_based() {
+            self.trains.rate() * self.rtt.as_secs_f64()
+        } else {
+            0.0
+        };
+        // A window above the bandwidth-delay product builds a queue, so it should grow slowly.
+        let is_small = self
+            .bandwidth_delay_product()
+            .is_none_or(|bandwidth_delay_product| (window as f64) < bandwidth_delay_product);
         let gain = if self.inner.is_starting() && is_small { START_GAIN } else { GAIN };
-        // The library's pacer has that gain of its own.
+        // quinn-proto's pacer already applies that gain.
         ((gain * window as f64).max(delivered) / GAIN) as u64
     }
 }
 
-impl<C: Phases + Clone + 'static> Controller for Sender<C> {
+impl<C: Phases + Clone + 'static> Controller for PacedController<C> {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        // The library tells of acknowledgements alone too, which are not in flight.
+        // quinn-proto also reports packets with only acknowledgments, which are not in flight.
         if 2 * bytes >= self.datagram {
             self.in_flight += bytes;
         }
@@ -246,19 +290,34 @@ impl<C: Phases + Clone + 'static> Controller for Sender<C> {
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
         self.acknowledged += bytes;
         self.newest_acknowledged = self.newest_acknowledged.max(Some(sent));
-        (self.rtt, self.least_rtt) = (rtt.get(), rtt.min());
+        (self.rtt, self.min_rtt) = (rtt.get(), rtt.min());
         self.inner.on_ack(now, sent, bytes, self.is_limited(app_limited), rtt);
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
         self.in_flight = in_flight;
-        let acknowledged = self.acknowledged - std::mem::replace(&mut self.acknowledged_before, self.acknowledged);
+        let acknowledged =
+            self.acknowledged - std::mem::replace(&mut self.acknowledged_before, self.acknowledged);
         let newest = self.newest_acknowledged.take().unwrap_or(now);
         self.trains.on_acknowledged(now, newest, acknowledged, self.rtt, self.datagram);
-        self.inner.on_held(self.held().unwrap_or(f64::INFINITY));
+        self.inner
+            .on_bandwidth_delay_product(self.bandwidth_delay_product().unwrap_or(f64::INFINITY));
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         if largest_packet_num_acked.is_some_and(|largest| largest >= self.round_end) {
             self.round_end = self.last_sent;
@@ -267,7 +326,13 @@ impl<C: Phases + Clone + 'static> Controller for Sender<C> {
         }
     }
 
-    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         let window = self.inner.window();
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
@@ -282,17 +347,17 @@ impl<C: Phases + Clone + 'static> Controller for Sender<C> {
     }
 
     fn window(&self) -> u64 {
-        let Asked { kind, datagrams } = &*self.question.0;
+        let QueryState { kind, datagrams } = &*self.question.0;
         match kind.load(Ordering::Relaxed) {
-            Question::UNLIMITED => UNLIMITED,
-            Question::ACKNOWLEDGED => self.acknowledged,
-            Question::FITS => {
-                kind.store(Question::PACED, Ordering::Relaxed);
-                // The library takes a window that is filled exactly for one that is exceeded.
+            WindowQuery::UNLIMITED => UNLIMITED,
+            WindowQuery::ACKNOWLEDGED => self.acknowledged,
+            WindowQuery::FITS => {
+                kind.store(WindowQuery::PACED, Ordering::Relaxed);
+                // quinn-proto treats a window that is exactly full as exceeded.
                 self.inner.window() + 1
             }
-            Question::PACED => {
-                kind.store(Question::FITS, Ordering::Relaxed);
+            WindowQuery::PACED => {
+                kind.store(WindowQuery::FITS, Ordering::Relaxed);
                 let before = datagrams.load(Ordering::Relaxed);
                 datagrams.store(before + 1, Ordering::Relaxed);
                 self.paced_window(before.into())

@@ -1,4 +1,4 @@
-//! Connection IDs that name their worker.
+//! Connection IDs that encode their worker.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -8,17 +8,19 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use siphasher::sip::SipHasher13;
 
-/// Bytes of a connection ID of ours: one for the worker, seven random.
+/// Length of our connection IDs: one byte for the worker, seven random.
 pub(crate) const LENGTH: usize = 8;
 
-/// The form of connection IDs, shared by all workers of a group, and by the next one if it has the same key.
+/// Format of connection IDs, shared by all workers of a group, and by its successor if it has the
+/// same key.
 ///
-/// The first byte is the worker's number, masked by a keyed hash of the random rest, so that to anyone without the key the IDs
-/// of one connection have nothing in common (RFC 9000, section 5.1).
+/// The first byte is the worker's number, masked by a keyed hash of the random rest. Without the
+/// key, the IDs of one connection have nothing in common (RFC 9000, section 5.1).
 #[derive(Clone)]
 pub(crate) struct ConnectionIds {
     mask: SipHasher13,
-    /// An endpoint also answers for IDs of other workers, which it is given only if those have ended.
+    /// Whether the endpoint also answers for IDs of other workers, whose packets it gets only if
+    /// those workers have ended.
     answers_for_all: bool,
 }
 
@@ -31,18 +33,20 @@ impl ConnectionIds {
         Self { answers_for_all: true, ..self }
     }
 
-    /// Whether the endpoint of `worker` may answer a packet with this ID although it has no such connection.
+    /// Whether the endpoint of `worker` may answer a packet with this ID although it has no such
+    /// connection.
     fn answers(&self, worker: u8, id: &[u8]) -> bool {
         self.worker(id).is_some_and(|named| self.answers_for_all || named == worker)
     }
 
-    /// `seed`: what the random bytes come from; the operating system otherwise.
+    /// Returns a generator of IDs. `seed` is the source of the random bytes; by default the
+    /// operating system.
     pub(crate) fn generator(&self, worker: u8, seed: Option<[u8; 32]>) -> Generator {
         let rng = seed.map_or_else(|| StdRng::from_rng(&mut rand::rng()), StdRng::from_seed);
         Generator { ids: self.clone(), worker, rng }
     }
 
-    /// The worker that issued `id`; any number when it is not one of ours.
+    /// Returns the worker that issued `id`; any number if it is not one of ours.
     fn worker(&self, id: &[u8]) -> Option<u8> {
         let (first, rest) = id.first_chunk::<LENGTH>()?.split_first()?;
         Some(first ^ self.mask_byte(rest))
@@ -65,9 +69,9 @@ const LONG_HEADER: u8 = 0x80;
 const LONG_TYPE: u8 = 0x30;
 const VERSION_1: [u8; 4] = [0, 0, 0, 1];
 
-/// The worker that a datagram belongs to; `None` when any worker may take it.
+/// Returns the worker that a datagram belongs to; `None` if any worker may process it.
 ///
-/// Only Initial and 0-RTT packets carry connection IDs that the client chose (RFC 9000, section 7.2).
+/// Only Initial and 0-RTT packets have connection IDs chosen by the client (RFC 9000, section 7.2).
 pub(crate) fn steer(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
     const HANDSHAKE: u8 = 0x20;
 
@@ -84,19 +88,21 @@ pub(crate) fn is_first_flight(datagram: &[u8]) -> bool {
     const INITIAL: u8 = 0x00;
     const ZERO_RTT: u8 = 0x10;
 
-    let is_long = |first: &u8| first & LONG_HEADER != 0 && matches!(first & LONG_TYPE, INITIAL | ZERO_RTT);
+    let is_long =
+        |first: &u8| first & LONG_HEADER != 0 && matches!(first & LONG_TYPE, INITIAL | ZERO_RTT);
     datagram.first().is_some_and(is_long) && datagram.get(1..5) == Some(&VERSION_1)
 }
 
-/// The worker that the ID of a datagram with a long header names if a worker has issued it; any number if the client has chosen one of that
-/// length.
+/// Returns the worker in the connection ID of a datagram with a long header. It is any number if
+/// the client has chosen an ID of that length.
 pub(crate) fn named_by_long_header(ids: &ConnectionIds, datagram: &[u8]) -> Option<u8> {
     if usize::from(*datagram.get(5)?) == LENGTH { ids.worker(datagram.get(6..)?) } else { None }
 }
 
-/// Whether the endpoint of `worker` may answer a packet of no connection that has a short header.
+/// Whether the endpoint of `worker` may answer a short-header packet that belongs to no connection.
 pub(super) fn is_answerable(ids: &ConnectionIds, worker: u8, datagram: &[u8]) -> bool {
-    datagram.first().is_some_and(|first| first & LONG_HEADER == 0) && datagram.get(1..).is_some_and(|id| ids.answers(worker, id))
+    datagram.first().is_some_and(|first| first & LONG_HEADER == 0)
+        && datagram.get(1..).is_some_and(|id| ids.answers(worker, id))
 }
 
 pub(crate) struct Generator {
@@ -159,7 +165,8 @@ mod tests {
     fn first_packet_names_a_worker_if_its_id_has_the_length_of_ours() {
         let ids = ConnectionIds::new(rand::random());
         let id = ids.generator(3, None).generate_cid();
-        let long = |first: u8, id: &[u8]| [&[first, 0, 0, 0, 1, id.len() as u8], id, &[0; 20]].concat();
+        let long =
+            |first: u8, id: &[u8]| [&[first, 0, 0, 0, 1, id.len() as u8], id, &[0; 20]].concat();
         for first in [0xc0, 0xd0] {
             assert!(is_first_flight(&long(first, &id)));
             assert_eq!(named_by_long_header(&ids, &long(first, &id)), Some(3));
@@ -201,7 +208,12 @@ mod tests {
     fn ids_of_one_worker_share_no_first_byte() {
         let ids = ConnectionIds::new(rand::random());
         let mut generator = ids.generator(0, None);
-        let first_bytes: std::collections::HashSet<u8> = (0..512).map(|_| generator.generate_cid()[0]).collect();
-        assert!(first_bytes.len() > 64, "only {} first bytes in 512 identifiers", first_bytes.len());
+        let first_bytes: std::collections::HashSet<u8> =
+            (0..512).map(|_| generator.generate_cid()[0]).collect();
+        assert!(
+            first_bytes.len() > 64,
+            "only {} first bytes in 512 identifiers",
+            first_bytes.len()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of Initial packets (RFC 9001, section 5.2).
+//! Keys for Initial packets (RFC 9001, section 5.2).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,24 +9,31 @@ use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use rustls::quic::{self, DirectionalKeys, Suite, Version};
 
-use super::padding::Unpadding;
+use super::padding::StripPadding;
 
-/// Derives keys of Initial packets.
+/// Derives the keys of Initial packets.
 ///
-/// The library asks a server twice for those of a new connection: to read its first packet, and for the connection that it then makes.
-/// They take a twentieth of a handshake, so they are derived once.
+/// quinn-proto asks a server twice for the keys of a new connection: to read its first packet, and
+/// for the connection that it then creates. Deriving them takes a twentieth of a handshake, so it
+/// is done once.
 pub(super) struct InitialKeys {
     suite: Suite,
-    /// What a server was asked for once.
+    /// Keys that a server was asked for once.
     latest: Mutex<Option<(ConnectionId, Arc<quic::Keys>)>>,
 }
 
 impl InitialKeys {
     /// Initial packets are protected with AES-128-GCM, whatever is negotiated.
     pub(super) fn new(provider: &CryptoProvider) -> Result<Self, String> {
-        let suite = provider.cipher_suites.iter().find(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
-        let suite = suite.and_then(rustls::SupportedCipherSuite::tls13).and_then(rustls::Tls13CipherSuite::quic_suite);
-        let suite = suite.ok_or("QUIC needs AES-128-GCM, which this provider of cryptography lacks")?;
+        let suite = provider
+            .cipher_suites
+            .iter()
+            .find(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
+        let suite = suite
+            .and_then(rustls::SupportedCipherSuite::tls13)
+            .and_then(rustls::Tls13CipherSuite::quic_suite);
+        let suite = suite
+            .ok_or("QUIC needs AES-128-GCM, which the cryptography provider does not support")?;
         Ok(Self { suite, latest: Mutex::default() })
     }
 
@@ -48,13 +55,16 @@ fn keys(all: &Arc<quic::Keys>) -> Keys {
     let (local, remote): (Of, Of) = (|all| &all.local, |all| &all.remote);
     Keys {
         header: KeyPair { local: Box::new(part(local)), remote: Box::new(part(remote)) },
-        packet: KeyPair { local: Box::new(part(local)), remote: Box::new(Unpadding(part(remote))) },
+        packet: KeyPair {
+            local: Box::new(part(local)),
+            remote: Box::new(StripPadding(part(remote))),
+        },
     }
 }
 
 type Of = fn(&quic::Keys) -> &DirectionalKeys;
 
-/// One direction of keys that others have too.
+/// One direction of shared keys.
 struct Part {
     all: Arc<quic::Keys>,
     of: Of,
@@ -89,7 +99,12 @@ impl PacketKey for Part {
         self.packet().encrypt(packet, buf, header_len);
     }
 
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
         self.packet().decrypt(packet, header, payload)
     }
 
@@ -114,7 +129,7 @@ mod tests {
         InitialKeys::new(&rustls::crypto::aws_lc_rs::default_provider()).unwrap()
     }
 
-    /// A packet of the client's, encrypted.
+    /// Returns an encrypted packet of the client.
     fn packet(keys: &Keys) -> BytesMut {
         let mut packet = BytesMut::from(&b"header and payload of a packet"[..]);
         packet.resize(packet.len() + keys.packet.local.tag_len(), 0);
@@ -127,7 +142,8 @@ mod tests {
         let initial = initial();
         let ids = [&b"first id"[..], b"other id"].map(ConnectionId::new);
         for id in [ids[0], ids[0], ids[0], ids[1], ids[0], ids[1], ids[1]] {
-            let (client, server) = (initial.derive(&id, Side::Client), initial.derive(&id, Side::Server));
+            let (client, server) =
+                (initial.derive(&id, Side::Client), initial.derive(&id, Side::Server));
             let mut packet = packet(&client);
             let header = packet.split_to(7);
             server.packet.remote.decrypt(2, &header, &mut packet).unwrap();
@@ -138,7 +154,8 @@ mod tests {
     #[test]
     fn other_connections_have_other_keys() {
         let initial = initial();
-        let [first, other] = [&b"first id"[..], b"other id"].map(|id| initial.derive(&ConnectionId::new(id), Side::Client));
+        let [first, other] = [&b"first id"[..], b"other id"]
+            .map(|id| initial.derive(&ConnectionId::new(id), Side::Client));
         assert_ne!(packet(&first), packet(&other));
     }
 }

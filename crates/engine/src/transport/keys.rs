@@ -1,4 +1,4 @@
-//! The keys of QUIC endpoints, and the log of tokens that were used.
+//! Keys of QUIC endpoints, and the log of used tokens.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -17,35 +17,36 @@ use crate::stats::Stats;
 /// RFC 9000, section 15.
 const VERSION_1: u32 = 1;
 
-/// What all keys of a server's QUIC endpoints are derived from.
+/// The secret from which all keys of a server's QUIC endpoints are derived.
 ///
-/// A server that is started anew with the same secret, and the same number of workers, ends connections that it no longer knows at
-/// once (stateless reset) and takes the tokens that it gave out before. Whoever knows the secret can do both in its name.
+/// A server restarted with the same secret and the same number of workers ends connections that it
+/// no longer knows at once (stateless reset), and accepts tokens issued before. Anyone with the
+/// secret can do both in its name.
 #[derive(Clone)]
 pub struct Secret([u8; Self::BYTES]);
 
 impl Secret {
-    /// Bytes of a secret.
+    /// Length of a secret in bytes.
     pub const BYTES: usize = 32;
 
-    /// A secret that the caller keeps. All of it has to be random.
+    /// Creates a secret from the caller's bytes, all of which must be random.
     pub fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// A secret that nobody knows and that ends with the process.
+    /// Creates a random secret that is lost when the process ends.
     pub fn random() -> Self {
         let mut bytes = [0; Self::BYTES];
         rand::rng().fill_bytes(&mut bytes);
         Self(bytes)
     }
 
-    /// The bytes, to be kept where nobody else can read them.
+    /// Returns the bytes. Keep them where no other party can read them.
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 
-    /// A key for one purpose, of which none of the others can be told (RFC 5869).
+    /// Derives the key for one purpose, from which no other key can be computed (RFC 5869).
     fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
         struct Length(usize);
         impl hkdf::KeyType for Length {
@@ -68,8 +69,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the endpoints of all workers of a group share: any of them can check a token that another one gave out, and name the worker
-/// of a connection ID.
+/// Keys shared by the endpoints of all workers of a group: each can verify a token issued by
+/// another, and find the worker of a connection ID.
 #[derive(Clone)]
 pub(crate) struct EndpointKeys {
     secret: Secret,
@@ -80,17 +81,19 @@ pub(crate) struct EndpointKeys {
 
 impl EndpointKeys {
     pub(crate) fn new(secret: &Secret) -> Self {
-        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret.derive::<32>("address validation token"));
+        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[])
+            .extract(&secret.derive::<32>("address validation token"));
         let ids = ConnectionIds::new(secret.derive("connection ID"));
         Self { secret: secret.clone(), token: Arc::new(token), ids, used_tokens: Arc::default() }
     }
 
-    /// Has each endpoint answer for the connections of all others as well, with which it is given only packets of those that have ended.
+    /// Lets each endpoint answer for the connections of all others, whose packets it gets only
+    /// after they have ended.
     pub(crate) fn answering_for_all(self) -> Self {
         Self { ids: self.ids.answering_for_all(), ..self }
     }
 
-    /// Keys that nobody knows, from random numbers that a run can be repeated with.
+    /// Creates keys from a seeded generator, so that a run can be repeated.
     #[cfg(test)]
     pub(crate) fn from_rng(rng: &mut impl rand::CryptoRng) -> Self {
         let mut bytes = [0; Secret::BYTES];
@@ -98,13 +101,17 @@ impl EndpointKeys {
         Self::new(&Secret::new(bytes))
     }
 
-    /// The configuration of endpoints on `address`.
+    /// Returns the configuration of endpoints on `address`.
     pub(super) fn endpoint(&self, address: SocketAddr) -> EndpointConfig {
-        // RFC 9000, section 21.11: an endpoint that shares its key with another and lacks the state of that one, asked with one of its
-        // connection IDs, would give away the token that ends that connection. So each address has a key of its own.
-        let reset = hmac::Key::new(hmac::HMAC_SHA256, &self.secret.derive::<32>(&format!("stateless reset {address}")));
+        // RFC 9000, section 21.11: an endpoint that shares its key with another one, but not its
+        // connections, would reveal the token that resets a connection when it is sent one of the
+        // other's connection IDs. So each address has its own key.
+        let reset = hmac::Key::new(
+            hmac::HMAC_SHA256,
+            &self.secret.derive::<32>(&format!("stateless reset {address}")),
+        );
         let mut endpoint = EndpointConfig::new(Arc::new(reset));
-        // The library would take the drafts of version 1 as well.
+        // By default the library would also accept drafts of version 1.
         endpoint.supported_versions(vec![VERSION_1]);
         endpoint
     }
@@ -113,26 +120,29 @@ impl EndpointKeys {
         &self.ids
     }
 
-    /// The log for the endpoints of one worker, which counts into `stats`.
+    /// Returns the log for the endpoints of one worker, which counts in `stats`.
     pub(super) fn token_log(&self, capacity: u64, stats: Arc<Stats>) -> Arc<dyn TokenLog> {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Arc::new(WorkerTokenLog { used: self.used_tokens.clone(), capacity, stats })
     }
 }
 
-/// Tokens of NEW_TOKEN frames that were used, the latest of them.
+/// The latest used tokens of NEW_TOKEN frames.
 #[derive(Default)]
 struct UsedTokens {
     nonces: HashSet<u128>,
     order: VecDeque<(u128, SystemTime)>,
-    /// Of tokens issued until then, use may have been forgotten.
+    /// Tokens issued up to this time may have been used and dropped from the log.
     forgotten_until: Option<SystemTime>,
 }
 
 impl UsedTokens {
-    /// Whether the token was not used before; from here on it is.
+    /// Marks a token as used. Returns whether it was not used before.
     fn take(&mut self, nonce: u128, issued: SystemTime, capacity: usize) -> bool {
-        if capacity == 0 || self.forgotten_until.is_some_and(|until| issued <= until) || !self.nonces.insert(nonce) {
+        if capacity == 0
+            || self.forgotten_until.is_some_and(|until| issued <= until)
+            || !self.nonces.insert(nonce)
+        {
             return false;
         }
         self.order.push_back((nonce, issued));
@@ -147,15 +157,24 @@ impl UsedTokens {
 }
 
 struct WorkerTokenLog {
-    /// Locked once for a connection that brings a token.
+    /// Locked once per connection that presents a token.
     used: Arc<Mutex<UsedTokens>>,
     capacity: usize,
     stats: Arc<Stats>,
 }
 
 impl TokenLog for WorkerTokenLog {
-    fn check_and_insert(&self, nonce: u128, issued: SystemTime, _: Duration) -> Result<(), TokenReuseError> {
-        let is_new = self.used.lock().unwrap_or_else(PoisonError::into_inner).take(nonce, issued, self.capacity);
+    fn check_and_insert(
+        &self,
+        nonce: u128,
+        issued: SystemTime,
+        _: Duration,
+    ) -> Result<(), TokenReuseError> {
+        let is_new = self.used.lock().unwrap_or_else(PoisonError::into_inner).take(
+            nonce,
+            issued,
+            self.capacity,
+        );
         if is_new {
             self.stats.tokens_accepted.add(1);
             Ok(())
@@ -204,13 +223,16 @@ mod tests {
         }
         assert_eq!((used.order.len(), used.nonces.len()), (3, 3), "the log is bounded");
         for nonce in 0..10 {
-            assert!(!used.take(nonce, at(100 + nonce as u64), 3), "token {nonce} was taken twice");
+            assert!(
+                !used.take(nonce, at(100 + nonce as u64), 3),
+                "token {nonce} was accepted twice"
+            );
         }
         assert!(used.take(10, at(110), 3));
     }
 
     #[test]
-    fn log_without_room_takes_no_token() {
+    fn full_log_accepts_no_token() {
         assert!(!UsedTokens::default().take(1, at(10), 0));
     }
 }

@@ -1,25 +1,31 @@
-//! Takes PADDING off received packets before the library reads it.
+//! Strips PADDING from received packets before the library parses them.
 //!
-//! The library decodes PADDING a byte at a time, each as a frame of its own. Clients that fill their datagrams up, and there are many,
-//! would make that the largest cost of a small request, and a peer could do it on purpose. What decrypts a packet is ours to choose, and
-//! hands on what the packet says without the filling: PADDING frames have no meaning (RFC 9000, section 19.1), and the sizes that have
-//! one, of datagrams, are taken before.
+//! quinn-proto decodes PADDING a byte at a time, each as a frame of its own. Many clients fill up
+//! their datagrams, which would make that the largest cost of a small request, and a peer could do
+//! it on purpose. Packet decryption is under our control, and passes on the packet without its
+//! padding. PADDING frames have no meaning (RFC 9000, section 19.1), and the sizes that matter,
+//! those of datagrams, are counted before.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
 
-/// Shorter runs cost less than the look for where they begin.
+/// For shorter runs, finding their beginning costs more than decoding them.
 const WORTH_A_LOOK: usize = 8;
 
 /// A key for received packets.
-pub(super) struct Unpadding<K>(pub(super) K);
+pub(super) struct StripPadding<K>(pub(super) K);
 
-impl<K: PacketKey> PacketKey for Unpadding<K> {
+impl<K: PacketKey> PacketKey for StripPadding<K> {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         self.0.encrypt(packet, buf, header_len);
     }
 
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
         self.0.decrypt(packet, header, payload)?;
         payload.truncate(meaningful_len(payload));
         Ok(())
@@ -38,26 +44,27 @@ impl<K: PacketKey> PacketKey for Unpadding<K> {
     }
 }
 
-/// How long the payload is with one byte of the PADDING at its end, if there is any.
+/// Returns the length of the payload including one byte of its final PADDING, if there is any.
 ///
-/// One byte stays, because a packet without frames is an error and one of PADDING alone is not. What this does not understand stays as it is.
+/// One byte stays, because a packet without frames is an error and one with only PADDING is not.
+/// Payloads that this parser does not understand stay unchanged.
 fn meaningful_len(payload: &[u8]) -> usize {
     let zeros = trailing_zeros(payload);
     if zeros < WORTH_A_LOOK {
         return payload.len();
     }
-    // Zeros may be content just as well: only a walk over the frames tells.
+    // Zeros may also be content: only parsing the frames tells.
     let mut frames = Frames { rest: payload };
     while frames.rest.len() > zeros {
         if frames.skip().is_none() {
             return payload.len();
         }
     }
-    // Beyond the first zero, the last frame has taken some of them.
+    // The last frame reaches beyond the first zero, so some zeros belong to it.
     if frames.rest.is_empty() { payload.len() } else { payload.len() - frames.rest.len() + 1 }
 }
 
-/// How many zeros the text ends in, looked at as many at a time as a processor's registers hold.
+/// Counts the zeros at the end, as many at a time as a processor's registers hold.
 fn trailing_zeros(text: &[u8]) -> usize {
     let mut rest = text;
     while let Some((before, last)) = rest.split_last_chunk::<32>()
@@ -69,25 +76,27 @@ fn trailing_zeros(text: &[u8]) -> usize {
     text.len() - rest.len() + few
 }
 
-/// Goes from frame to frame (RFC 9000, section 19).
+/// Iterates over frames (RFC 9000, section 19).
 struct Frames<'a> {
     rest: &'a [u8],
 }
 
 impl Frames<'_> {
-    /// `None` for a frame that reaches to the end by its nature, is cut off, or is not known here.
+    /// Skips one frame. Returns `None` for a frame that extends to the packet's end, is truncated,
+    /// or is unknown here.
     fn skip(&mut self) -> Option<()> {
         let (frame_type, rest) = self.rest.split_first()?;
         self.rest = rest;
         match frame_type {
-            // PADDING, PING, HANDSHAKE_DONE, and IMMEDIATE_ACK of the extension for acknowledgements
+            // PADDING, PING, HANDSHAKE_DONE, and IMMEDIATE_ACK of the extension for
+            // acknowledgements
             0x00 | 0x01 | 0x1e | 0x1f => Some(()),
             // ACK, without and with ECN counts
             0x02 | 0x03 => {
                 self.skip_integers(2)?;
                 let ranges = self.integer()?;
                 self.skip_integers(1)?;
-                // Each takes two bytes at the least, so that the number cannot be made large.
+                // Each range takes at least two bytes, which bounds the loop.
                 for _ in 0..ranges {
                     self.skip_integers(2)?;
                 }
@@ -157,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames of every kind that has a place before padding, most of them ending in zeros.
+    /// Frames of every kind that can precede padding, most of them ending in zeros.
     const FRAMES: [&[u8]; 23] = [
         &[0x01],
         &[0x02, 9, 0, 0, 0],
@@ -198,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_only_zeros_are_taken_off(payload in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..200)) {
+        fn only_trailing_zeros_are_stripped(payload in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..200)) {
             let len = meaningful_len(&payload);
             prop_assert!(len <= payload.len() && payload[len..].iter().all(|byte| *byte == 0));
             prop_assert!(payload.is_empty() || len > 0);
@@ -207,12 +216,14 @@ mod tests {
 
     #[test]
     fn zeros_of_content_that_reaches_to_the_end_stay() {
-        for frames in [&[0x08, 0][..], &[0x0d, 0, 0], &[0x01, 0x09, 4], &[0x30], &[0x40, 0x08, 0], &[0x20, 0]] {
+        for frames in
+            [&[0x08, 0][..], &[0x0d, 0, 0], &[0x01, 0x09, 4], &[0x30], &[0x40, 0x08, 0], &[0x20, 0]]
+        {
             let mut payload = frames.to_vec();
             payload.resize(200, 0);
             assert_eq!(meaningful_len(&payload), payload.len(), "{frames:?}");
         }
-        // A frame that promises more than there is: the library says what is wrong with it.
+        // A frame longer than the packet: the library reports the error.
         let mut cut_off = vec![0x0a, 0, 0x7f, 0xff];
         cut_off.resize(200, 0);
         assert_eq!(meaningful_len(&cut_off), cut_off.len());

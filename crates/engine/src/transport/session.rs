@@ -1,6 +1,7 @@
-//! TLS inside of QUIC (RFC 9001): rustls as quinn-proto's cryptography.
+//! TLS inside QUIC (RFC 9001): rustls as the cryptography of quinn-proto.
 //!
-//! The library has the same, but does not tell whether a session was resumed, nor what became of early data.
+//! quinn-proto has the same, but does not report whether a session was resumed, nor the outcome of
+//! early data.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,7 +12,9 @@ use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use bytes::BytesMut;
-use quinn_proto::crypto::{self, CryptoError, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion};
+use quinn_proto::crypto::{
+    self, CryptoError, ExportKeyingMaterialError, KeyPair, Keys, UnsupportedVersion,
+};
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
 use rustls::pki_types::ServerName;
@@ -19,30 +22,34 @@ use rustls::quic::{self, KeyChange, Secrets, Version};
 use rustls::{AlertDescription, ClientConfig, ServerConfig};
 
 use super::initial_keys::InitialKeys;
-use super::padding::Unpadding;
-use crate::tls::{ClientCertificate, EarlyDataOffer, HeldMessage, ServerHandshake, TlsSummary, forget_asked};
+use super::padding::StripPadding;
+use crate::contained::{PANIC_REASON, contained};
+use crate::tls::{
+    BufferedClientHello, ClientCertificate, EarlyDataOffer, ServerHandshake, TlsSummary,
+    clear_request_note,
+};
 
-/// RFC 9000, section 15. The endpoint takes no other.
+/// RFC 9000, section 15. The endpoint accepts no other version.
 const VERSION_1: u32 = 1;
 
-/// What a connection's TLS came to, by way of the library's `handshake_data`.
+/// State of a connection's TLS, reported through quinn-proto's `handshake_data`.
 pub(super) enum Handshake {
     Server {
-        /// What it made of the ClientHello, once that is decided.
+        /// Outcome of the ClientHello, once decided.
         handshake: Option<ServerHandshake>,
-        /// What the client asked for (SNI).
+        /// The server name that the client requested (SNI).
         server_name: Option<Arc<str>>,
         client: Option<Arc<ClientCertificate>>,
-        address_is_proved: bool,
+        address_validated: bool,
     },
     Client {
         summary: TlsSummary,
-        /// After how long a silence the server ends the connection; `None`: never.
+        /// The server's idle timeout; `None`: none.
         idle_timeout: Option<Duration>,
     },
 }
 
-/// TLS for connections of clients.
+/// TLS for connections from clients.
 pub(super) struct ServerTls {
     config: Arc<ServerConfig>,
     initial: Arc<InitialKeys>,
@@ -57,8 +64,9 @@ pub(super) struct ClientTls {
 impl ServerTls {
     pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, String> {
         let initial = Arc::new(InitialKeys::new(config.crypto_provider())?);
-        // What a connection would fail with is found at the start.
-        quic::ServerConnection::new(config.clone(), Version::V1, Vec::new()).map_err(|error| error.to_string())?;
+        // Detects a configuration with which every connection would fail.
+        quic::ServerConnection::new(config.clone(), Version::V1, Vec::new())
+            .map_err(|error| error.to_string())?;
         Ok(Self { config, initial })
     }
 }
@@ -71,22 +79,35 @@ impl ClientTls {
 }
 
 impl crypto::ServerConfig for ServerTls {
-    fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        if version == VERSION_1 { Ok(self.initial.derive(dst_cid, Side::Server)) } else { Err(UnsupportedVersion) }
+    fn initial_keys(
+        &self,
+        version: u32,
+        dst_cid: &ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        if version == VERSION_1 {
+            Ok(self.initial.derive(dst_cid, Side::Server))
+        } else {
+            Err(UnsupportedVersion)
+        }
     }
 
     fn retry_tag(&self, _version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
         retry_tag(orig_dst_cid, &[packet])
     }
 
-    fn start_session(self: Arc<Self>, _version: u32, params: &TransportParameters) -> Box<dyn crypto::Session> {
-        forget_asked();
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        params: &TransportParameters,
+    ) -> Box<dyn crypto::Session> {
+        clear_request_note();
         let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
-        let tls = tls.expect("invariant: the configuration was tried when the endpoint was made");
+        let tls =
+            tls.expect("invariant: the configuration was checked when the endpoint was created");
         let takes_early_data = self.config.max_early_data_size > 0;
         let side = SessionSide::Server {
             offer: EarlyDataOffer::default(),
-            held: HeldMessage::default(),
+            held: BufferedClientHello::default(),
             takes_early_data,
             server_name: None,
             client: None,
@@ -96,7 +117,7 @@ impl crypto::ServerConfig for ServerTls {
             side,
             next_secrets: None,
             initial: self.initial.clone(),
-            proved: Arc::default(),
+            validated: Arc::default(),
         })
     }
 }
@@ -110,11 +131,19 @@ impl crypto::ClientConfig for ClientTls {
     ) -> Result<Box<dyn crypto::Session>, ConnectError> {
         let invalid = |_| ConnectError::InvalidServerName(server_name.to_owned());
         let name = ServerName::try_from(server_name).map_err(invalid)?.to_owned();
-        let tls = quic::ClientConnection::new(self.config.clone(), Version::V1, name, encode(params));
-        let tls = tls.map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
+        let tls =
+            quic::ClientConnection::new(self.config.clone(), Version::V1, name, encode(params));
+        let tls = tls
+            .map_err(|error| ConnectError::InvalidServerName(format!("{server_name}: {error}")))?;
         let side = SessionSide::Client { early_data: tls.zero_rtt_keys().is_some() };
         let tls = Tls::Live(Box::new(tls.into()));
-        Ok(Box::new(Session { tls, side, next_secrets: None, initial: self.initial.clone(), proved: Arc::default() }))
+        Ok(Box::new(Session {
+            tls,
+            side,
+            next_secrets: None,
+            initial: self.initial.clone(),
+            validated: Arc::default(),
+        }))
     }
 }
 
@@ -123,11 +152,12 @@ struct Session {
     side: SessionSide,
     next_secrets: Option<Secrets>,
     initial: Arc<InitialKeys>,
-    /// A Handshake packet of the peer has come.
-    proved: Arc<AtomicBool>,
+    /// Whether a Handshake packet of the peer has arrived.
+    validated: Arc<AtomicBool>,
 }
 
-/// A server has no use for TLS once it has sent the last message of its own: what is left of it, some 5 KiB, goes then.
+/// A server no longer needs TLS once it has sent its own last message: the rest of it, some 5 KiB,
+/// is freed then.
 enum Tls {
     Live(Box<quic::Connection>),
     Done(Option<ServerHandshake>),
@@ -136,7 +166,7 @@ enum Tls {
 enum SessionSide {
     Server {
         offer: EarlyDataOffer,
-        held: HeldMessage,
+        held: BufferedClientHello,
         takes_early_data: bool,
         server_name: Option<Arc<str>>,
         client: Option<Arc<ClientCertificate>>,
@@ -151,15 +181,22 @@ impl crypto::Session for Session {
         self.initial.derive(dst_cid, side)
     }
 
-    /// A server's is there as soon as it is decided: the client may never complete the handshake.
+    /// A server's outcome is available as soon as it is decided: the client may never complete the
+    /// handshake.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let handshake = match (&self.side, &self.tls) {
             (SessionSide::Server { .. }, Tls::Live(_)) => self.server(self.server_handshake()),
             (_, Tls::Done(handshake)) => self.server(*handshake),
             (SessionSide::Client { early_data }, Tls::Live(tls)) => match &**tls {
                 quic::Connection::Client(client) if !client.is_handshaking() => {
-                    let summary = TlsSummary::new(client, early_data.then(|| client.is_early_data_accepted()));
-                    Handshake::Client { summary, idle_timeout: tls.quic_transport_parameters().and_then(max_idle_timeout) }
+                    let summary = TlsSummary::new(
+                        client,
+                        early_data.then(|| client.is_early_data_accepted()),
+                    );
+                    Handshake::Client {
+                        summary,
+                        idle_timeout: tls.quic_transport_parameters().and_then(max_idle_timeout),
+                    }
                 }
                 _ => return None,
             },
@@ -174,7 +211,7 @@ impl crypto::Session for Session {
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
         let keys = self.live()?.zero_rtt_keys()?;
         // The client encrypts with these keys, the server decrypts.
-        Some((Box::new(keys.header), Box::new(Unpadding(keys.packet))))
+        Some((Box::new(keys.header), Box::new(StripPadding(keys.packet))))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -201,27 +238,49 @@ impl crypto::Session for Session {
             //= RFC 9001 section 6
             //# Endpoints MUST treat the receipt of a TLS KeyUpdate message as a connection error of type 0x010a,
             //# equivalent to a fatal TLS alert of unexpected_message; see Section 4.8.
-            // Nor may a client send any other message after its Finished: its certificate was not asked for.
-            return Err(alert(AlertDescription::UnexpectedMessage, "a TLS message after the handshake".to_owned()));
+            // A client may not send any other message after its Finished either: its certificate
+            // was not requested.
+            return Err(alert(
+                AlertDescription::UnexpectedMessage,
+                "unexpected TLS message after the handshake".to_owned(),
+            ));
         };
-        tls.read_hs(&shown).map_err(|error| match tls.alert() {
+        // Calls the application: certificate resolver, verifier, key log. After a panic, TLS is not
+        // used again. The transport counts the panic.
+        let Some(read) = contained(|| tls.read_hs(&shown)) else {
+            self.tls = Tls::Done(None);
+            return Err(TransportError {
+                reason: PANIC_REASON.to_owned(),
+                ..TransportErrorCode::INTERNAL_ERROR.into()
+            });
+        };
+        read.map_err(|error| match tls.alert() {
             Some(description) => alert(description, error.to_string()),
-            None => TransportError { reason: error.to_string(), ..TransportErrorCode::PROTOCOL_VIOLATION.into() },
+            None => TransportError {
+                reason: error.to_string(),
+                ..TransportErrorCode::PROTOCOL_VIOLATION.into()
+            },
         })?;
-        if let (SessionSide::Server { server_name: name @ None, .. }, quic::Connection::Server(tls)) = (&mut self.side, &**tls) {
+        if let (
+            SessionSide::Server { server_name: name @ None, .. },
+            quic::Connection::Server(tls),
+        ) = (&mut self.side, &**tls)
+        {
             *name = tls.server_name().map(Arc::from);
         }
         if let SessionSide::Server { client: client @ None, .. } = &mut self.side {
             *client = tls.peer_certificates().and_then(ClientCertificate::new);
         }
-        // Nobody waits for the moment: what was negotiated is asked for when the connection is there.
+        // Nothing waits for this moment: the negotiated values are read once the connection is
+        // established.
         Ok(false)
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
         let Some(tls) = self.live() else { return Ok(None) };
         let Some(encoded) = tls.quic_transport_parameters() else { return Ok(None) };
-        let side = if matches!(tls, quic::Connection::Client(_)) { Side::Client } else { Side::Server };
+        let side =
+            if matches!(tls, quic::Connection::Client(_)) { Side::Client } else { Side::Server };
         Ok(Some(TransportParameters::read(side, &mut io::Cursor::new(encoded))?))
     }
 
@@ -230,7 +289,10 @@ impl crypto::Session for Session {
         match tls.write_hs(buffer) {
             Some(KeyChange::Handshake { keys }) => {
                 let mut keys = boxed(keys);
-                keys.packet.remote = Box::new(Proving { key: keys.packet.remote, proved: self.proved.clone() });
+                keys.packet.remote = Box::new(ValidatingKey {
+                    key: keys.packet.remote,
+                    validated: self.validated.clone(),
+                });
                 Some(keys)
             }
             Some(KeyChange::OneRtt { keys, next }) => {
@@ -238,7 +300,7 @@ impl crypto::Session for Session {
                 Some(boxed(keys))
             }
             None => {
-                // All that was to be written is, tickets included.
+                // Everything was written, tickets included.
                 if matches!(**tls, quic::Connection::Server(_)) && !tls.is_handshaking() {
                     self.tls = Tls::Done(self.server_handshake());
                 }
@@ -251,7 +313,7 @@ impl crypto::Session for Session {
         let secrets = self.next_secrets.as_mut()?;
         let local = NextKey { secrets: secrets.clone(), key: OnceLock::new() };
         let keys = secrets.next_packet_keys();
-        Some(KeyPair { local: Box::new(local), remote: Box::new(Unpadding(keys.remote)) })
+        Some(KeyPair { local: Box::new(local), remote: Box::new(StripPadding(keys.remote)) })
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -259,8 +321,14 @@ impl crypto::Session for Session {
         retry_tag(orig_dst_cid, &[header, token]) == *tag
     }
 
-    fn export_keying_material(&self, output: &mut [u8], label: &[u8], context: &[u8]) -> Result<(), ExportKeyingMaterialError> {
-        let exported = self.live().map(|tls| tls.export_keying_material(output, label, Some(context)));
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        let exported =
+            self.live().map(|tls| tls.export_keying_material(output, label, Some(context)));
         exported.and_then(Result::ok).map(drop).ok_or(ExportKeyingMaterialError)
     }
 }
@@ -275,37 +343,54 @@ impl Session {
 
     fn server(&self, handshake: Option<ServerHandshake>) -> Handshake {
         let (server_name, client) = match &self.side {
-            SessionSide::Server { server_name, client, .. } => (server_name.clone(), client.clone()),
+            SessionSide::Server { server_name, client, .. } => {
+                (server_name.clone(), client.clone())
+            }
             SessionSide::Client { .. } => (None, None),
         };
-        Handshake::Server { handshake, server_name, client, address_is_proved: self.proved.load(Ordering::Relaxed) }
+        Handshake::Server {
+            handshake,
+            server_name,
+            client,
+            address_validated: self.validated.load(Ordering::Relaxed),
+        }
     }
 
     fn server_handshake(&self) -> Option<ServerHandshake> {
-        let (SessionSide::Server { offer, takes_early_data, .. }, Some(tls)) = (&self.side, self.live()) else { return None };
+        let (SessionSide::Server { offer, takes_early_data, .. }, Some(tls)) =
+            (&self.side, self.live())
+        else {
+            return None;
+        };
         ServerHandshake::new(tls, offer.offered(), tls.zero_rtt_keys().is_some(), *takes_early_data)
     }
 }
 
-/// RFC 9001, section 4.8: an alert is sent as a code of the transport.
+/// Maps an alert to a transport error code (RFC 9001, section 4.8).
 fn alert(description: AlertDescription, reason: String) -> TransportError {
     TransportError { reason, ..TransportErrorCode::crypto(description.into()).into() }
 }
 
-/// What decrypts Handshake packets, and notes that one has come: whoever sent it has received what the server sent to its address.
-struct Proving {
+/// Decrypts Handshake packets, and notes that one has arrived: its sender has received what the
+/// server sent to its address.
+struct ValidatingKey {
     key: Box<dyn crypto::PacketKey>,
-    proved: Arc<AtomicBool>,
+    validated: Arc<AtomicBool>,
 }
 
-impl crypto::PacketKey for Proving {
+impl crypto::PacketKey for ValidatingKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         self.key.encrypt(packet, buf, header_len);
     }
 
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
         self.key.decrypt(packet, header, payload)?;
-        self.proved.store(true, Ordering::Relaxed);
+        self.validated.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -322,9 +407,11 @@ impl crypto::PacketKey for Proving {
     }
 }
 
-/// What packets will be encrypted with when keys are updated, which most connections never do: the key itself, of 600 bytes, is made then.
+/// The key to encrypt packets with after the next key update, which most connections never do: the
+/// key, of 600 bytes, is created only then.
 ///
-/// The one to decrypt with is made before, as RFC 9001, section 6.3 wants: making it must not tell whether a packet is what it seems to be.
+/// The key to decrypt with is created in advance, as RFC 9001, section 6.3 requires: the time it
+/// takes must not reveal whether a packet is valid.
 struct NextKey {
     secrets: Secrets,
     key: OnceLock<Box<dyn quic::PacketKey>>,
@@ -341,7 +428,12 @@ impl crypto::PacketKey for NextKey {
         self.key().encrypt(packet, buf, header_len);
     }
 
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
         self.key().decrypt(packet, header, payload)
     }
 
@@ -358,7 +450,8 @@ impl crypto::PacketKey for NextKey {
     }
 }
 
-/// What encoded transport parameters say of the idle time-out; `None` where there is none. The library does not tell.
+/// Reads the idle timeout from encoded transport parameters; `None` if there is none. quinn-proto
+/// does not report it.
 fn max_idle_timeout(mut parameters: &[u8]) -> Option<Duration> {
     //= RFC 9000 section 18.2
     //# max_idle_timeout (0x01):  The maximum idle timeout is a value in milliseconds that is encoded as an integer; see (Section 10.1).
@@ -368,18 +461,24 @@ fn max_idle_timeout(mut parameters: &[u8]) -> Option<Duration> {
         let length = usize::try_from(take_varint(&mut parameters)?).ok()?;
         let (mut value, rest) = parameters.split_at_checked(length)?;
         if id == MAX_IDLE_TIMEOUT {
-            return take_varint(&mut value).filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
+            return take_varint(&mut value)
+                .filter(|milliseconds| *milliseconds > 0)
+                .map(Duration::from_millis);
         }
         parameters = rest;
     }
 }
 
-/// Takes an integer of variable length (RFC 9000, section 16) off the front.
+/// Takes a variable-length integer (RFC 9000, section 16) off the front.
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let first = *bytes.first()?;
     let (encoded, rest) = bytes.split_at_checked(1 << (first >> 6))?;
     *bytes = rest;
-    Some(encoded[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte)))
+    Some(
+        encoded[1..]
+            .iter()
+            .fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte)),
+    )
 }
 
 fn encode(params: &TransportParameters) -> Vec<u8> {
@@ -390,23 +489,36 @@ fn encode(params: &TransportParameters) -> Vec<u8> {
 
 fn boxed(keys: quic::Keys) -> Keys {
     Keys {
-        header: KeyPair { local: Box::new(keys.local.header), remote: Box::new(keys.remote.header) },
-        packet: KeyPair { local: Box::new(keys.local.packet), remote: Box::new(Unpadding(keys.remote.packet)) },
+        header: KeyPair {
+            local: Box::new(keys.local.header),
+            remote: Box::new(keys.remote.header),
+        },
+        packet: KeyPair {
+            local: Box::new(keys.local.packet),
+            remote: Box::new(StripPadding(keys.remote.packet)),
+        },
     }
 }
 
-/// RFC 9001, section 5.8: what a Retry packet ends with. `packet` is all of it before the tag, in pieces.
+/// Computes the integrity tag of a Retry packet (RFC 9001, section 5.8). `packet` is all of it
+/// before the tag, in pieces.
 fn retry_tag(orig_dst_cid: &ConnectionId, packet: &[&[u8]]) -> [u8; 16] {
     const KEY: [u8; 16] = 0xbe0c_690b_9f66_575a_1d76_6b54_e368_c84e_u128.to_be_bytes();
-    const NONCE: [u8; 12] = [0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb];
+    const NONCE: [u8; 12] =
+        [0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb];
     let mut pseudo_packet = vec![orig_dst_cid.len() as u8];
     pseudo_packet.extend_from_slice(orig_dst_cid);
     for piece in packet {
         pseudo_packet.extend_from_slice(piece);
     }
-    let key = UnboundKey::new(&AES_128_GCM, &KEY).expect("invariant: the key has the length that the algorithm takes");
-    let tag = LessSafeKey::new(key).seal_in_place_separate_tag(Nonce::assume_unique_for_key(NONCE), Aad::from(pseudo_packet), &mut []);
-    let tag = tag.expect("invariant: nothing to encrypt is never too much");
+    let key = UnboundKey::new(&AES_128_GCM, &KEY)
+        .expect("invariant: the key has the length that the algorithm takes");
+    let tag = LessSafeKey::new(key).seal_in_place_separate_tag(
+        Nonce::assume_unique_for_key(NONCE),
+        Aad::from(pseudo_packet),
+        &mut [],
+    );
+    let tag = tag.expect("invariant: an empty plaintext is never too long");
     *tag.as_ref().first_chunk().expect("invariant: a tag has 16 bytes")
 }
 
@@ -415,10 +527,13 @@ mod tests {
     use super::*;
 
     fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
+        (0..hex.len())
+            .step_by(2)
+            .map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap())
+            .collect()
     }
 
-    /// Hands what one side writes to the other.
+    /// Passes one side's handshake messages to the other.
     fn hand(from: &mut dyn crypto::Session, to: &mut dyn crypto::Session) {
         loop {
             let mut written = Vec::new();
@@ -440,14 +555,21 @@ mod tests {
         let server = Arc::new(ServerTls::new(tls.server).unwrap());
         let mut server = crypto::ServerConfig::start_session(server, VERSION_1, &parameters);
         let client = Arc::new(ClientTls::new(Arc::new(tls.client)).unwrap());
-        let mut client = crypto::ClientConfig::start_session(client, VERSION_1, "localhost", &parameters).unwrap();
+        let mut client =
+            crypto::ClientConfig::start_session(client, VERSION_1, "localhost", &parameters)
+                .unwrap();
         hand(&mut *client, &mut *server);
         hand(&mut *server, &mut *client);
-        assert!(server.export_keying_material(&mut [0; 8], b"a label", b"").is_err(), "the handshake is not done");
+        assert!(
+            server.export_keying_material(&mut [0; 8], b"a label", b"").is_err(),
+            "the handshake is not done"
+        );
         hand(&mut *client, &mut *server);
         assert!(!server.is_handshaking());
-        let has_session = |session: &dyn crypto::Session| session.export_keying_material(&mut [0; 8], b"a label", b"").is_ok();
-        assert!(has_session(&*server), "its tickets are not written yet");
+        let has_session = |session: &dyn crypto::Session| {
+            session.export_keying_material(&mut [0; 8], b"a label", b"").is_ok()
+        };
+        assert!(has_session(&*server), "its tickets are not sent yet");
         hand(&mut *server, &mut *client);
         assert!(!has_session(&*server) && has_session(&*client));
         assert!(
@@ -461,7 +583,8 @@ mod tests {
     /// RFC 9001, appendix A.4.
     #[test]
     fn retry_of_the_rfc_has_its_tag() {
-        let packet = bytes("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
+        let packet =
+            bytes("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
         let (packet, tag) = packet.split_last_chunk::<16>().unwrap();
         assert_eq!(retry_tag(&ConnectionId::new(&bytes("8394c8f03e515708")), &[packet]), *tag);
     }

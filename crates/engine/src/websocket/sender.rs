@@ -1,4 +1,4 @@
-//! What sends.
+//! The sending half of a WebSocket connection.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,18 +9,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use pronghorn_websocket::{CloseReason, Fragment, Message, Prepared};
 
-use super::Error;
-use super::outgoing::{Shared, Wait};
+use super::error::Error;
+use super::outgoing::{SendState, Wait};
 
-/// Sends over a [`WebSocket`](super::WebSocket). Cheap to clone.
+/// Sends messages over a [`WebSocket`](super::WebSocket). Cheap to clone.
 #[derive(Clone)]
 pub struct Sender {
-    pub(super) shared: Rc<RefCell<Shared>>,
+    pub(super) shared: Rc<RefCell<SendState>>,
 }
 
 impl Sender {
-    /// Sends a message, once what waits before it is less than [`crate::Limits::websocket_backlog_bytes`]: a peer that does not read holds
-    /// the sender back.
+    /// Sends a message once fewer than [`crate::Limits::websocket_backlog_bytes`] bytes are queued.
+    /// A peer that does not read thereby holds back the sender.
     ///
     /// # Errors
     ///
@@ -28,14 +28,15 @@ impl Sender {
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped before it is ready has sent nothing.
+    /// If the future is dropped before it is ready, nothing was sent.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
         let wait = Wait::new(&self.shared);
         poll_fn(|cx| wait.poll_ready(cx)).await?;
         self.push(message).map(drop)
     }
 
-    /// Ready when a message may be pushed. The task is remembered until then, also if it gives up.
+    /// Ready when a message may be pushed. The task's waker stays registered until then, even if
+    /// the task stops waiting.
     ///
     /// # Errors
     ///
@@ -44,8 +45,8 @@ impl Sender {
         self.shared.borrow_mut().poll_ready(None, cx)
     }
 
-    /// Sends a message without waiting, and returns the bytes that now wait to be taken by the peer. Whoever uses it has to stop by itself
-    /// when these are too many.
+    /// Queues a message without waiting, and returns the number of queued bytes. The caller must
+    /// stop pushing by itself when that is too many.
     ///
     /// # Errors
     ///
@@ -54,42 +55,49 @@ impl Sender {
         self.push_compressed(message, true)
     }
 
-    /// The same; `compress` says whether it is worth that, where both sides agreed on it.
+    /// Queues a message like [`Sender::push`]. `compress` says whether to compress it, if both
+    /// sides agreed on compression.
     ///
     /// # Errors
     ///
     /// When the connection is closed.
     pub fn push_compressed(&self, message: &Message, compress: bool) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push(message, compress))
+        SendState::change(&self.shared, |shared| shared.push(message, compress))
     }
 
-    /// The same for a message that goes to many, which is encoded once for all of them.
+    /// Queues a message that goes to several peers, encoded once for all of them.
     ///
     /// # Errors
     ///
     /// When the connection is closed.
     pub fn push_prepared(&self, prepared: &Prepared) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push_prepared(prepared))
+        SendState::change(&self.shared, |shared| shared.push_prepared(prepared))
     }
 
-    /// The same for one part of a message, which its receiver gets as a whole. The peer's pings are answered between the parts; other
-    /// messages that are pushed meanwhile wait, counted, until the last part is.
+    /// Queues a fragment of a message, which the peer's application receives as a whole. The peer's
+    /// pings are answered between fragments. Other messages pushed meanwhile stay queued, and are
+    /// counted, until the last fragment is pushed.
     ///
-    /// Text may be cut anywhere, also within a character.
+    /// Text may be cut anywhere, even within a character.
     ///
     /// # Errors
     ///
-    /// When the connection is closed, or with [`Error::Fragment`] when this part may not come now, or is not UTF-8 with what came before it.
-    pub fn push_fragment(&self, fragment: Fragment, data: impl Into<Bytes>) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push_fragment(fragment, data.into()))
+    /// When the connection is closed, or with [`Error::Fragment`] when this fragment is out of
+    /// order, or not UTF-8 together with those before it.
+    pub fn push_fragment(
+        &self,
+        fragment: Fragment,
+        data: impl Into<Bytes>,
+    ) -> Result<usize, Error> {
+        SendState::change(&self.shared, |shared| shared.push_fragment(fragment, data.into()))
     }
 
-    /// Waits until no more than `bytes` wait to be taken by the connection below. Messages that wait for the last part of another do not
-    /// count: whoever sends the parts may wait with this before each.
+    /// Waits until at most `bytes` are queued. Messages held back behind a fragmented one do not
+    /// count, so the task that sends the fragments can wait here before each of them.
     ///
     /// # Errors
     ///
-    /// When the connection ended before, so that they will never be taken.
+    /// When the connection has ended, so that the queued bytes will never be sent.
     ///
     /// # Cancel safety
     ///
@@ -99,7 +107,8 @@ impl Sender {
         poll_fn(|cx| wait.poll_drained(bytes, cx)).await
     }
 
-    /// Ready when no more than `bytes` wait to be taken by the connection below, as with [`Sender::drained`]. The task is remembered until then, also if it gives up.
+    /// Ready when at most `bytes` are queued, as with [`Sender::drained`]. The task's waker stays
+    /// registered until then, even if the task stops waiting.
     ///
     /// # Errors
     ///
@@ -108,38 +117,41 @@ impl Sender {
         self.shared.borrow_mut().poll_drained(bytes, None, cx)
     }
 
-    /// Sends a ping with at most 125 bytes, which the peer's answer will have, behind what was pushed before it. It counts as a message does.
+    /// Queues a ping behind all pushed messages. Its payload has at most 125 bytes, which the
+    /// peer's pong repeats. It counts towards the queued bytes.
     ///
     /// # Errors
     ///
     /// When the connection is closed.
     pub fn push_ping(&self, data: &[u8]) -> Result<usize, Error> {
-        Shared::change(&self.shared, |shared| shared.push_ping(data))
+        SendState::change(&self.shared, |shared| shared.push_ping(data))
     }
 
-    /// Asks whether the peer is there, with at most 125 bytes that its answer will have. Of questions that have not left yet only the last
-    /// is asked.
+    /// Sends a ping ahead of queued messages. Its payload has at most 125 bytes, which the peer's
+    /// pong repeats. Of several pings that have not left yet, only the last is sent.
     pub fn ping(&self, data: &[u8]) {
-        Shared::change(&self.shared, |shared| shared.connection.ping(data));
+        SendState::change(&self.shared, |shared| shared.connection.ping(data));
     }
 
-    /// Closes the connection, once what was sent before is gone. Only the first call says why.
+    /// Closes the connection once everything sent before has left. Only the first call sets the
+    /// reason.
     pub fn close(&self, reason: impl Into<Option<CloseReason>>) {
         let reason = reason.into();
-        Shared::change(&self.shared, |shared| shared.close(reason));
+        SendState::change(&self.shared, |shared| shared.close(reason));
     }
 
-    /// Ends the connection now, without a word: what waits is not sent, and the reader is told.
+    /// Ends the connection at once, without a close frame. Queued messages are dropped, and the
+    /// receiver gets [`Error::Aborted`].
     pub fn abort(&self) {
-        Shared::change(&self.shared, Shared::abort);
+        SendState::change(&self.shared, SendState::abort);
     }
 
-    /// Bytes of messages that wait to be taken by the connection below.
+    /// Returns the number of queued bytes, which the underlying connection has not accepted yet.
     pub fn buffered_amount(&self) -> usize {
         self.shared.borrow().buffered()
     }
 
-    /// The same without messages that wait for the last part of another.
+    /// Returns the number of queued bytes without messages held back behind a fragmented one.
     pub fn sendable_amount(&self) -> usize {
         self.shared.borrow().sendable_bytes()
     }
@@ -152,6 +164,8 @@ impl Sender {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("buffered_amount", &self.buffered_amount()).finish_non_exhaustive()
+        f.debug_struct("Sender")
+            .field("buffered_amount", &self.buffered_amount())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The two directions of a session's streams.
+//! The sending and receiving side of a session's streams.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use crate::http3::{SessionStream, SessionStreamError};
 
-/// What this side sends on a stream. Dropped before [`SendStream::finish`], it resets the stream with code 0.
+/// The sending side of a stream. Dropping it before [`SendStream::finish`] resets the stream with
+/// code 0.
 pub struct SendStream(Rc<SessionStream>);
 
 impl SendStream {
@@ -16,33 +17,33 @@ impl SendStream {
         Self(stream)
     }
 
-    /// Sends `data`, when what was written before has left as far as that it is little.
+    /// Sends `data`, after waiting until the stream's send buffer has space.
     ///
     /// # Errors
     ///
-    /// When the peer has stopped the stream, or it or its session has ended.
+    /// When the peer has stopped the stream, or the stream or its session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future before it is ready sends nothing.
+    /// If the future is dropped before it is ready, nothing was sent.
     pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), SessionStreamError> {
         poll_fn(|cx| self.0.poll_capacity(cx)).await?;
         self.0.write(data.into())
     }
 
-    /// Ends the stream after what was written.
+    /// Ends the stream after the data written so far.
     pub fn finish(self) {
         self.0.finish();
     }
 
-    /// Ends the stream here: what has not left yet is not sent. The code is the application's.
+    /// Resets the stream with an application error code. Data that has not left yet is dropped.
     ///
-    /// If it was opened just before, the peer may never learn of the stream.
+    /// If the stream was opened just before, the peer may never learn of it.
     pub fn reset(self, code: u32) {
         self.0.reset(code);
     }
 
-    /// Waits until the peer takes nothing more, and says why.
+    /// Waits until the peer accepts no more data, and returns the reason.
     ///
     /// # Cancel safety
     ///
@@ -54,7 +55,7 @@ impl SendStream {
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        // Nothing, if it has ended before.
+        // No effect after `finish`.
         self.0.reset(0);
     }
 }
@@ -65,7 +66,8 @@ impl fmt::Debug for SendStream {
     }
 }
 
-/// What the peer sends on a stream. Dropped before its end, it asks the peer to stop with code 0.
+/// The receiving side of a stream. Dropping it before its end asks the peer to stop sending, with
+/// code 0.
 pub struct RecvStream(Rc<SessionStream>);
 
 impl RecvStream {
@@ -73,7 +75,8 @@ impl RecvStream {
         Self(stream)
     }
 
-    /// Waits for the next piece of content; `None` at its end. What is not read holds the peer back.
+    /// Receives the next piece of data; `None` at the end of the stream. Unread data holds back the
+    /// peer.
     ///
     /// # Errors
     ///
@@ -86,7 +89,7 @@ impl RecvStream {
         poll_fn(|cx| self.0.poll_read(cx)).await
     }
 
-    /// Asks the peer to send no more, with a code of the application's.
+    /// Asks the peer to stop sending, with an application error code.
     pub fn stop(self, code: u32) {
         self.0.stop(code);
     }
@@ -94,7 +97,7 @@ impl RecvStream {
 
 impl Drop for RecvStream {
     fn drop(&mut self) {
-        // Nothing, if it has ended or was stopped before.
+        // No effect after the stream's end or `stop`.
         self.0.stop(0);
     }
 }

@@ -1,4 +1,4 @@
-//! The client's side: servers that break the rules, or break off.
+//! Client tests: servers that violate the protocol, or end early.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,24 +7,34 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Error, Limits, Protocol};
+use pronghorn_engine::{Body, ClientRequest, Config, Error, Limits, Protocol};
 
-use crate::raw_server::{GOAWAY, REFUSED_STREAM, RST_STREAM, RawServer, ask, frame, head, post, settings};
+use crate::raw_server::{
+    GOAWAY, REFUSED_STREAM, RST_STREAM, RawServer, ask, frame, head, post, settings,
+};
 use crate::support::{Bench, hello};
 
-/// A response that came whole, or why none did.
+/// A complete response, or the error instead.
 type Answer = Result<(StatusCode, Option<String>, Bytes), Error>;
 
-/// Sends a request whose answer will stand in what this returns. The connection lives on.
-fn begin(bench: &Bench, mut connection: pronghorn_engine::Connection, request: Request<Body>) -> Rc<RefCell<Option<Answer>>> {
+/// Sends a request. Returns the slot for its response. The connection stays open.
+fn begin(
+    bench: &Bench,
+    mut connection: pronghorn_engine::Connection,
+    request: Request<Body>,
+) -> Rc<RefCell<Option<Answer>>> {
     let answer = Rc::new(RefCell::new(None));
     let slot = answer.clone();
     bench.client.handle().spawn(async move {
         let result = async {
             let response = connection.send(request).await?;
-            let length = response.headers().get(CONTENT_LENGTH).map(|length| length.to_str().unwrap().to_owned());
+            let length = response
+                .headers()
+                .get(CONTENT_LENGTH)
+                .map(|length| length.to_str().unwrap().to_owned());
             let status = response.status();
-            let content = response.into_body().collect().await.map_err(|error| Error::from(&error))?;
+            let content =
+                response.into_body().collect().await.map_err(|error| Error::from(&error))?;
             Ok((status, length, content.to_bytes()))
         };
         *slot.borrow_mut() = Some(result.await);
@@ -34,11 +44,13 @@ fn begin(bench: &Bench, mut connection: pronghorn_engine::Connection, request: R
     answer
 }
 
-/// What becomes of a request that an HTTP/1.1 server answers so. Then it closes the connection.
+/// Returns the client's result when an HTTP/1.1 server sends this response and closes the
+/// connection.
 fn told(method: Method, response: impl AsRef<[u8]>) -> Answer {
     let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
     let connection = server.connect(&mut bench, Protocol::Http1);
-    let request = Request::builder().method(method).uri("http://localhost/").body(Body::empty()).unwrap();
+    let request =
+        Request::builder().method(method).uri("http://localhost/").body(Body::empty()).unwrap();
     let answer = begin(&bench, connection, request);
     bench.turn_until(|_| {
         server.step();
@@ -54,7 +66,7 @@ fn told(method: Method, response: impl AsRef<[u8]>) -> Answer {
 }
 
 #[test]
-fn http1_response_that_ends_early_is_not_taken_for_complete() {
+fn truncated_http1_response_is_an_error() {
     for response in [
         "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n",
@@ -84,9 +96,12 @@ fn http1_response_without_content_needs_no_end() {
 }
 
 #[test]
-fn http1_head_that_is_too_large_is_called_so() {
+fn oversized_http1_head_is_reported() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(70_000));
-    let many = format!("HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n", "x: y\r\n".repeat(Limits::default().field_lines() as usize));
+    let many = format!(
+        "HTTP/1.1 200 OK\r\n{}content-length: 0\r\n\r\n",
+        "x: y\r\n".repeat(Limits::default().field_lines() as usize)
+    );
     for response in [long, many] {
         let answer = told(Method::GET, &response);
         assert!(matches!(answer, Err(Error::HeadTooLarge(_))), "{answer:?}");
@@ -94,7 +109,7 @@ fn http1_head_that_is_too_large_is_called_so() {
 }
 
 #[test]
-fn http1_nonsense_is_an_error_and_nothing_to_send_again() {
+fn malformed_http1_response_is_not_retryable() {
     for response in [
         "nonsense\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
@@ -102,20 +117,26 @@ fn http1_nonsense_is_an_error_and_nothing_to_send_again() {
         "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
         "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        // What nobody asked for is not undone by anybody.
+        // Codings that the client did not ask for are not decoded.
         "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: \
+            chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
     ] {
         let answer = told(Method::GET, response);
-        assert!(matches!(answer, Err(Error::Exchange(_))), "{:?}: {answer:?}", &response[..response.len().min(80)]);
+        assert!(
+            matches!(answer, Err(Error::Exchange(_))),
+            "{:?}: {answer:?}",
+            &response[..response.len().min(80)]
+        );
     }
 }
 
 #[test]
 fn length_of_a_chunked_response_does_not_count() {
-    let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: \
+        Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     assert_eq!(told(Method::GET, response).unwrap(), (StatusCode::OK, None, Bytes::from("hello")));
 }
 
@@ -151,18 +172,23 @@ fn http1_response_is_read_though_its_server_closes_with_an_upload_unread() {
     for closes in ["", "connection: close\r\n"] {
         let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
         let connection = server.connect(&mut bench, Protocol::Http1);
-        // More than the sockets take.
+        // More than the sockets buffer.
         let answer = begin(&bench, connection, post(Body::from(vec![b'x'; 32 << 20])));
         for _ in 0..100 {
             bench.turn();
         }
         assert!(answer.borrow().is_none());
-        server.send(format!("HTTP/1.1 413 Content Too Large\r\n{closes}content-length: 3\r\n\r\nbig"));
-        // The system resets a connection with bytes that nobody has read.
+        server.send(format!(
+            "HTTP/1.1 413 Content Too Large\r\n{closes}content-length: 3\r\n\r\nbig"
+        ));
+        // The system resets a connection that is closed with unread bytes.
         server.close();
         bench.turn_until(|_| answer.borrow().is_some());
         let answer = answer.take().unwrap();
-        assert_eq!(answer.unwrap(), (StatusCode::PAYLOAD_TOO_LARGE, Some("3".to_owned()), Bytes::from("big")));
+        assert_eq!(
+            answer.unwrap(),
+            (StatusCode::PAYLOAD_TOO_LARGE, Some("3".to_owned()), Bytes::from("big"))
+        );
     }
 }
 
@@ -182,7 +208,8 @@ fn http1_upload_that_is_answered_goes_on_to_its_end() {
     });
 }
 
-/// What becomes of an HTTP/2 request, on stream 1, that a server answers so. Then it closes the connection.
+/// Returns the client's result when an HTTP/2 server sends these frames on stream 1 and closes the
+/// connection.
 fn told_http2(frames: &[Vec<u8>]) -> Answer {
     let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
     let connection = server.connect(&mut bench, Protocol::Http2);
@@ -190,7 +217,7 @@ fn told_http2(frames: &[Vec<u8>]) -> Answer {
     let answer = begin(&bench, connection, ask("/"));
     bench.turn_until(|_| server.requests() == [1]);
     for bytes in frames {
-        // The head may be refused before it is there as a whole.
+        // The client may refuse the head before it has all of it.
         server.try_send(bytes);
         for _ in 0..20 {
             bench.turn();
@@ -215,18 +242,21 @@ fn http2_request_is_to_be_sent_again_where_the_server_says_so_and_nowhere_else()
     for (frames, refused) in [
         (vec![reset(REFUSED_STREAM)], true),
         (vec![go_away(0, 0)], true),
-        // It may have been processed.
+        // The server may have processed the request.
         (vec![go_away(1, 0)], false),
         (vec![go_away((1 << 31) - 1, 0), go_away(1, 0)], false),
         (vec![go_away(1, 2)], false),
         (vec![reset(2)], false),
         (vec![], false),
-        // It was begun, whatever is said then.
+        // The response has begun, so the request was processed.
         (vec![ok(), reset(REFUSED_STREAM)], false),
         (vec![ok(), go_away(0, 0)], false),
     ] {
         let answer = told_http2(&frames);
-        assert!(answer.is_err() && matches!(answer, Err(Error::Refused(_))) == refused, "{frames:?}: {answer:?}");
+        assert!(
+            answer.is_err() && matches!(answer, Err(Error::Refused(_))) == refused,
+            "{frames:?}: {answer:?}"
+        );
     }
 }
 
@@ -243,7 +273,10 @@ fn http2_response_that_ends_early_is_not_taken_for_complete() {
         vec![head(1, &[(":status", "103")], true)],
     ] {
         let answer = told_http2(&frames);
-        assert!(answer.is_err() && !matches!(answer, Err(Error::Refused(_))), "{frames:?}: {answer:?}");
+        assert!(
+            answer.is_err() && !matches!(answer, Err(Error::Refused(_))),
+            "{frames:?}: {answer:?}"
+        );
     }
     let answer = told_http2(&[lengthy(), data(0), data(1), reset(0)]);
     assert_eq!(answer.unwrap().2, "shortshort");
@@ -270,7 +303,9 @@ fn http2_head_that_is_too_large_fails_its_request_alone() {
 
 #[test]
 fn interim_responses_are_handed_over_but_no_change_of_protocol() {
-    let http1 = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
+    let http1 = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: \
+        x\r\n\r\nHTTP/1.1 \
+        204 No Content\r\n\r\n";
     let of = |status| head(1, &[(":status", status)], status == "204");
     let http2 = [of("100"), of("101"), of("103"), of("204")].concat();
     for (protocol, response) in [(Protocol::Http1, http1.as_bytes()), (Protocol::Http2, &http2)] {
@@ -283,7 +318,8 @@ fn interim_responses_are_handed_over_but_no_change_of_protocol() {
         let (seen, last) = (interim.clone(), Rc::new(RefCell::new(None)));
         let slot = last.clone();
         bench.client.handle().spawn(async move {
-            let sent = connection.send_informed(ask("/"), |status, _| seen.borrow_mut().push(status.as_u16())).await;
+            let mut note = |status: StatusCode, _| seen.borrow_mut().push(status.as_u16());
+            let sent = connection.send(ClientRequest::new(ask("/")).on_interim(&mut note)).await;
             *slot.borrow_mut() = Some(sent.map(|response| response.status()));
         });
         bench.turn_until(|_| {
@@ -301,23 +337,32 @@ fn interim_responses_are_handed_over_but_no_change_of_protocol() {
 fn each_request_of_a_connection_is_told_its_own_interim_responses_and_when_they_come() {
     let (mut bench, mut server) = (Bench::new(1, &Config::default(), hello), RawServer::new());
     let mut connection = server.connect(&mut bench, Protocol::Http1);
-    let (seen, answered) = (Rc::<RefCell<Vec<String>>>::default(), Rc::<RefCell<Vec<u16>>>::default());
+    let (seen, answered) =
+        (Rc::<RefCell<Vec<String>>>::default(), Rc::<RefCell<Vec<u16>>>::default());
     let (notes, answers) = (seen.clone(), answered.clone());
     bench.client.handle().spawn(async move {
         for number in 0..3 {
-            let on_interim = |_, headers: HeaderMap| notes.borrow_mut().push(format!("{number} {:?}", headers["link"]));
-            let sent = if number == 1 { connection.send(ask("/")).await } else { connection.send_informed(ask("/"), on_interim).await };
+            let mut on_interim = |_, headers: HeaderMap| {
+                notes.borrow_mut().push(format!("{number} {:?}", headers["link"]));
+            };
+            let sent = if number == 1 {
+                connection.send(ask("/")).await
+            } else {
+                connection.send(ClientRequest::new(ask("/")).on_interim(&mut on_interim)).await
+            };
             answers.borrow_mut().push(sent.unwrap().status().as_u16());
         }
     });
-    for (number, told) in [vec!["0 \"0\""], vec!["0 \"0\""], vec!["0 \"0\"", "2 \"2\""]].into_iter().enumerate() {
+    for (number, told) in
+        [vec!["0 \"0\""], vec!["0 \"0\""], vec!["0 \"0\"", "2 \"2\""]].into_iter().enumerate()
+    {
         bench.turn_until(|_| {
             server.step();
             server.received.ends_with(b"\r\n\r\n")
         });
         server.received.clear();
         server.send(format!("HTTP/1.1 103 Early Hints\r\nlink: {number}\r\n\r\n").as_bytes());
-        // Of the one that does not listen, nothing is to be seen before its answer.
+        // The one without a listener gets nothing before its response.
         bench.turn_until(|_| number == 1 || seen.borrow().len() == told.len());
         assert_eq!(answered.borrow().len(), number);
         server.send(b"HTTP/1.1 204 No Content\r\n\r\n");

@@ -1,4 +1,5 @@
-//! The client's side: handles that share a connection, the limit of streams, the end of a connection, and its counts.
+//! Client tests: handles that share a connection, the stream limit, the end of a connection, and
+//! statistics.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Error, Limits, Protocol, Responder, Response};
+use pronghorn_engine::{Body, ClientRequest, Config, Error, Limits, Protocol, Responder, Response};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, hello};
 
@@ -58,10 +59,13 @@ fn connection_stays_open_until_its_last_handle_is_dropped() {
         let first = bench.connect(protocol);
         let mut second = first.share().unwrap();
         drop(first);
-        let (answer, second) = bench.run(async move { (fetch(&mut second, get("/")).await, second) });
+        let (answer, second) =
+            bench.run(async move { (fetch(&mut second, get("/")).await, second) });
         assert!(answer.is_ok(), "{protocol}: {answer:?}");
         drop(second);
-        bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
+        bench.turn_until(|bench| {
+            bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0
+        });
     }
 }
 
@@ -76,7 +80,8 @@ fn request_after_the_end_of_its_connection_is_refused_and_not_lost() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), hello);
         let mut connection = bench.connect(protocol);
-        let (answer, mut connection) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+        let (answer, mut connection) =
+            bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
         assert!(answer.is_ok());
         let now = bench.now();
         bench.servers[0].shut_down(now, Duration::ZERO);
@@ -89,7 +94,8 @@ fn request_after_the_end_of_its_connection_is_refused_and_not_lost() {
                 }
             };
             assert!(matches!(error, Error::Refused(_) | Error::Closed(_)), "{protocol}: {error}");
-            // What is left of a connection says that it is of no use, and says so of the next request too.
+            // The rest of a closed connection reports that it is unusable, and refuses further
+            // requests.
             let again = connection.send(get("/")).await.unwrap_err();
             assert!(matches!(again, Error::Refused(_)), "{protocol}: {again}");
             assert!(!connection.is_usable(), "{protocol}");
@@ -102,7 +108,9 @@ fn request_after_the_end_of_its_connection_is_refused_and_not_lost() {
 #[test]
 fn connection_whose_server_goes_away_is_of_no_use_while_its_requests_go_on() {
     for protocol in MULTIPLEXED {
-        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| std::mem::forget(responder));
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |_, responder: Responder| std::mem::forget(responder)
+        });
         let connection = bench.connect(protocol);
         let mut asking = connection.share().unwrap();
         let answered = Rc::new(Cell::new(false));
@@ -111,7 +119,9 @@ fn connection_whose_server_goes_away_is_of_no_use_while_its_requests_go_on() {
             let _ = asking.send(get("/")).await;
             mark.set(true);
         });
-        bench.turn_until(|bench| bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1);
+        bench.turn_until(|bench| {
+            bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1
+        });
         assert!(connection.is_usable(), "{protocol}");
         let now = bench.now();
         bench.servers[0].shut_down(now, Duration::from_secs(60));
@@ -120,21 +130,24 @@ fn connection_whose_server_goes_away_is_of_no_use_while_its_requests_go_on() {
     }
 }
 
-/// Content that counts how often it is asked for.
-struct Asked(Rc<Cell<usize>>);
+/// A body that counts how often it is polled.
+struct PollCounter(Rc<Cell<usize>>);
 
-impl http_body::Body for Asked {
+impl http_body::Body for PollCounter {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         self.0.set(self.0.get() + 1);
         Poll::Ready(None)
     }
 }
 
 #[test]
-fn request_that_waits_its_turn_says_so_and_has_its_content_whole() {
+fn queued_request_is_reported_and_keeps_its_body() {
     for protocol in MULTIPLEXED {
         for ends in [false, true] {
             let limits = Limits::default().with_concurrent_streams(1).unwrap();
@@ -144,28 +157,35 @@ fn request_that_waits_its_turn_says_so_and_has_its_content_whole() {
                 move |_, responder: Responder| kept.borrow_mut().push(responder)
             });
             let connection = bench.connect(protocol);
-            let (mut first, mut second) = (connection.share().unwrap(), connection.share().unwrap());
+            let (mut first, mut second) =
+                (connection.share().unwrap(), connection.share().unwrap());
             bench.client.handle().spawn(async move { drop(first.send(get("/")).await) });
             bench.turn_until(|_| kept.borrow().len() == 1);
-            let (asked, queued, result) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(None)));
-            let (body, seen, slot) = (Body::stream(Asked(asked.clone())), queued.clone(), result.clone());
+            let (asked, queued, result) = (
+                Rc::new(Cell::new(0)),
+                Rc::new(RefCell::new(Vec::new())),
+                Rc::new(RefCell::new(None)),
+            );
+            let (body, seen, slot) =
+                (Body::stream(PollCounter(asked.clone())), queued.clone(), result.clone());
             bench.client.handle().spawn(async move {
                 let request = Request::post("https://localhost/").body(body).unwrap();
-                let sent = second.send_watched(request, |is_queued| seen.borrow_mut().push(is_queued)).await;
+                let mut note = |is_queued| seen.borrow_mut().push(is_queued);
+                let sent = second.send(ClientRequest::new(request).on_queue(&mut note)).await;
                 *slot.borrow_mut() = Some(sent.map(|response| response.status()));
             });
             bench.turn_until(|_| *queued.borrow() == [true]);
             for _ in 0..20 {
                 bench.turn();
             }
-            assert_eq!(asked.get(), 0, "{protocol}: content of what was not begun");
+            assert_eq!(asked.get(), 0, "{protocol}: body of a request that was not begun");
             if ends {
                 let now = bench.now();
                 bench.servers[0].shut_down(now, Duration::ZERO);
                 bench.turn_until(|_| result.borrow().is_some());
                 let result = result.take().unwrap();
                 assert!(matches!(result, Err(Error::Refused(_))), "{protocol}: {result:?}");
-                assert_eq!((&*queued.borrow(), asked.get()), (&vec![true], 0), "{protocol}");
+                assert_eq!((&*queued.borrow(), asked.get()), (&vec![true, false], 0), "{protocol}");
             } else {
                 kept.borrow_mut().remove(0).send(Response::new(StatusCode::OK));
                 bench.turn_until(|_| kept.borrow().len() == 1);
@@ -194,28 +214,33 @@ fn requests_in_the_queue_of_a_server_that_goes_away_are_refused_before_the_other
                 refused.set(refused.get() + 1);
             });
         }
-        bench.turn_until(|bench| bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1);
+        bench.turn_until(|bench| {
+            bench.count(|stats| stats.requests_http2.value() + stats.requests_http3.value()) == 1
+        });
         let now = bench.now();
         bench.servers[0].shut_down(now, Duration::from_secs(600));
         bench.turn_until(|_| refused.get() == 4);
     }
 }
 
-/// Content that never comes, counted as long as it is there.
+/// A body that never yields, counted while it exists.
 struct Never(Rc<()>);
 
 impl http_body::Body for Never {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         assert!(Rc::strong_count(&self.0) > 1);
         Poll::Pending
     }
 }
 
 #[test]
-fn upload_ends_with_the_request_or_response_that_nobody_wants_any_more() {
+fn upload_ends_with_its_dropped_request_or_response() {
     for protocol in PROTOCOLS {
         for answered in [false, true] {
             let mut bench = Bench::new(1, &Config::default(), |_| {
@@ -232,7 +257,9 @@ fn upload_ends_with_the_request_or_response_that_nobody_wants_any_more() {
             });
             let mut connection = bench.connect(protocol);
             let alive = Rc::new(());
-            let request = Request::post("https://localhost/").body(Body::stream(Never(alive.clone()))).unwrap();
+            let request = Request::post("https://localhost/")
+                .body(Body::stream(Never(alive.clone())))
+                .unwrap();
             let (seen, dropped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
             let (saw, drop_now) = (seen.clone(), dropped.clone());
             bench.client.handle().spawn(async move {
@@ -250,12 +277,16 @@ fn upload_ends_with_the_request_or_response_that_nobody_wants_any_more() {
                 })
                 .await;
                 drop((sent, response));
-                // It is not the end of the connection that ends it.
+                // Kept open, so that this does not end the connection.
                 std::future::pending::<()>().await;
                 drop(connection);
             });
             bench.turn_until(|bench| {
-                let begun = bench.count(|stats| stats.requests_http1.value() + stats.requests_http2.value() + stats.requests_http3.value());
+                let begun = bench.count(|stats| {
+                    stats.requests_http1.value()
+                        + stats.requests_http2.value()
+                        + stats.requests_http3.value()
+                });
                 begun == 1 && seen.get() == answered
             });
             assert_eq!(Rc::strong_count(&alive), 2, "{protocol}");
@@ -280,16 +311,30 @@ fn counts_of_a_connection_hold_what_was_carried() {
         let mut connection = bench.connect(protocol);
         let probe = connection.stats().clone();
         let before = bench.run(probe.read());
-        let upload = Request::post("https://localhost/").body(Body::from(Bytes::from(vec![b'x'; SIZE]))).unwrap();
-        let (answer, connection) = bench.run(async move { (fetch(&mut connection, upload).await, connection) });
+        let upload = Request::post("https://localhost/")
+            .body(Body::from(Bytes::from(vec![b'x'; SIZE])))
+            .unwrap();
+        let (answer, connection) =
+            bench.run(async move { (fetch(&mut connection, upload).await, connection) });
         assert_eq!(answer.unwrap().1.len(), SIZE / 3);
         let after = bench.run(probe.read()).since(before);
-        assert!((SIZE as u64..2 * SIZE as u64).contains(&after.bytes_sent), "{protocol}: {after:?}");
-        assert!((SIZE as u64 / 3..SIZE as u64).contains(&after.bytes_received), "{protocol}: {after:?}");
-        assert!(after.packets_sent > 0 && after.packets_received > 0 && after.rtt > Duration::ZERO, "{protocol}: {after:?}");
-        // They outlive the connection.
+        assert!(
+            (SIZE as u64..2 * SIZE as u64).contains(&after.bytes_sent),
+            "{protocol}: {after:?}"
+        );
+        assert!(
+            (SIZE as u64 / 3..SIZE as u64).contains(&after.bytes_received),
+            "{protocol}: {after:?}"
+        );
+        assert!(
+            after.packets_sent > 0 && after.packets_received > 0 && after.rtt > Duration::ZERO,
+            "{protocol}: {after:?}"
+        );
+        // The probes outlive the connection.
         drop(connection);
-        bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
+        bench.turn_until(|bench| {
+            bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0
+        });
         let last = bench.run(probe.read());
         assert!(last.since(before).bytes_sent >= after.bytes_sent, "{protocol}: {last:?}");
     }

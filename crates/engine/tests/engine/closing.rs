@@ -1,4 +1,4 @@
-//! Connections that a worker closes while it goes on.
+//! Connections that a running worker closes.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -11,7 +11,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use pronghorn_engine::{Body, Config, Connection, Error, Protocol, Request, Responder, Response, Stats, Upgrade};
+use pronghorn_engine::{
+    Body, Config, Connection, Error, Protocol, Request, Responder, Response, Stats, Upgrade,
+};
 
 fn open(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
@@ -19,10 +21,10 @@ fn open(stats: &Stats) -> u64 {
 
 type Handle = Box<dyn Fn(Request, Responder)>;
 
-/// Requests that wait for their answers.
+/// Requests that wait for their responses.
 type Held = Rc<RefCell<Vec<Responder>>>;
 
-/// Answers `/` with `hello`; other requests wait in what it returns.
+/// Answers `/` with `hello`; other requests wait in the returned list.
 fn held() -> (impl Fn(usize) -> Handle, Held) {
     let held = Held::default();
     let keep = held.clone();
@@ -37,25 +39,29 @@ fn held() -> (impl Fn(usize) -> Handle, Held) {
     (handler, held)
 }
 
-/// Content that never comes.
+/// A body that never yields.
 struct Silence;
 
 impl http_body::Body for Silence {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         Poll::Pending
     }
 }
 
-/// A server with three connections: one whose request is answered, one that has had none, and one whose request waits.
+/// A server with three connections: one with an answered request, one without requests, and one
+/// with a waiting request.
 struct Scene {
     bench: Bench,
     held: Held,
     idle: Connection,
     unused: Connection,
-    /// The answer to the request that waits, with its connection.
+    /// The response to the waiting request, with its connection.
     answer: Rc<RefCell<Option<Answered>>>,
 }
 
@@ -65,7 +71,8 @@ impl Scene {
     fn new(protocol: Protocol) -> Self {
         let (handler, held) = held();
         let mut bench = Bench::new(1, &Config::default(), handler);
-        let (mut idle, mut busy, unused) = (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
+        let (mut idle, mut busy, unused) =
+            (bench.connect(protocol), bench.connect(protocol), bench.connect(protocol));
         let (answered, idle) = bench.run(async move { (fetch(&mut idle, get("/")).await, idle) });
         assert!(answered.is_ok(), "{protocol}");
         let answer = Rc::new(RefCell::new(None));
@@ -86,7 +93,7 @@ fn all_connections_are_closed_and_new_ones_served() {
         assert_eq!(bench.count(open), 3, "{protocol}");
         let now = bench.now();
         bench.servers[0].close_connections(now);
-        // Nobody has waited for a timer.
+        // No timer was needed.
         let latest = bench.elapsed() + Duration::from_secs(1);
         bench.turn_until(|bench| bench.count(open) == 0 && answer.borrow().is_some());
         assert!(bench.elapsed() < latest, "{protocol}");
@@ -103,7 +110,7 @@ fn all_connections_are_closed_and_new_ones_served() {
 fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
     for protocol in PROTOCOLS {
         let Scene { mut bench, held, idle, unused, answer } = Scene::new(protocol);
-        // So that the end of the response has been acknowledged.
+        // Waits until the end of the response is acknowledged.
         let latest = bench.elapsed() + Duration::from_secs(5);
         bench.turn_until(|bench| {
             let now = bench.now();
@@ -113,11 +120,13 @@ fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
         assert!(bench.elapsed() < latest, "{protocol}");
         bench.turn_until(|_| !idle.is_usable());
         assert!(unused.is_usable(), "{protocol}: closed before its first request");
-        held.take().into_iter().for_each(|responder| responder.send(Response::new(StatusCode::OK).with_body("late")));
+        held.take()
+            .into_iter()
+            .for_each(|responder| responder.send(Response::new(StatusCode::OK).with_body("late")));
         bench.turn_until(|_| answer.borrow().is_some());
         let (answered, mut busy) = answer.take().unwrap();
         assert_eq!(answered, Ok((StatusCode::OK, "late".into())), "{protocol}");
-        // It was busy when the others were told.
+        // The connection was busy when the others were closed.
         let answer = bench.run(async move { fetch(&mut busy, get("/")).await });
         assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "{protocol}");
     }
@@ -127,9 +136,10 @@ fn only_connections_that_have_nothing_to_do_are_closed_as_idle() {
 fn http3_request_on_its_way_to_an_idle_connection_that_closes_is_refused_and_may_be_sent_again() {
     let mut bench = Bench::new(1, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
-    let (answer, mut connection) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+    let (answer, mut connection) =
+        bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
     assert!(answer.is_ok());
-    // So that the end of the response has been acknowledged.
+    // Waits until the end of the response is acknowledged.
     (0..50).for_each(|_| bench.turn());
     let answer = Rc::new(RefCell::new(None));
     let slot = answer.clone();
@@ -153,7 +163,7 @@ fn tunnels_end_with_all_connections_and_stay_when_idle_ones_are_closed() {
         let mut bench = Bench::new(1, &Config::default(), move |_| {
             let keep = keep.clone();
             move |request: Request, responder: Responder| {
-                // Without its body the tunnel would end.
+                // The tunnel would end without its body.
                 keep.borrow_mut().push(request);
                 responder.upgrade(HeaderMap::new(), Body::stream(Silence));
             }
@@ -162,7 +172,8 @@ fn tunnels_end_with_all_connections_and_stay_when_idle_ones_are_closed() {
         let mut request = get("/");
         *request.body_mut() = Body::stream(Silence);
         request.extensions_mut().insert(Upgrade::new("echo"));
-        let (body, connection) = bench.run(async move { (connection.send(request).await.unwrap().into_body(), connection) });
+        let (body, connection) = bench
+            .run(async move { (connection.send(request).await.unwrap().into_body(), connection) });
         assert_eq!(granted.borrow().len(), 1, "{protocol}");
         let now = bench.now();
         bench.servers[0].close_idle_connections(now);

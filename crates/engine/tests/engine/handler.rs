@@ -1,16 +1,19 @@
-//! What a face that collects requests, gives up exchanges, or stops to listen asks of the engine.
+//! Engine features for handlers that batch requests, abandon exchanges, or stop listening.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::StatusCode;
-use pronghorn_engine::{Bind, Config, Handler, Identity, Listener, Protocol, Request, Responder, Response, Transports};
+use pronghorn_engine::{
+    Bind, Config, Handler, Identity, Listener, Protocol, Request, Responder, Response, Transports,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -18,7 +21,7 @@ use rustls::sign::CertifiedKey;
 use crate::raw_tls::RawTls;
 use crate::support::{Bench, PROTOCOLS, Trust, fetch, get, hello};
 
-/// Answers in `settle` what it has got, with how many there were.
+/// Answers all collected requests in `flush`, with their number.
 #[derive(Default)]
 struct Collecting {
     waiting: RefCell<Vec<Responder>>,
@@ -30,7 +33,7 @@ impl Handler for Collecting {
         self.waiting.borrow_mut().push(responder);
     }
 
-    fn settle(&self) {
+    fn flush(&self) {
         let waiting = self.waiting.take();
         let count = waiting.len();
         for responder in waiting {
@@ -53,7 +56,11 @@ fn request_that_was_collected_is_answered_in_the_same_turn() {
     let mut bench = Bench::new(1, &Config::default(), |_| Collecting::default());
     for protocol in PROTOCOLS {
         let mut connection = bench.connect(protocol);
-        assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "1".into())), "{protocol}");
+        assert_eq!(
+            bench.run(async move { fetch(&mut connection, get("/")).await }),
+            Ok((StatusCode::OK, "1".into())),
+            "{protocol}"
+        );
     }
 }
 
@@ -71,11 +78,11 @@ fn handler_that_collects_is_asked_to_answer_some_of_many_requests() {
     }
     bench.turn_until(|_| counts.borrow().len() == 100);
     let most = counts.borrow().iter().copied().max();
-    // All would take more memory than is in the caches, and one after the other is what collecting is to avoid.
+    // All at once would exceed the caches, and one at a time would not be a batch.
     assert!(most.is_some_and(|most| (8..=32).contains(&most)), "{counts:?}");
 }
 
-/// Ready at its poll of this number. Counts its polls in `polls`, and in `dropped` that it is gone.
+/// A future that is ready at its `at`th poll. Counts its polls, and records that it was dropped.
 struct Ready {
     at: i32,
     polls: Rc<Cell<i32>>,
@@ -89,7 +96,11 @@ impl Future for Ready {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
         self.polls.set(self.polls.get() + 1);
         *self.waker.borrow_mut() = Some(cx.waker().clone());
-        if self.polls.get() < self.at { Poll::Pending } else { Poll::Ready(Response::new(StatusCode::OK).with_body("ready")) }
+        if self.polls.get() < self.at {
+            Poll::Pending
+        } else {
+            Poll::Ready(Response::new(StatusCode::OK).with_body("ready"))
+        }
     }
 }
 
@@ -99,15 +110,15 @@ impl Drop for Ready {
     }
 }
 
-/// What is seen of a [`Ready`].
+/// The observed state of a [`Ready`].
 #[derive(Clone, Default)]
-struct Seen {
+struct HandlerLog {
     polls: Rc<Cell<i32>>,
     dropped: Rc<Cell<bool>>,
     waker: Rc<RefCell<Option<Waker>>>,
 }
 
-impl Seen {
+impl HandlerLog {
     fn ready(&self, at: i32) -> Ready {
         let Self { polls, dropped, waker } = self.clone();
         Ready { at, polls, dropped, waker }
@@ -115,9 +126,9 @@ impl Seen {
 }
 
 #[test]
-fn answer_that_is_ready_becomes_no_task() {
+fn ready_response_spawns_no_task() {
     for protocol in PROTOCOLS {
-        let seen = Seen::default();
+        let seen = HandlerLog::default();
         let asked = seen.clone();
         let mut bench = Bench::new(1, &Config::default(), |_| {
             let asked = asked.clone();
@@ -127,15 +138,19 @@ fn answer_that_is_ready_becomes_no_task() {
             }
         });
         let mut connection = bench.connect(protocol);
-        assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "ready".into())), "{protocol}");
+        assert_eq!(
+            bench.run(async move { fetch(&mut connection, get("/")).await }),
+            Ok((StatusCode::OK, "ready".into())),
+            "{protocol}"
+        );
         assert_eq!(seen.polls.get(), 1, "{protocol}");
     }
 }
 
 #[test]
-fn answer_that_waits_is_polled_again_with_somebody_to_wake() {
+fn pending_response_is_polled_again_with_a_waker() {
     for protocol in PROTOCOLS {
-        let seen = Seen::default();
+        let seen = HandlerLog::default();
         let asked = seen.clone();
         let mut bench = Bench::new(1, &Config::default(), |_| {
             let asked = asked.clone();
@@ -144,7 +159,9 @@ fn answer_that_waits_is_polled_again_with_somebody_to_wake() {
         let mut connection = bench.connect(protocol);
         let answer = Rc::new(RefCell::new(None));
         let slot = answer.clone();
-        bench.client.handle().spawn(async move { *slot.borrow_mut() = Some(fetch(&mut connection, get("/")).await) });
+        bench.client.handle().spawn(async move {
+            *slot.borrow_mut() = Some(fetch(&mut connection, get("/")).await);
+        });
         bench.turn_until(|_| seen.polls.get() == 2);
         for _ in 0..5 {
             bench.turn();
@@ -157,9 +174,9 @@ fn answer_that_waits_is_polled_again_with_somebody_to_wake() {
 }
 
 #[test]
-fn answer_that_waits_is_dropped_when_the_client_leaves() {
+fn pending_response_is_dropped_on_disconnect() {
     for protocol in PROTOCOLS {
-        let seen = Seen::default();
+        let seen = HandlerLog::default();
         let asked = seen.clone();
         let mut bench = Bench::new(1, &Config::default(), |_| {
             let asked = asked.clone();
@@ -214,7 +231,7 @@ fn turn_that_has_done_its_share_leaves_first_polls_to_the_next() {
         }
         bench.turn_until(|_| answered.get() == 40);
         let turns = turns.borrow();
-        // What a turn polls where it comes from is no more than what it polls in all.
+        // First polls count against the turn's budget.
         let largest = turns.chunk_by(|one, next| one == next).map(<[u64]>::len).max();
         assert!(largest.is_some_and(|largest| largest <= 2 * most), "{protocol}: {turns:?}");
     }
@@ -237,7 +254,8 @@ fn requests_of_one_packet_are_no_more_than_a_turn_has_polls_for() {
             });
         }
     });
-    let mut clients: Vec<_> = (0..8).map(|_| RawTls::connect(&mut bench, &trust, b"http/1.1")).collect();
+    let mut clients: Vec<_> =
+        (0..8).map(|_| RawTls::connect(&mut bench, &trust, b"http/1.1")).collect();
     for client in &mut clients {
         client.send(&b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100));
     }
@@ -249,17 +267,21 @@ fn requests_of_one_packet_are_no_more_than_a_turn_has_polls_for() {
 }
 
 #[test]
-fn what_has_come_is_not_late_though_a_turn_leaves_it_to_the_next() {
+fn buffered_data_does_not_time_out() {
     let mut config = Config::default();
     config.budget.polls = 1;
     config.limits = config.limits.with_response_timeout(Duration::from_secs(8)).unwrap();
     let mut bench = Bench::new(1, &config, |_| {
         |request: Request, responder: Responder| {
             let size = if request.uri.path() == "/large" { 40 << 20 } else { 0 };
-            responder.respond_eagerly(std::future::ready(Response::new(StatusCode::OK).with_body(vec![b'x'; size])));
+            responder.respond_eagerly(std::future::ready(
+                Response::new(StatusCode::OK).with_body(vec![b'x'; size]),
+            ));
         }
     });
-    let late = |bench: &Bench| bench.count(|stats| stats.response_timeouts.value() + stats.responses_too_slow.value());
+    let late = |bench: &Bench| {
+        bench.count(|stats| stats.response_timeouts.value() + stats.responses_too_slow.value())
+    };
     let mut slow = bench.connect(Protocol::Http3);
     let (slow, response) = bench.run(async move {
         let response = slow.send(get("/large")).await.unwrap();
@@ -274,7 +296,8 @@ fn what_has_come_is_not_late_though_a_turn_leaves_it_to_the_next() {
     bench.turn();
     let answered = Rc::<Cell<usize>>::default();
     for index in 0..400 {
-        let (mut connection, answered) = (others[index % others.len()].share().unwrap(), answered.clone());
+        let (mut connection, answered) =
+            (others[index % others.len()].share().unwrap(), answered.clone());
         bench.client.handle().spawn(async move {
             fetch(&mut connection, get("/")).await.unwrap();
             answered.set(answered.get() + 1);
@@ -292,7 +315,8 @@ fn what_has_come_is_not_late_though_a_turn_leaves_it_to_the_next() {
         let now = bench.now();
         bench.client.turn(now).unwrap();
     }
-    // The peer has taken what there was in time. The worker hears of it behind all those requests, and later than it should.
+    // The peer has read the data in time, but the worker processes that only after all those
+    // requests, and late.
     assert_eq!(late(&bench), 0);
     bench.skip(Duration::from_secs(3));
     bench.turn_until(|_| whole.get().is_some() && answered.get() == 400);
@@ -304,11 +328,14 @@ fn connections_are_announced_and_reported_gone() {
     for protocol in PROTOCOLS {
         let open = Rc::<Cell<i32>>::default();
         let seen = open.clone();
-        let mut bench = Bench::new(1, &Config::default(), move |_| Collecting { open: open.clone(), ..Collecting::default() });
+        let mut bench = Bench::new(1, &Config::default(), move |_| Collecting {
+            open: open.clone(),
+            ..Collecting::default()
+        });
         let mut connection = bench.connect(protocol);
         bench.run(async move {
             fetch(&mut connection, get("/")).await.unwrap();
-            // Dropped, it closes.
+            // Dropping the connection closes it.
         });
         bench.turn_until(|_| seen.get() == 0);
         let mut connection = bench.connect(protocol);
@@ -336,7 +363,7 @@ fn aborted_exchange_has_no_response_and_leaves_the_others() {
             (aborted, fetch(&mut connection, get("/")).await)
         });
         assert!(aborted.is_err(), "{protocol}: {aborted:?}");
-        // HTTP/1.1 has no streams: its connection is gone.
+        // HTTP/1.1 has no streams, so its connection is closed.
         assert_eq!(after.is_ok(), protocol != Protocol::Http1, "{protocol}: {after:?}");
         assert_eq!(bench.count(|stats| stats.tcp_protocol_errors.value()), 0, "{protocol}");
     }
@@ -358,18 +385,24 @@ fn worker_that_stops_listening_keeps_its_connections() {
 #[test]
 fn http3_alone_leaves_the_tcp_port_to_others() {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let bind = |transports, shared| Bind { transports, congestion: None, shared };
+    let bind = |transports, reuse_port| Bind { transports, congestion: None, reuse_port };
     let quic = Listener::bind(any_port, 2, bind(Transports::Quic, false)).unwrap();
     assert!(quic.is_secure());
     let tcp = Listener::bind(quic.address(), 1, bind(Transports::SecureTcp, false)).unwrap();
     assert_eq!(tcp.address(), quic.address());
     for transports in [Transports::Quic, Transports::SecureTcp, Transports::ClearTcp] {
-        assert!(Listener::bind(quic.address(), 1, bind(transports, false)).is_err(), "{transports:?}");
-        assert!(Listener::bind(quic.address(), 1, bind(transports, true)).is_ok(), "{transports:?}");
+        assert!(
+            Listener::bind(quic.address(), 1, bind(transports, false)).is_err(),
+            "{transports:?}"
+        );
+        assert!(
+            Listener::bind(quic.address(), 1, bind(transports, true)).is_ok(),
+            "{transports:?}"
+        );
     }
 }
 
-/// Has a certificate once somebody has put it there.
+/// A resolver without a certificate until the test sets one.
 #[derive(Debug)]
 struct Changeable(Mutex<Option<Arc<CertifiedKey>>>);
 
@@ -379,21 +412,101 @@ impl ResolvesServerCert for Changeable {
     }
 }
 
+/// Panics instead of returning its certificate, while that is wanted.
+#[derive(Debug)]
+struct Panicking {
+    certified: Arc<CertifiedKey>,
+    panics: AtomicBool,
+}
+
+impl ResolvesServerCert for Panicking {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        assert!(!self.panics.load(Ordering::Relaxed), "as planned");
+        Some(self.certified.clone())
+    }
+}
+
 #[test]
-fn resolver_is_asked_for_each_handshake() {
+fn resolver_that_panics_costs_only_its_connection() {
+    let (trusted, certified) = certified();
+    let resolver = Arc::new(Panicking { certified, panics: AtomicBool::new(false) });
+    let trust = Trust { identity: Identity::with_resolver(resolver.clone()).unwrap(), ..trusted };
+    let group = pronghorn_engine::Group::new(1);
+    let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
+    let mut open: Vec<_> =
+        PROTOCOLS.into_iter().map(|protocol| (protocol, bench.connect(protocol))).collect();
+    for (number, protocol) in (1..).zip(PROTOCOLS) {
+        resolver.panics.store(true, Ordering::Relaxed);
+        assert!(bench.try_connect(protocol).is_err(), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.handler_panics.value()), number, "{protocol}");
+        resolver.panics.store(false, Ordering::Relaxed);
+        assert!(bench.try_connect(protocol).is_ok(), "{protocol}");
+    }
+    for (protocol, mut connection) in open.drain(..) {
+        let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+        assert_eq!(answer.unwrap().0, StatusCode::OK, "{protocol}");
+    }
+}
+
+/// Panics when connections open and close, and at each flush.
+struct PanickingHooks;
+
+impl Handler for PanickingHooks {
+    fn handle(&self, _: Request, responder: Responder) {
+        responder.send(Response::new(StatusCode::OK));
+    }
+
+    fn flush(&self) {
+        panic!("as planned");
+    }
+
+    fn on_opened(&self, _: SocketAddr) {
+        panic!("as planned");
+    }
+
+    fn on_closed(&self, _: SocketAddr) {
+        panic!("as planned");
+    }
+}
+
+#[test]
+fn handler_whose_hooks_panic_still_answers() {
+    for protocol in PROTOCOLS {
+        let mut bench = Bench::new(1, &Config::default(), |_| PanickingHooks);
+        for _ in 0..2 {
+            let mut connection = bench.connect(protocol);
+            let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+            assert_eq!(answer.unwrap().0, StatusCode::OK, "{protocol}");
+        }
+        assert!(bench.count(|stats| stats.handler_panics.value()) > 3, "{protocol}");
+    }
+}
+
+/// Returns a certificate for localhost with its key, and what trusts it.
+fn certified() -> (Trust, Arc<CertifiedKey>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let certificate = CertificateDer::from(made.cert);
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let certified = CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), &pronghorn_engine::provider()).unwrap();
+    let certified = CertifiedKey::from_der(
+        vec![certificate.clone()],
+        key.clone_key(),
+        &pronghorn_engine::provider(),
+    )
+    .unwrap();
+    (crate::support::trust_in(certificate, key), Arc::new(certified))
+}
+
+#[test]
+fn resolver_is_asked_for_each_handshake() {
+    let (trusted, certified) = certified();
     let resolver = Arc::new(Changeable(Mutex::new(None)));
-    let trusted = crate::support::trust_in(certificate, key);
     let trust = Trust { identity: Identity::with_resolver(resolver.clone()).unwrap(), ..trusted };
     let group = pronghorn_engine::Group::new(1);
     let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
     for protocol in PROTOCOLS {
         assert!(bench.try_connect(protocol).is_err(), "{protocol}");
     }
-    *resolver.0.lock().unwrap() = Some(Arc::new(certified));
+    *resolver.0.lock().unwrap() = Some(certified);
     for protocol in PROTOCOLS {
         assert!(bench.try_connect(protocol).is_ok(), "{protocol}");
     }

@@ -1,23 +1,27 @@
-//! `docs/limits.md` holds the table of limits as the engine has it.
+//! Checks that `docs/limits.md` contains the engine's table of limits.
 
 use std::path::Path;
 
 use pronghorn_engine::Limits;
 
-/// Set to write the table into the document instead of comparing it.
+/// If set, the test writes the table into the document instead of comparing it.
 const UPDATE: &str = "UPDATE_DOCS";
 
 #[test]
 fn table_in_the_documentation_is_that_of_the_engine() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/limits.md");
     let document = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = document.split_once("<!-- limits -->").expect("the document marks the table's place");
+    let (before, rest) =
+        document.split_once("<!-- limits -->").expect("the document marks the table's place");
     let (_, after) = rest.split_once("<!-- end -->").expect("the document marks the table's end");
     let updated = [before, "<!-- limits -->\n\n", &table(), "\n<!-- end -->", after].concat();
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(&path, updated).unwrap();
     } else {
-        assert!(document == updated, "run the test with {UPDATE}=1 to bring docs/limits.md up to date");
+        assert!(
+            document == updated,
+            "run the test with {UPDATE}=1 to bring docs/limits.md up to date"
+        );
     }
 }
 
@@ -42,6 +46,8 @@ fn table() -> String {
             limit.acts
         )
     });
-    let head = "| name | what it bounds | default | range | for each | memory | counter | when it is reached |\n|---|---|---|---|---|---|---|---|\n";
+    let head = "| name | what it bounds | default | range | for each | memory | counter | when \
+        it \
+        is reached |\n|---|---|---|---|---|---|---|---|\n";
     std::iter::once(head.to_owned()).chain(rows).collect()
 }

@@ -1,4 +1,4 @@
-//! What the sockets of a listener are like.
+//! Properties of a listener's sockets.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
@@ -14,7 +14,7 @@ fn kernel_name(socket: &TcpStream) -> String {
 
 #[test]
 fn tcp_congestion_that_was_asked_for_is_what_the_socket_has() {
-    // Every kernel has Reno and lets every user choose it.
+    // Every kernel has Reno and allows it to every user.
     let listener = Listener::clear(ANY_PORT, 2, Some(Congestion::NewReno)).unwrap();
     assert_eq!(listener.tcp_congestion().unwrap(), "reno");
 }
@@ -31,10 +31,10 @@ fn udp_buffers_that_were_asked_for_are_granted_or_reported() {
     let listener = Listener::secure(ANY_PORT, 2, None).unwrap();
     let small = listener.set_udp_buffers(100_000).unwrap().unwrap();
     assert_eq!((small.receive, small.send), (100_000, 100_000));
-    assert_eq!(small.lacking().count(), 0);
-    // More than any system has, and than the kernel takes even of those who may exceed its bound.
+    assert_eq!(small.sysctls_to_raise().count(), 0);
+    // More than any system allows, and more than the kernel grants even to privileged users.
     let large = listener.set_udp_buffers(i32::MAX as usize).unwrap().unwrap();
-    let lacking: Vec<_> = large.lacking().collect();
+    let lacking: Vec<_> = large.sysctls_to_raise().collect();
     assert_eq!(lacking, ["net.core.rmem_max", "net.core.wmem_max"], "{large:?}");
 }
 

@@ -1,6 +1,6 @@
-//! The engine through its public face.
+//! Tests of the engine's public API.
 
-// Marked as tests so that lints take their helpers for what they are.
+// Marked as tests so that lints treat their helpers as test code.
 #[cfg(test)]
 mod bad_servers;
 #[cfg(test)]
@@ -8,23 +8,21 @@ mod client;
 #[cfg(test)]
 mod closing;
 #[cfg(test)]
+mod disconnects;
+#[cfg(test)]
 mod early_data;
+#[cfg(test)]
+mod early_responses;
 #[cfg(test)]
 mod embedding;
 #[cfg(test)]
-mod half_requests;
-#[cfg(test)]
 mod handler;
-#[cfg(test)]
-mod leaving;
 #[cfg(test)]
 mod lifetimes;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod limits_table;
-#[cfg(test)]
-mod linger;
 #[cfg(test)]
 mod listen;
 #[cfg(test)]
@@ -53,6 +51,8 @@ mod tunnels;
 mod unix_sockets;
 #[cfg(test)]
 mod unread;
+#[cfg(test)]
+mod unread_requests;
 #[cfg(test)]
 mod websockets;
 #[cfg(test)]

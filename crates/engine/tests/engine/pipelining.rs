@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests that are sent before the answers to those before them have come.
+//! HTTP/1.1 requests that are sent before the responses to earlier ones have arrived.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -17,7 +17,8 @@ use crate::support::{Bench, Trust, trust};
 
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// Answers in `settle`, with the path: but for `/slow`, which waits, and `/abort`, which is given up. A number is as many bytes.
+/// Answers in `flush` with the path, except for `/slow`, which waits, and `/abort`, which is
+/// aborted. A number is answered with that many bytes.
 #[derive(Default)]
 struct Paths {
     asked: RefCell<Vec<(String, Responder)>>,
@@ -29,13 +30,15 @@ impl Handler for Paths {
         self.asked.borrow_mut().push((request.uri.path().to_owned(), responder));
     }
 
-    fn settle(&self) {
+    fn flush(&self) {
         for (path, responder) in self.asked.take() {
             match path.as_str() {
                 "/slow" => self.slow.borrow_mut().push(responder),
                 "/abort" => responder.abort(),
                 path => {
-                    let body = path[1..].parse().map_or_else(|_| path.to_owned(), |bytes| "x".repeat(bytes));
+                    let body = path[1..]
+                        .parse()
+                        .map_or_else(|_| path.to_owned(), |bytes| "x".repeat(bytes));
                     responder.send(Response::new(StatusCode::OK).with_body(body));
                 }
             }
@@ -43,7 +46,7 @@ impl Handler for Paths {
     }
 }
 
-/// Content that goes on until it is ended.
+/// A body that continues until it is ended.
 #[derive(Clone, Default)]
 struct Growing(Rc<(Cell<bool>, RefCell<Option<Waker>>)>);
 
@@ -60,7 +63,10 @@ impl http_body::Body for Growing {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         *self.0.1.borrow_mut() = Some(cx.waker().clone());
         if self.0.0.get() { Poll::Ready(None) } else { Poll::Pending }
     }
@@ -75,7 +81,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
 }
 
-/// Waits until what came ends with this.
+/// Waits until the received bytes end with `end`.
 fn expect(bench: &mut Bench, client: &mut RawTls, end: &str) {
     bench.turn_until(|_| {
         client.step();
@@ -91,26 +97,31 @@ fn answers(client: &RawTls) -> usize {
 fn answers_to_pipelined_requests_leave_in_one_record() {
     let (mut bench, trust) = bench(&Config::default());
     let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
-    // Tickets come before it.
+    // Tickets arrive before it.
     client.send(get("/first").as_bytes());
     expect(&mut bench, &mut client, "/first");
     let before = client.records().len();
-    client.send((0..10).map(|number| get(&format!("/number-{number}"))).collect::<String>().as_bytes());
+    client.send(
+        (0..10).map(|number| get(&format!("/number-{number}"))).collect::<String>().as_bytes(),
+    );
     expect(&mut bench, &mut client, "/number-9");
     assert_eq!((answers(&client), client.records().len() - before), (11, 1));
 }
 
 #[test]
-fn answer_does_not_wait_for_one_that_takes_long() {
+fn response_does_not_wait_for_a_slow_one() {
     let mut config = Config::default();
-    // Nothing else is to wake the connection.
-    let limits = config.limits.with_handshake_timeout(MINUTES).unwrap().with_head_timeout(MINUTES).unwrap();
+    // Nothing else may wake the connection.
+    let limits =
+        config.limits.with_handshake_timeout(MINUTES).unwrap().with_head_timeout(MINUTES).unwrap();
     config.limits = limits.with_idle_timeout(MINUTES).unwrap();
     for polls in [config.budget.polls, 1] {
         config.budget.polls = polls;
         let (mut bench, trust) = bench(&config);
         let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
-        client.send([get("/quick"), get("/quicker"), get("/slow"), get("/after")].concat().as_bytes());
+        client.send(
+            [get("/quick"), get("/quicker"), get("/slow"), get("/after")].concat().as_bytes(),
+        );
         expect(&mut bench, &mut client, "/quicker");
         assert_eq!(answers(&client), 2);
     }
@@ -119,7 +130,11 @@ fn answer_does_not_wait_for_one_that_takes_long() {
 #[test]
 fn answers_go_before_the_connection_that_a_later_request_ends() {
     let (mut bench, trust) = bench(&Config::default());
-    for last in [get("/abort"), "malformed\r\n\r\n".to_owned(), "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned()] {
+    for last in [
+        get("/abort"),
+        "malformed\r\n\r\n".to_owned(),
+        "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned(),
+    ] {
         let mut client = RawTls::connect(&mut bench, &trust, b"http/1.1");
         client.send([get("/one"), get("/two"), last.clone(), get("/never")].concat().as_bytes());
         bench.turn_until(|_| {
@@ -127,12 +142,15 @@ fn answers_go_before_the_connection_that_a_later_request_ends() {
             client.is_closed
         });
         let received = String::from_utf8_lossy(&client.received);
-        assert!(received.contains("/one") && received.contains("/two") && !received.contains("/never"), "{last}: {received}");
+        assert!(
+            received.contains("/one") && received.contains("/two") && !received.contains("/never"),
+            "{last}: {received}"
+        );
     }
 }
 
 #[test]
-fn answer_that_has_begun_can_be_the_last_of_its_connection() {
+fn begun_response_may_close_its_connection() {
     let (trust, begun) = (trust(), Rc::<RefCell<Vec<(Growing, KeepAlive)>>>::default());
     let answers_begun = begun.clone();
     let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
@@ -195,7 +213,10 @@ fn large_and_small_answers_come_in_order() {
     client.send(get("/end").as_bytes());
     expect(&mut bench, &mut client, "/end");
     let received = String::from_utf8(client.received).unwrap();
-    let bodies: Vec<_> =
-        received.split("HTTP/1.1 200 OK\r\n").skip(1).map(|answer| answer.split("\r\n\r\n").nth(1).unwrap().len()).collect();
+    let bodies: Vec<_> = received
+        .split("HTTP/1.1 200 OK\r\n")
+        .skip(1)
+        .map(|answer| answer.split("\r\n\r\n").nth(1).unwrap().len())
+        .collect();
     assert_eq!(bodies, [&sizes[..], &["/end".len()]].concat());
 }

@@ -1,4 +1,4 @@
-//! RFC 9218 over HTTP/3: whose bytes come first.
+//! RFC 9218 over HTTP/3: the order of responses.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,11 +9,16 @@ use http_body_util::BodyExt;
 use pronghorn_engine::{Config, Group, Protocol, Request, Responder, Response};
 
 const BODY_BYTES: usize = 4 << 20;
-/// What may be in the transport and in the client already when something more urgent comes: on loopback windows grow to much more than the path holds.
+/// Data that may already be in the transport and in the client when a more urgent response arrives:
+/// on loopback, windows grow far beyond the bandwidth-delay product.
 const COMMITTED_BYTES: usize = 2 << 20;
 
-/// Answers all requests in one turn, once `count` are there, with the field that `said` gives for the path.
-fn together(count: usize, said: fn(&str) -> Option<&'static str>) -> impl Fn(usize) -> Box<dyn Fn(Request, Responder)> {
+/// Answers all requests in one turn, once there are `count`, with the field that `said` returns for
+/// the path.
+fn together(
+    count: usize,
+    said: fn(&str) -> Option<&'static str>,
+) -> impl Fn(usize) -> Box<dyn Fn(Request, Responder)> {
     move |_| {
         let waiting = RefCell::new(Vec::new());
         Box::new(move |request, responder| {
@@ -32,17 +37,25 @@ fn together(count: usize, said: fn(&str) -> Option<&'static str>) -> impl Fn(usi
     }
 }
 
-/// Requests `paths` in order, each with a `priority` field unless that is empty, and returns the pieces as they come.
+/// Requests `paths` in order, each with a `priority` field unless it is empty. Returns the pieces
+/// in the order of arrival.
 fn arrivals(
     protocol: Protocol,
     paths: &[(&'static str, &'static str)],
     said: fn(&str) -> Option<&'static str>,
 ) -> Vec<(&'static str, usize)> {
-    // A response that its own window holds back lets the next one share, and its place is not given back (docs/transport.md).
+    // A response that is blocked by its own window lets the next one share, and does not get its
+    // position back (docs/transport.md).
     let mut client = Config::default();
     client.limits = client.limits.with_stream_window_bytes(2 * BODY_BYTES as u64).unwrap();
     client.limits = client.limits.with_connection_window_bytes(4 * BODY_BYTES as u64).unwrap();
-    let mut bench = Bench::with_client(&Group::new(1), &trust(), &Config::default(), client, together(paths.len(), said));
+    let mut bench = Bench::with_client(
+        &Group::new(1),
+        &trust(),
+        &Config::default(),
+        client,
+        together(paths.len(), said),
+    );
     let arrived = Rc::new(RefCell::new(Vec::new()));
     let connection = bench.connect(protocol);
     let done = Rc::new(RefCell::new(0));
@@ -60,14 +73,14 @@ fn arrivals(
             }
             *done.borrow_mut() += 1;
         });
-        // Streams are numbered in the order of the requests.
+        // Stream IDs follow the order of the requests.
         bench.turn();
     }
     bench.turn_until(|_| *done.borrow() == paths.len());
     arrived.take()
 }
 
-/// Bytes of `path` that came before the last one of `other`.
+/// Returns the bytes of `path` that arrived before the last piece of `other`.
 fn before_the_end_of(arrivals: &[(&str, usize)], other: &str, path: &str) -> usize {
     let end = arrivals.iter().rposition(|(name, _)| *name == other).unwrap();
     arrivals[..end].iter().filter(|(name, _)| *name == path).map(|(_, bytes)| bytes).sum()
@@ -80,7 +93,8 @@ fn nothing(_: &str) -> Option<&'static str> {
 #[test]
 fn urgent_response_comes_before_those_requested_earlier() {
     for protocol in [Protocol::Http2, Protocol::Http3] {
-        let arrived = arrivals(protocol, &[("/low", "u=6"), ("/middle", "u=3"), ("/high", "u=0")], nothing);
+        let arrived =
+            arrivals(protocol, &[("/low", "u=6"), ("/middle", "u=3"), ("/high", "u=0")], nothing);
         assert!(before_the_end_of(&arrived, "/high", "/middle") < COMMITTED_BYTES, "{protocol}");
         assert!(before_the_end_of(&arrived, "/middle", "/low") < COMMITTED_BYTES, "{protocol}");
     }
@@ -97,7 +111,10 @@ fn responses_of_one_urgency_come_in_the_order_of_their_requests() {
 fn incremental_responses_share_the_connection() {
     let arrived = arrivals(Protocol::Http3, &[("/1", "i"), ("/2", "u=3, i"), ("/3", "i")], nothing);
     for (one, other) in [("/1", "/2"), ("/2", "/3"), ("/3", "/1")] {
-        assert!(before_the_end_of(&arrived, one, other) > BODY_BYTES - COMMITTED_BYTES, "{one} {other}");
+        assert!(
+            before_the_end_of(&arrived, one, other) > BODY_BYTES - COMMITTED_BYTES,
+            "{one} {other}"
+        );
     }
 }
 

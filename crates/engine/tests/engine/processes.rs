@@ -1,4 +1,5 @@
-//! Groups that share a port through a directory, as processes do. They are on one thread here, and nothing in memory connects them.
+//! Groups that share a port through a directory, as processes do. Here they are on one thread, but
+//! share no memory.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -13,27 +14,29 @@ use pronghorn_engine::{Directory, Protocol, Resumption, Target};
 use crate::steering::Rebinding;
 use crate::support::{Bench, Trust, fetch, get, trust};
 
-/// Enough clients that the kernel gives some of them to either process, but for a chance in a million.
+/// With this many clients the kernel assigns some to either process, except for a chance in a
+/// million.
 const CLIENTS: usize = 20;
-/// Far less than any retransmission timer, by the clock of the workers.
+/// Far less than any retransmission timer, by the workers' clock.
 const WITHOUT_LOSS: Duration = Duration::from_millis(100);
 
-struct Shared {
+struct SharedPort {
     bench: Bench,
     trust: Trust,
     directory: Arc<Directory>,
     folder: PathBuf,
 }
 
-impl Shared {
+impl SharedPort {
     fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("pronghorn-processes-{:016x}", rand::random::<u64>()));
+        let folder = std::env::temp_dir()
+            .join(format!("pronghorn-processes-{:016x}", rand::random::<u64>()));
         let directory = Arc::new(Directory::open(&folder, "port").unwrap());
         let trust = trust();
         Self { bench: Bench::of_processes(&trust), trust, directory, folder }
     }
 
-    /// Another source port for connections from here on.
+    /// Uses another source port for connections from now on.
     fn next_client(&mut self) {
         self.bench.connector = self.bench.client.connector(&self.trust.client).unwrap();
     }
@@ -45,7 +48,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedPort {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -53,7 +56,7 @@ impl Drop for Shared {
 
 #[test]
 fn connection_survives_a_rebinding_to_another_process() {
-    let mut shared = Shared::new();
+    let mut shared = SharedPort::new();
     let directory = shared.directory.clone();
     let bench = &mut shared.bench;
     let _claims = [bench.join(&directory), bench.join(&directory)];
@@ -61,11 +64,15 @@ fn connection_survives_a_rebinding_to_another_process() {
     let mut connection = bench.connect_to(Protocol::Http3, nat.inside.local_addr().unwrap());
     for port in 0..nat.outside.len() {
         nat.port.store(port, Ordering::Relaxed);
-        let (answer, back) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+        let (answer, back) =
+            bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
         assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "from port {port}");
         connection = back;
     }
-    assert!(bench.count(|stats| stats.strays_passed_on.value()) > 0, "every port led to the same process");
+    assert!(
+        bench.count(|stats| stats.strays_passed_on.value()) > 0,
+        "every port led to the same process"
+    );
     assert_eq!(bench.count(|stats| stats.quic_accepted.value()), 1);
     assert_eq!(bench.count(|stats| stats.strays_dropped.value()), 0);
     bench.servers.clear();
@@ -73,11 +80,12 @@ fn connection_survives_a_rebinding_to_another_process() {
 
 #[test]
 fn process_that_leaves_passes_new_connections_to_one_that_stays() {
-    let mut shared = Shared::new();
+    let mut shared = SharedPort::new();
     let directory = shared.directory.clone();
     let _claims = [shared.bench.join(&directory), shared.bench.join(&directory)];
     let mut connection = shared.bench.connect(Protocol::Http3);
-    let (leaving, staying) = if shared.bench.stats[0].quic_accepted.value() == 1 { (0, 1) } else { (1, 0) };
+    let (leaving, staying) =
+        if shared.bench.stats[0].quic_accepted.value() == 1 { (0, 1) } else { (1, 0) };
     shared.bench.servers[leaving].stop_listening();
     for _ in 0..CLIENTS {
         shared.next_client();
@@ -94,7 +102,7 @@ fn process_that_leaves_passes_new_connections_to_one_that_stays() {
 
 #[test]
 fn last_process_refuses_new_connections_when_it_leaves() {
-    let mut shared = Shared::new();
+    let mut shared = SharedPort::new();
     let directory = shared.directory.clone();
     let _claim = shared.bench.join(&directory);
     shared.bench.servers[0].stop_listening();
@@ -105,7 +113,7 @@ fn last_process_refuses_new_connections_when_it_leaves() {
 
 #[test]
 fn handshake_is_done_where_it_began_when_another_process_joins() {
-    let mut shared = Shared::new();
+    let mut shared = SharedPort::new();
     let directory = shared.directory.clone();
     let _first = shared.bench.join(&directory);
     for _ in 0..CLIENTS {
@@ -124,7 +132,7 @@ fn handshake_is_done_where_it_began_when_another_process_joins() {
             let connection = connector.connect(&target).await;
             *slot.borrow_mut() = Some(connection);
         });
-        // The server has begun, and the client has not answered yet.
+        // The server has begun the handshake, and the client has not answered yet.
         let accepted = shared.bench.stats[0].quic_accepted.value();
         while shared.bench.stats[0].quic_accepted.value() == accepted {
             let now = shared.bench.now();
@@ -141,21 +149,22 @@ fn handshake_is_done_where_it_began_when_another_process_joins() {
         shared.bench.servers.pop();
         drop(claim);
     }
-    let passed: u64 = shared.bench.stats[1..].iter().map(|stats| stats.strays_passed_on.value()).sum();
+    let passed: u64 =
+        shared.bench.stats[1..].iter().map(|stats| stats.strays_passed_on.value()).sum();
     assert!(passed > 0, "the kernel moved no client");
     shared.bench.servers.clear();
 }
 
-/// Ends the process of a connection, and returns how the client learns of it.
+/// Ends the process of a connection. Returns the client's result.
 fn end_of_process(is_killed: bool) -> Result<(StatusCode, bytes::Bytes), String> {
-    let mut shared = Shared::new();
+    let mut shared = SharedPort::new();
     let directory = shared.directory.clone();
     let mut claims = vec![shared.bench.join(&directory), shared.bench.join(&directory)];
     let mut connection = shared.bench.connect(Protocol::Http3);
     let ending = usize::from(shared.bench.stats[0].quic_accepted.value() != 1);
     let claim = claims.remove(ending);
     drop(shared.bench.servers.remove(ending));
-    // Whoever is killed cleans nothing up.
+    // A killed process cleans nothing up.
     if is_killed {
         std::mem::forget(claim);
     } else {

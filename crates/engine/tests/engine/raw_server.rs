@@ -1,4 +1,4 @@
-//! A server without TLS that says what the test wants, byte by byte, and does nothing by itself.
+//! A server without TLS that sends exactly the bytes that a test gives it, and nothing by itself.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -28,11 +28,11 @@ pub(crate) struct RawServer {
     listener: TcpListener,
     socket: Option<TcpStream>,
     pub(crate) received: Vec<u8>,
-    /// The client has closed its side.
+    /// Whether the client has closed its side.
     pub(crate) is_closed: bool,
 }
 
-/// A frame of HTTP/2 that came.
+/// A received HTTP/2 frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -48,7 +48,7 @@ impl RawServer {
         Self { listener, socket: None, received: Vec::new(), is_closed: false }
     }
 
-    /// A connection of the bench's client, which is taken here.
+    /// Connects the bench's client, and accepts the connection.
     pub(crate) fn connect(&mut self, bench: &mut Bench, protocol: Protocol) -> Connection {
         let target = Target {
             remote: self.listener.local_addr().unwrap(),
@@ -67,12 +67,12 @@ impl RawServer {
         connection
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) fn close(&mut self) {
         self.socket = None;
     }
 
-    /// Reads what has come.
+    /// Reads the available bytes.
     pub(crate) fn step(&mut self) {
         let mut buffer = [0; 16 << 10];
         let Some(socket) = &mut self.socket else { return };
@@ -90,34 +90,47 @@ impl RawServer {
         assert!(self.try_send(bytes), "the client has closed the connection");
     }
 
-    /// Whether the client is there to take it.
+    /// Sends bytes. Returns whether the client's side is open.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.socket.as_mut().unwrap().write_all(bytes.as_ref()).is_ok()
     }
 
-    /// The frames of HTTP/2 that are complete.
+    /// Returns the complete HTTP/2 frames.
     pub(crate) fn frames(&mut self) -> Vec<Frame> {
         self.step();
         let mut rest = self.received.strip_prefix(PREFACE).unwrap_or_default();
         let mut frames = Vec::new();
         while let [a, b, c, kind, flags, stream @ ..] = rest
             && let Some((stream, after)) = stream.split_first_chunk()
-            && let Some((content, after)) = after.split_at_checked(u32::from_be_bytes([0, *a, *b, *c]) as usize)
+            && let Some((content, after)) =
+                after.split_at_checked(u32::from_be_bytes([0, *a, *b, *c]) as usize)
         {
-            frames.push(Frame { kind: *kind, flags: *flags, stream: u32::from_be_bytes(*stream), content: content.to_vec() });
+            frames.push(Frame {
+                kind: *kind,
+                flags: *flags,
+                stream: u32::from_be_bytes(*stream),
+                content: content.to_vec(),
+            });
             rest = after;
         }
         frames
     }
 
-    /// The streams that requests have come on.
+    /// Returns the streams of the received requests.
     pub(crate) fn requests(&mut self) -> Vec<u32> {
-        self.frames().into_iter().filter(|frame| frame.kind == HEADERS).map(|frame| frame.stream).collect()
+        self.frames()
+            .into_iter()
+            .filter(|frame| frame.kind == HEADERS)
+            .map(|frame| frame.stream)
+            .collect()
     }
 
-    /// The codes with which the client has reset this stream.
+    /// Returns the codes with which the client has reset this stream.
     pub(crate) fn resets(&mut self, stream: u32) -> Vec<u32> {
-        let resets = self.frames().into_iter().filter(|frame| frame.kind == RST_STREAM && frame.stream == stream);
+        let resets = self
+            .frames()
+            .into_iter()
+            .filter(|frame| frame.kind == RST_STREAM && frame.stream == stream);
         resets.map(|frame| u32::from_be_bytes(frame.content.try_into().unwrap())).collect()
     }
 }
@@ -128,11 +141,14 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8>
 }
 
 pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
-    let content: Vec<u8> = values.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
+    let content: Vec<u8> = values
+        .iter()
+        .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
+        .collect();
     frame(SETTINGS, 0, 0, &content)
 }
 
-/// HEADERS of these fields, and CONTINUATIONs where they are large.
+/// Encodes these fields as HEADERS, followed by CONTINUATIONs if they are large.
 pub(crate) fn head(stream: u32, fields: &[(&str, &str)], ends: bool) -> Vec<u8> {
     const CONTINUATION: u8 = 9;
     const END_HEADERS: u8 = 4;
@@ -155,7 +171,7 @@ pub(crate) fn head(stream: u32, fields: &[(&str, &str)], ends: bool) -> Vec<u8> 
     out
 }
 
-/// RFC 7541, section 5.1, with a prefix of seven bits.
+/// Encodes a length with a prefix of seven bits (RFC 7541, section 5.1).
 fn put_length(length: usize, out: &mut Vec<u8>) {
     if length < 127 {
         return out.push(length as u8);

@@ -1,4 +1,4 @@
-//! What HTTP/2 makes of TLS: few records, and full ones.
+//! TLS records of HTTP/2: few, and full.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -14,10 +14,15 @@ fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
 
-/// The beginning of a connection whose windows are wide open.
+/// The beginning of a connection with maximum windows.
 fn opening() -> Vec<u8> {
     let settings = [&[0, 4][..], &WINDOW.to_be_bytes()].concat();
-    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &settings), frame(8, 0, 0, &WINDOW.to_be_bytes())].concat()
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &settings),
+        frame(8, 0, 0, &WINDOW.to_be_bytes()),
+    ]
+    .concat()
 }
 
 /// GET https://localhost/
@@ -25,7 +30,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(1, 5, stream, &[&[0x82, 0x87, 0x84, 0x01, 9][..], b"localhost"].concat())
 }
 
-/// The ends of streams among the frames in `bytes`, and the content of all.
+/// Counts the ends of streams among the frames in `bytes`, and the bytes of content.
 fn answers(mut bytes: &[u8]) -> (usize, usize) {
     let (mut ends, mut content) = (0, 0);
     while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
@@ -68,7 +73,9 @@ fn large_content_fills_its_records() {
     let content = Bytes::from(vec![b'x'; BYTES]);
     let handler = move |_| {
         let content = content.clone();
-        move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(content.clone()))
+        move |_, responder: Responder| {
+            responder.send(Response::new(StatusCode::OK).with_body(content.clone()));
+        }
     };
     let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), handler);
     let mut raw = RawTls::connect(&mut bench, &trust, b"h2");
@@ -78,23 +85,29 @@ fn large_content_fills_its_records() {
         answers(&raw.received) == (1, BYTES)
     });
     let records = raw.records();
-    // At first they fit a segment each, and so does the first of each flush.
+    // The first ones fit into a segment each, as does the first one after each flush.
     let is_full = |length: &usize| *length > 16 << 10;
     let full = records.iter().filter(|length| is_full(length)).count();
     let begun = records.iter().position(is_full).unwrap();
     assert!((40..70).contains(&begun), "{records:?}");
     let rest = records.len() - begun - full;
-    assert!(full >= (BYTES - (192 << 10)) / (16 << 10) && rest <= 24, "{full} of {} are full: {records:?}", records.len());
+    assert!(
+        full >= (BYTES - (192 << 10)) / (16 << 10) && rest <= 24,
+        "{full} of {} are full: {records:?}",
+        records.len()
+    );
 }
 
-/// Nothing of a record can be read before all of it is there, and a server may send ten segments at first.
+/// A record can be decrypted only when it is complete, and a server may send ten segments at first.
 #[test]
 fn response_of_fewer_segments_than_the_initial_window_has_needs_no_second_one() {
     let trust = trust();
     let content = Bytes::from(vec![b'x'; 13_000]);
     let handler = move |_| {
         let content = content.clone();
-        move |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(content.clone()))
+        move |_, responder: Responder| {
+            responder.send(Response::new(StatusCode::OK).with_body(content.clone()));
+        }
     };
     let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), handler);
     let mut raw = RawTls::connect(&mut bench, &trust, b"h2");

@@ -1,4 +1,4 @@
-//! A server that is killed and started anew with the same secret.
+//! A server that is killed and restarted with the same secret.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use pronghorn_engine::{Config, Group, Limits, Protocol, Resumption, Secret, Targ
 
 use crate::support::{Bench, fetch, get, hello, trust};
 
-/// Asks every client without a token to prove its address.
+/// Makes every client without a token validate its address.
 fn wary() -> Config {
     Config { limits: Limits::default().with_open_handshakes(0).unwrap(), ..Config::default() }
 }
 
-/// Drops the servers without a word to their clients and starts others in their place.
+/// Drops the servers without notifying their clients, and starts others in their place.
 fn restart(bench: &mut Bench, workers: usize, secret: &Secret, config: &Config) {
     bench.restart_as(&Group::with_secret(workers, secret), config, hello);
 }
@@ -22,7 +22,12 @@ fn restart(bench: &mut Bench, workers: usize, secret: &Secret, config: &Config) 
 fn connection_to_a_server_that_was_restarted_ends_at_once() {
     for workers in [1, 3] {
         let (secret, trust) = (Secret::random(), trust());
-        let mut bench = Bench::with_group(&Group::with_secret(workers, &secret), &trust, &Config::default(), hello);
+        let mut bench = Bench::with_group(
+            &Group::with_secret(workers, &secret),
+            &trust,
+            &Config::default(),
+            hello,
+        );
         let mut connection = bench.connect(Protocol::Http3);
         let mut connection = bench.run(async move {
             fetch(&mut connection, get("/")).await.unwrap();
@@ -31,16 +36,27 @@ fn connection_to_a_server_that_was_restarted_ends_at_once() {
         restart(&mut bench, workers, &secret, &Config::default());
         let before = bench.now();
         let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
-        assert!(answer.as_ref().is_err_and(|error| error.contains("stateless reset")), "{workers} workers: {answer:?}");
+        assert!(
+            answer.as_ref().is_err_and(|error| error.contains("stateless reset")),
+            "{workers} workers: {answer:?}"
+        );
         assert_eq!(bench.count(|stats| stats.stateless_resets_sent.value()), 1);
-        assert!(bench.now() - before < Duration::from_secs(30), "not by the idle timeout: no time was skipped");
+        assert!(
+            bench.now() - before < Duration::from_secs(30),
+            "not by the idle timeout: no time was skipped"
+        );
     }
 }
 
 #[test]
 fn server_with_another_secret_cannot_end_a_connection() {
     let trust = trust();
-    let mut bench = Bench::with_group(&Group::with_secret(1, &Secret::random()), &trust, &Config::default(), hello);
+    let mut bench = Bench::with_group(
+        &Group::with_secret(1, &Secret::random()),
+        &trust,
+        &Config::default(),
+        hello,
+    );
     let mut connection = bench.connect(Protocol::Http3);
     restart(&mut bench, 1, &Secret::random(), &Config::default());
     let ended = std::rc::Rc::new(std::cell::RefCell::new(None));
@@ -59,18 +75,25 @@ fn server_with_another_secret_cannot_end_a_connection() {
     bench.skip(Duration::from_secs(60));
     bench.turn_until(|_| ended.borrow().is_some());
     let answer = ended.take().unwrap();
-    assert!(answer.as_ref().is_err_and(|error| error.contains("nothing heard")), "{answer:?}");
+    assert!(
+        answer.as_ref().is_err_and(|error| error.contains("nothing received from the peer")),
+        "{answer:?}"
+    );
 }
 
 #[test]
 fn token_of_the_server_before_proves_the_address_once() {
     let (secret, trust) = (Secret::random(), trust());
-    let mut bench = Bench::with_group(&Group::with_secret(2, &secret), &trust, &Config::default(), hello);
+    let mut bench =
+        Bench::with_group(&Group::with_secret(2, &secret), &trust, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
     assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
     restart(&mut bench, 2, &secret, &wary());
     let mut connection = bench.connect(Protocol::Http3);
-    assert_eq!(bench.run(async move { fetch(&mut connection, get("/")).await }), Ok((StatusCode::OK, "hello".into())));
+    assert_eq!(
+        bench.run(async move { fetch(&mut connection, get("/")).await }),
+        Ok((StatusCode::OK, "hello".into()))
+    );
     assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
     assert_eq!(bench.count(|stats| stats.quic_retries_sent.value()), 0);
 }
@@ -78,7 +101,12 @@ fn token_of_the_server_before_proves_the_address_once() {
 #[test]
 fn token_of_a_server_with_another_secret_proves_nothing() {
     let trust = trust();
-    let mut bench = Bench::with_group(&Group::with_secret(1, &Secret::random()), &trust, &Config::default(), hello);
+    let mut bench = Bench::with_group(
+        &Group::with_secret(1, &Secret::random()),
+        &trust,
+        &Config::default(),
+        hello,
+    );
     let mut connection = bench.connect(Protocol::Http3);
     assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
     restart(&mut bench, 1, &Secret::random(), &wary());
@@ -88,15 +116,23 @@ fn token_of_a_server_with_another_secret_proves_nothing() {
 }
 
 fn to(remote: SocketAddr) -> Target {
-    Target { remote, server_name: "localhost".to_owned(), protocol: Some(Protocol::Http3), secure: true, resumption: Resumption::default() }
+    Target {
+        remote,
+        server_name: "localhost".to_owned(),
+        protocol: Some(Protocol::Http3),
+        secure: true,
+        resumption: Resumption::default(),
+    }
 }
 
-/// A client's flight that is sent again and again from its own address: the token in it proves that address once.
+/// A client's flight that is replayed from its own address: its token validates that address only
+/// once.
 #[test]
 fn replayed_token_proves_nothing() {
     let (secret, trust) = (Secret::random(), trust());
-    let mut bench = Bench::with_group(&Group::with_secret(1, &secret), &trust, &Config::default(), hello);
-    // Everything passes this socket, so that the server sees one address for all.
+    let mut bench =
+        Bench::with_group(&Group::with_secret(1, &secret), &trust, &Config::default(), hello);
+    // Everything passes through this socket, so that the server sees one address for all.
     let inside = UdpSocket::bind("127.0.0.1:0").unwrap();
     let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
     for socket in [&inside, &outside] {
@@ -108,8 +144,9 @@ fn replayed_token_proves_nothing() {
         let mut buffer = vec![0; 65_535];
         while let Ok((length, from)) = inside.recv_from(&mut buffer) {
             *client = Some(from);
-            // A long header of an Initial packet that carries a token (RFC 9000, section 17.2.2).
-            let (dcid, scid) = (usize::from(buffer[5]), usize::from(buffer[6 + usize::from(buffer[5])]));
+            // The long header of an Initial packet with a token (RFC 9000, section 17.2.2).
+            let (dcid, scid) =
+                (usize::from(buffer[5]), usize::from(buffer[6 + usize::from(buffer[5])]));
             if buffer[0] & 0xf0 == 0xc0 && buffer[7 + dcid + scid] != 0 {
                 first_flights.borrow_mut().push(buffer[..length].to_vec());
             }
@@ -135,7 +172,11 @@ fn replayed_token_proves_nothing() {
             pass(&mut bench, &mut client);
         }
     }
-    assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1, "the second connection brought a token of the first");
+    assert_eq!(
+        bench.count(|stats| stats.tokens_accepted.value()),
+        1,
+        "the second connection brought a token of the first"
+    );
     bench.skip(Duration::from_secs(60));
     for _ in 0..10 {
         bench.turn();
@@ -155,8 +196,10 @@ fn replayed_token_proves_nothing() {
 #[test]
 fn stateless_resets_are_few_and_smaller_than_what_asks_for_them() {
     let (secret, trust) = (Secret::random(), trust());
-    let mut bench = Bench::with_group(&Group::with_secret(1, &secret), &trust, &Config::default(), hello);
-    // A packet of a connection that a server before this one had: with one worker, one in 256 identifiers is of its form.
+    let mut bench =
+        Bench::with_group(&Group::with_secret(1, &secret), &trust, &Config::default(), hello);
+    // A packet of a connection of an earlier server: with one worker, one in 256 connection IDs has
+    // its form.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let mut answers = Vec::new();
@@ -179,8 +222,10 @@ fn stateless_resets_are_few_and_smaller_than_what_asks_for_them() {
     while let Ok(length) = socket.recv(&mut buffer) {
         answers.push(length);
     }
-    let (sent, withheld) =
-        (bench.count(|stats| stats.stateless_resets_sent.value()), bench.count(|stats| stats.stateless_resets_withheld.value()));
+    let (sent, withheld) = (
+        bench.count(|stats| stats.stateless_resets_sent.value()),
+        bench.count(|stats| stats.stateless_resets_withheld.value()),
+    );
     assert_eq!(answers.len() as u64, sent);
     assert!(sent > 0 && withheld > 0, "{sent} sent, {withheld} withheld");
     let seconds = bench.elapsed().as_secs_f64();

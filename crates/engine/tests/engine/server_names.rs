@@ -1,4 +1,4 @@
-//! The name that a client asks for in TLS, as handlers get it.
+//! The server name of the TLS handshake, as handlers get it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use pronghorn_engine::{Config, Group, Handler, Protocol, Request, Responder, Response, Resumption, Target};
+use pronghorn_engine::{
+    Config, Group, Handler, Protocol, Request, Responder, Response, Resumption, Target,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,7 +16,7 @@ use rustls::{ClientConfig, NamedGroup, RootCertStore};
 
 use crate::support::{Bench, PROTOCOLS, fetch, get, trust_in};
 
-/// Says what was asked for, and whether the request came early.
+/// Responds with the server name, and whether the request was early data.
 fn tell(_: usize) -> impl Handler {
     |request: Request, responder: Responder| {
         let name = request.peer.server_name.as_deref().unwrap_or("nothing");
@@ -28,13 +30,24 @@ fn bench() -> Bench {
     let names = ["localhost", "other.example", "127.0.0.1"].map(str::to_owned);
     let made = rcgen::generate_simple_self_signed(names).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    Bench::with_group(&Group::new(1), &trust_in(CertificateDer::from(made.cert), key), &Config::default(), tell)
+    Bench::with_group(
+        &Group::new(1),
+        &trust_in(CertificateDer::from(made.cert), key),
+        &Config::default(),
+        tell,
+    )
 }
 
-/// Two answers on a connection, the second after the handshake.
+/// Returns two responses on a connection, the second after the handshake.
 fn ask(bench: &mut Bench, name: &str, protocol: Protocol, resumption: Resumption) -> [Bytes; 2] {
     let connector = bench.connector.clone();
-    let target = Target { remote: bench.address, server_name: name.to_owned(), protocol: Some(protocol), secure: true, resumption };
+    let target = Target {
+        remote: bench.address,
+        server_name: name.to_owned(),
+        protocol: Some(protocol),
+        secure: true,
+        resumption,
+    };
     bench.run(async move {
         let mut connection = connector.connect(&target).await.unwrap();
         let (_, first) = fetch(&mut connection, get("/")).await.unwrap();
@@ -48,19 +61,31 @@ fn ask(bench: &mut Bench, name: &str, protocol: Protocol, resumption: Resumption
 fn handler_learns_the_name_that_the_client_asked_for() {
     for protocol in PROTOCOLS {
         let mut bench = bench();
-        let names = [("localhost", "localhost"), ("other.example", "other.example"), ("Other.EXAMPLE", "other.example")];
+        let names = [
+            ("localhost", "localhost"),
+            ("other.example", "other.example"),
+            ("Other.EXAMPLE", "other.example"),
+        ];
         for (asked, told) in names {
             let told = Bytes::from(format!("{told} early=false"));
-            assert_eq!(ask(&mut bench, asked, protocol, Resumption::Off), [told.clone(), told], "{protocol}");
+            assert_eq!(
+                ask(&mut bench, asked, protocol, Resumption::Off),
+                [told.clone(), told],
+                "{protocol}"
+            );
         }
     }
 }
 
 #[test]
-fn client_that_knows_an_address_only_asks_for_no_name() {
+fn address_target_sends_no_server_name() {
     for protocol in PROTOCOLS {
         let mut bench = bench();
-        assert_eq!(ask(&mut bench, "127.0.0.1", protocol, Resumption::Off)[0], "nothing early=false", "{protocol}");
+        assert_eq!(
+            ask(&mut bench, "127.0.0.1", protocol, Resumption::Off)[0],
+            "nothing early=false",
+            "{protocol}"
+        );
     }
 }
 
@@ -89,7 +114,7 @@ fn requests_of_a_connection_share_the_name() {
         let mut bench = Bench::new(1, &Config::default(), keep);
         ask(&mut bench, "localhost", protocol, Resumption::Off);
         let names = names.borrow();
-        // What a request costs must not grow by a copy.
+        // The name is shared: a request must not cost a copy.
         assert!(names.len() == 2 && Arc::ptr_eq(&names[0], &names[1]), "{protocol}");
     }
 }
@@ -101,17 +126,23 @@ fn name_is_known_after_a_client_was_asked_for_another_key_share() {
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let mut trust = trust_in(certificate.clone(), key);
     let mut provider = CryptoProvider::clone(&pronghorn_engine::provider());
-    // The server knows the second alone.
+    // The server supports only the second group.
     provider.kx_groups = vec![kx_group::MLKEM1024, kx_group::X25519];
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
-    let client = ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions().unwrap();
+    let client = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap();
     trust.client = client.with_root_certificates(roots).with_no_client_auth();
     let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), tell);
     for protocol in PROTOCOLS {
         let connection = bench.connect(protocol);
         assert_eq!(connection.tls().unwrap().key_exchange, Some(NamedGroup::X25519), "{protocol}");
         drop(connection);
-        assert_eq!(ask(&mut bench, "localhost", protocol, Resumption::Off)[0], "localhost early=false", "{protocol}");
+        assert_eq!(
+            ask(&mut bench, "localhost", protocol, Resumption::Off)[0],
+            "localhost early=false",
+            "{protocol}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Datagrams that reach the wrong worker.
+//! Datagrams that arrive at the wrong worker.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use crate::support::{Bench, fetch, get, hello};
 use http::StatusCode;
 use pronghorn_engine::{Config, Protocol};
 
-/// Enough source ports that the kernel sends some of them to either worker, but for a chance in a million.
+/// With this many source ports the kernel assigns some to either worker, except for a chance in a
+/// million.
 const PORTS: usize = 20;
 
-/// Passes datagrams between one client and `server`, from a source port that the test chooses: what a NAT does that rebinds.
+/// Forwards datagrams between one client and `server`, from a source port that the test chooses,
+/// like a NAT that rebinds.
 pub(crate) struct Rebinding {
     pub(crate) inside: Arc<UdpSocket>,
     pub(crate) outside: Vec<Arc<UdpSocket>>,
@@ -22,7 +24,9 @@ pub(crate) struct Rebinding {
 impl Rebinding {
     pub(crate) fn new(server: std::net::SocketAddr) -> Self {
         let inside = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-        let outside: Vec<_> = (0..PORTS).map(|_| Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())).collect();
+        let outside: Vec<_> = (0..PORTS)
+            .map(|_| Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()))
+            .collect();
         let port = Arc::<AtomicUsize>::default();
         let client = Arc::new(std::sync::OnceLock::new());
         for socket in &outside {
@@ -63,11 +67,15 @@ fn connection_survives_a_rebinding_to_another_worker() {
     let mut connection = bench.connect_to(Protocol::Http3, nat.inside.local_addr().unwrap());
     for port in 0..nat.outside.len() {
         nat.port.store(port, Ordering::Relaxed);
-        let (answer, back) = bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
+        let (answer, back) =
+            bench.run(async move { (fetch(&mut connection, get("/")).await, connection) });
         assert_eq!(answer, Ok((StatusCode::OK, "hello".into())), "from port {port}");
         connection = back;
     }
-    assert!(bench.count(|stats| stats.strays_passed_on.value()) > 0, "every port led to the same worker");
+    assert!(
+        bench.count(|stats| stats.strays_passed_on.value()) > 0,
+        "every port led to the same worker"
+    );
     assert_eq!(bench.count(|stats| stats.quic_accepted.value()), 1);
     assert_eq!(bench.count(|stats| stats.strays_dropped.value()), 0);
 }

@@ -1,4 +1,5 @@
-//! A server and a client worker on one thread, driven bare, on a clock that the test can move forward.
+//! A server and a client worker on one thread, driven directly, on a clock that the test can
+//! advance.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,15 +15,16 @@ use http::{Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use pronghorn_engine::{
-    Bind, Body, Claim, Config, Connection, Connector, Directory, Error, Group, Handler, Identity, Listener, Protocol, Responder, Response,
-    Resumption, Sessions, Stats, Target, Transports, Worker,
+    Bind, Body, Claim, Config, Connection, Connector, Directory, Error, Group, Handler, Identity,
+    Listener, Protocol, Responder, Response, Resumption, Sessions, Stats, Target, Transports,
+    Worker,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The longest that any test may take in real time. Nothing depends on its value but when a hung test is given up.
+/// Maximum real time of any test. It only decides when a hung test is abandoned.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a turn of all workers takes by their clock.
+/// Duration of a turn of all workers by their clock.
 const TURN: Duration = Duration::from_micros(100);
 
 pub(crate) struct Trust {
@@ -30,10 +32,13 @@ pub(crate) struct Trust {
     pub(crate) client: rustls::ClientConfig,
 }
 
-/// A self-signed certificate for `localhost`, and a client that trusts it.
+/// Returns a self-signed certificate for `localhost`, and a client that trusts it.
 pub(crate) fn trust() -> Trust {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    trust_in(CertificateDer::from(made.cert), PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap())
+    trust_in(
+        CertificateDer::from(made.cert),
+        PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap(),
+    )
 }
 
 pub(crate) fn trust_in(certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Trust {
@@ -56,21 +61,30 @@ pub(crate) struct Bench {
     identity: Identity,
     pub(crate) stats: Vec<Arc<Stats>>,
     began: Instant,
-    /// What the workers' clock shows since then: a busy machine makes no test late.
+    /// Time on the workers' clock since then: a busy machine delays no test.
     elapsed: Duration,
 }
 
 impl Bench {
-    pub(crate) fn new<H: Handler>(servers: usize, config: &Config, handler: impl Fn(usize) -> H) -> Self {
+    pub(crate) fn new<H: Handler>(
+        servers: usize,
+        config: &Config,
+        handler: impl Fn(usize) -> H,
+    ) -> Self {
         Self::with_group(&Group::new(servers), &trust(), config, handler)
     }
 
-    /// Servers of `group` with the certificate of `trust`.
-    pub(crate) fn with_group<H: Handler>(group: &Group, trust: &Trust, config: &Config, handler: impl Fn(usize) -> H) -> Self {
+    /// Creates servers of `group` with the certificate of `trust`.
+    pub(crate) fn with_group<H: Handler>(
+        group: &Group,
+        trust: &Trust,
+        config: &Config,
+        handler: impl Fn(usize) -> H,
+    ) -> Self {
         Self::with_client(group, trust, config, Config::default(), handler)
     }
 
-    /// The same, with a client that is told something.
+    /// Creates such servers, and a client with its own configuration.
     pub(crate) fn with_client<H: Handler>(
         group: &Group,
         trust: &Trust,
@@ -84,7 +98,16 @@ impl Bench {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let identity = trust.identity.clone();
         let (servers, stats) = (Vec::with_capacity(group.size()), Vec::new());
-        let mut bench = Self { servers, client, connector, address, identity, stats, began: Instant::now(), elapsed: Duration::ZERO };
+        let mut bench = Self {
+            servers,
+            client,
+            connector,
+            address,
+            identity,
+            stats,
+            began: Instant::now(),
+            elapsed: Duration::ZERO,
+        };
         bench.start(group, config, handler);
         bench
     }
@@ -100,7 +123,8 @@ impl Bench {
         self.stats = group.stats().cloned().collect();
     }
 
-    /// Servers that share the port as processes do, each with a group of its own; none at first.
+    /// Creates a bench of servers that share the port as processes do, each with its own group;
+    /// none at first.
     pub(crate) fn of_processes(trust: &Trust) -> Self {
         let mut bench = Self::with_group(&Group::new(1), trust, &Config::default(), hello);
         bench.servers.clear();
@@ -109,10 +133,14 @@ impl Bench {
         bench
     }
 
-    /// Another process joins those of `directory`. The claim is to be dropped after its server.
+    /// Adds a process to those of `directory`. The claim must be dropped after its server.
     pub(crate) fn join(&mut self, directory: &Arc<Directory>) -> Claim {
         let joining = directory.join().unwrap();
-        let bind = Bind { transports: Transports::Secure, congestion: None, shared: joining.is_served() };
+        let bind = Bind {
+            transports: Transports::Secure,
+            congestion: None,
+            reuse_port: joining.has_members(),
+        };
         let listener = Listener::bind(self.address, 1, bind).unwrap();
         self.address = listener.address();
         let group = Group::shared(directory);
@@ -126,36 +154,49 @@ impl Bench {
         claim
     }
 
-    /// The servers crash, and others take their place on the same port with the same certificate and an empty memory.
+    /// Crashes the servers, and starts others on the same port with the same certificate and no
+    /// state.
     pub(crate) fn restart<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
         self.restart_as(&Group::new(self.servers.len()), config, handler);
     }
 
-    /// The same, as `group`.
-    pub(crate) fn restart_as<H: Handler>(&mut self, group: &Group, config: &Config, handler: impl Fn(usize) -> H) {
+    /// Restarts the servers as `group`.
+    pub(crate) fn restart_as<H: Handler>(
+        &mut self,
+        group: &Group,
+        config: &Config,
+        handler: impl Fn(usize) -> H,
+    ) {
         self.identity = self.identity.clone().with_sessions(Sessions::new(&config.limits));
         self.servers.clear();
         self.start(group, config, handler);
     }
 
-    /// Others take the servers' place on the same port, with the same certificate and sessions.
+    /// Replaces the servers on the same port, with the same certificate and sessions.
     pub(crate) fn replace<H: Handler>(&mut self, config: &Config, handler: impl Fn(usize) -> H) {
         let group = Group::new(self.servers.len());
         self.servers.clear();
         self.start(&group, config, handler);
     }
 
-    /// What the servers' store of sessions holds.
+    /// Returns a gauge of the servers' session store.
     pub(crate) fn session_count(&self, wanted: &str) -> u64 {
-        self.identity.sessions().unwrap().values().into_iter().find(|(name, _)| *name == wanted).unwrap().1
+        self.identity
+            .sessions()
+            .unwrap()
+            .values()
+            .into_iter()
+            .find(|(name, _)| *name == wanted)
+            .unwrap()
+            .1
     }
 
-    /// Moves the clock of all workers forward.
+    /// Advances the clock of all workers.
     pub(crate) fn skip(&mut self, duration: Duration) {
         self.elapsed += duration;
     }
 
-    /// How long the workers have been at it, by their clock.
+    /// Returns the workers' running time by their clock.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed
     }
@@ -164,9 +205,9 @@ impl Bench {
         self.began + self.elapsed
     }
 
-    /// One turn of every worker.
+    /// Runs one turn of every worker.
     pub(crate) fn turn(&mut self) {
-        assert!(self.began.elapsed() < PATIENCE, "nothing came of it");
+        assert!(self.began.elapsed() < PATIENCE, "timed out");
         self.elapsed += TURN;
         let now = self.now();
         for server in &mut self.servers {
@@ -175,7 +216,7 @@ impl Bench {
         self.client.turn(now).unwrap();
     }
 
-    /// Turns until `done` says so.
+    /// Runs turns until `done` returns true.
     pub(crate) fn turn_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         while !done(self) {
             self.turn();
@@ -198,15 +239,20 @@ impl Bench {
         self.connect_to(protocol, self.address)
     }
 
-    /// A connection to the server, to be awaited on the client's worker.
+    /// Returns a future that connects to the server, to be awaited on the client's worker.
     pub(crate) fn connecting(
         &self,
         protocol: Protocol,
         resumption: Resumption,
     ) -> impl Future<Output = Result<Connection, Error>> + 'static {
         let connector = self.connector.clone();
-        let target =
-            Target { remote: self.address, server_name: "localhost".to_owned(), protocol: Some(protocol), secure: true, resumption };
+        let target = Target {
+            remote: self.address,
+            server_name: "localhost".to_owned(),
+            protocol: Some(protocol),
+            secure: true,
+            resumption,
+        };
         async move { connector.connect(&target).await }
     }
 
@@ -218,7 +264,11 @@ impl Bench {
         self.try_connect_to(protocol, self.address)
     }
 
-    fn try_connect_to(&mut self, protocol: Protocol, remote: SocketAddr) -> Result<Connection, Error> {
+    fn try_connect_to(
+        &mut self,
+        protocol: Protocol,
+        remote: SocketAddr,
+    ) -> Result<Connection, Error> {
         let connector = self.connector.clone();
         let target = Target {
             remote,
@@ -241,7 +291,10 @@ pub(crate) fn get(path: &str) -> Request<Body> {
 }
 
 /// Sends a request and reads the whole response.
-pub(crate) async fn fetch(connection: &mut Connection, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+pub(crate) async fn fetch(
+    connection: &mut Connection,
+    request: Request<Body>,
+) -> Result<(StatusCode, Bytes), String> {
     let response = connection.send(request).await.map_err(|error| error.to_string())?;
     let status = response.status();
     let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
@@ -255,14 +308,17 @@ pub(crate) fn hello(_: usize) -> impl Handler {
 
 pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
 
-/// Content that breaks off at once.
+/// A body that fails at once.
 pub(crate) struct Failing;
 
 impl http_body::Body for Failing {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         Poll::Ready(Some(Err(std::io::Error::other("as planned"))))
     }
 }

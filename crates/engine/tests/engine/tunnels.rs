@@ -1,4 +1,7 @@
-//! Requests that go on in another protocol: both directions at once, their ends, what holds them back and what gives them up.
+//! Requests that are upgraded to another protocol: both directions at once, their ends,
+//! back-pressure and timeouts.
+
+mod http1;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,8 +18,8 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use pronghorn_engine::{
-    Body, Config, Connection, Error, Group, Incoming, Limits, Protocol, Request as Asked, Responder, Response, Resumption, Stats, Target,
-    Upgrade,
+    Body, Config, Connection, Error, Group, Incoming, Limits, Protocol, Request as EngineRequest,
+    Responder, Response, Resumption, Stats, Target, Upgrade,
 };
 
 use crate::raw_tls::RawTls;
@@ -24,12 +27,12 @@ use crate::support::{Bench, PROTOCOLS, fetch, get, trust};
 
 /// A body that the test feeds.
 #[derive(Clone, Default)]
-struct Feed(Rc<RefCell<Fed>>);
+struct Feed(Rc<RefCell<FeedState>>);
 
 #[derive(Default)]
-struct Fed {
+struct FeedState {
     pieces: VecDeque<Bytes>,
-    /// Pieces that were fetched.
+    /// Number of pieces taken.
     fetched: usize,
     end: Option<Result<(), ()>>,
     waker: Option<Waker>,
@@ -49,7 +52,7 @@ impl Feed {
         self.change(|fed| fed.end = Some(Err(())));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Fed)) {
+    fn change(&self, change: impl FnOnce(&mut FeedState)) {
         let mut fed = self.0.borrow_mut();
         change(&mut fed);
         if let Some(waker) = fed.waker.take() {
@@ -76,7 +79,10 @@ impl http_body::Body for Fetching {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         let mut fed = self.0.0.borrow_mut();
         if let Some(piece) = fed.pieces.pop_front() {
             fed.fetched += 1;
@@ -99,12 +105,12 @@ impl Drop for Fetching {
     }
 }
 
-/// What has come through a tunnel so far.
+/// Data received through a tunnel so far.
 #[derive(Clone, Default)]
-struct Received(Rc<RefCell<Came>>);
+struct Received(Rc<RefCell<TunnelData>>);
 
 #[derive(Default)]
-struct Came {
+struct TunnelData {
     bytes: Vec<u8>,
     end: Option<Result<(), String>>,
 }
@@ -127,32 +133,36 @@ impl Received {
             match body.frame().await {
                 None => break Ok(()),
                 Some(Err(error)) => break Err(error.to_string()),
-                Some(Ok(frame)) => self.0.borrow_mut().bytes.extend_from_slice(&frame.into_data().unwrap()),
+                Some(Ok(frame)) => {
+                    self.0.borrow_mut().bytes.extend_from_slice(&frame.into_data().unwrap());
+                }
             }
         };
         self.0.borrow_mut().end = Some(end);
     }
 }
 
-/// The server's side of the tunnel that a test is about.
+/// The server's side of the tunnel under test.
 #[derive(Clone, Default)]
 struct Side {
     outgoing: Feed,
     received: Received,
-    /// What comes is not read until the test says so.
+    /// The incoming body, unread until the test takes it.
     body: Rc<RefCell<Option<Incoming>>>,
     asked: Rc<RefCell<Option<String>>>,
 }
 
-type Answering = Box<dyn Fn(Asked, Responder)>;
+type Answering = Box<dyn Fn(EngineRequest, Responder)>;
 
-/// Grants whatever is asked for at `/tunnel`, reading at once unless `lazy`; other requests are answered `hello`.
+/// Accepts every upgrade at `/tunnel`, and reads at once unless `lazy`; other requests are answered
+/// `hello`.
 fn granting(side: &Side, lazy: bool) -> impl Fn(usize) -> Answering + use<> {
     let side = side.clone();
     move |_| {
         let side = side.clone();
-        Box::new(move |mut request: Asked, responder: Responder| {
-            let Some(upgrade) = request.upgrade.take().filter(|_| request.uri.path() == "/tunnel") else {
+        Box::new(move |mut request: EngineRequest, responder: Responder| {
+            let Some(upgrade) = request.upgrade.take().filter(|_| request.uri.path() == "/tunnel")
+            else {
                 return responder.send(Response::new(StatusCode::OK).with_body("hello"));
             };
             *side.asked.borrow_mut() = Some(upgrade.protocol().to_owned());
@@ -168,10 +178,13 @@ fn granting(side: &Side, lazy: bool) -> impl Fn(usize) -> Answering + use<> {
 }
 
 fn asking(path: &str, outgoing: Body) -> Request<Body> {
-    Request::get(format!("https://localhost{path}")).extension(Upgrade::new("echo")).body(outgoing).unwrap()
+    Request::get(format!("https://localhost{path}"))
+        .extension(Upgrade::new("echo"))
+        .body(outgoing)
+        .unwrap()
 }
 
-/// A tunnel as the client has it.
+/// The client's side of a tunnel.
 struct Open {
     connection: Connection,
     outgoing: Feed,
@@ -182,9 +195,11 @@ fn open(bench: &mut Bench, protocol: Protocol) -> Open {
     let mut connection = bench.connect(protocol);
     let outgoing = Feed::default();
     let request = asking("/tunnel", outgoing.body());
-    let (response, connection) = bench.run(async move { (connection.send(request).await, connection) });
+    let (response, connection) =
+        bench.run(async move { (connection.send(request).await, connection) });
     let response = response.unwrap_or_else(|error| panic!("{protocol}: {error}"));
-    let expected = if protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
+    let expected =
+        if protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
     assert_eq!(response.status(), expected, "{protocol}");
     assert!(response.headers().get(CONTENT_LENGTH).is_none(), "{protocol}");
     Open { connection, outgoing, incoming: response.into_body() }
@@ -206,7 +221,7 @@ fn connections(stats: &Stats) -> u64 {
     stats.tcp_open.value() + stats.quic_open.value()
 }
 
-// ---- both directions --------------------------------------------------------------------------------------------------------
+// ---- both directions
 
 #[test]
 fn both_directions_go_at_once() {
@@ -223,32 +238,52 @@ fn both_directions_go_at_once() {
             let (up, down) = (4 * (number + 1), 6 * (number + 1));
             bench.turn_until(|_| side.received.len() == up && received.len() == down);
         }
-        assert_eq!((side.received.text().as_str(), received.text().as_str()), ("up0 up1 up2 ", "down0 down1 down2 "), "{protocol}");
+        assert_eq!(
+            (side.received.text().as_str(), received.text().as_str()),
+            ("up0 up1 up2 ", "down0 down1 down2 "),
+            "{protocol}"
+        );
         assert_eq!((side.received.end(), received.end()), (None, None), "{protocol}");
         assert_eq!(bench.count(|stats| stats.tunnels_opened.value()), 1);
     }
 }
 
 #[test]
-fn each_direction_ends_for_itself() {
+fn directions_end_independently() {
     for protocol in PROTOCOLS {
         for client_first in [true, false] {
             let side = Side::default();
             let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
             let Open { connection, outgoing, incoming } = open(&mut bench, protocol);
             let received = read(&bench, incoming);
-            let (first, second) = if client_first { (&outgoing, &side.outgoing) } else { (&side.outgoing, &outgoing) };
-            let (to_first, to_second) = if client_first { (&received, &side.received) } else { (&side.received, &received) };
+            let (first, second) = if client_first {
+                (&outgoing, &side.outgoing)
+            } else {
+                (&side.outgoing, &outgoing)
+            };
+            let (to_first, to_second) = if client_first {
+                (&received, &side.received)
+            } else {
+                (&side.received, &received)
+            };
             first.push("last words");
             first.end();
             bench.turn_until(|_| to_second.end().is_some());
-            assert_eq!((to_second.text().as_str(), to_second.end()), ("last words", Some(Ok(()))), "{protocol}");
+            assert_eq!(
+                (to_second.text().as_str(), to_second.end()),
+                ("last words", Some(Ok(()))),
+                "{protocol}"
+            );
             turns(&mut bench, 20);
             assert_eq!(to_first.end(), None, "{protocol}: the other direction goes on");
             second.push("an answer");
             second.end();
             bench.turn_until(|_| to_first.end().is_some());
-            assert_eq!((to_first.text().as_str(), to_first.end()), ("an answer", Some(Ok(()))), "{protocol}");
+            assert_eq!(
+                (to_first.text().as_str(), to_first.end()),
+                ("an answer", Some(Ok(()))),
+                "{protocol}"
+            );
             drop(connection);
             bench.turn_until(|bench| bench.count(connections) == 0);
             assert_eq!(bench.count(|stats| stats.requests_aborted.value()), 0, "{protocol}");
@@ -264,7 +299,11 @@ fn failure_of_what_is_sent_ends_both_directions_for_the_peer() {
             let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
             let Open { connection: _connection, outgoing, incoming } = open(&mut bench, protocol);
             let received = read(&bench, incoming);
-            let (failing, other) = if client_fails { (&outgoing, &side.outgoing) } else { (&side.outgoing, &outgoing) };
+            let (failing, other) = if client_fails {
+                (&outgoing, &side.outgoing)
+            } else {
+                (&side.outgoing, &outgoing)
+            };
             let to_other = if client_fails { &side.received } else { &received };
             failing.push("half a mess");
             bench.turn_until(|_| to_other.len() == 11);
@@ -310,7 +349,7 @@ fn outgoing_that_ends_where_nobody_reads_ends_the_tunnel() {
         side.outgoing.end();
         bench.turn_until(|_| received.end().is_some());
         assert_eq!((received.text().as_str(), received.end()), ("bye", Some(Ok(()))), "{protocol}");
-        // The client may not go on for ever.
+        // The client may not continue forever.
         bench.turn_until(|bench| {
             outgoing.push(vec![b'x'; 64 << 10]);
             bench.skip(Duration::from_millis(100));
@@ -330,7 +369,8 @@ fn reader_that_leaves_after_the_last_byte_was_sent_ends_the_tunnel() {
         bench.turn_until(|_| received.end().is_some());
         turns(&mut bench, 20);
         assert!(!outgoing.is_dropped(), "{protocol}: the client may go on");
-        // Nothing comes from the client that would say so by the way. Over HTTP/1.1 it has some seconds to read what was sent.
+        // No data from the client reveals its end. Over HTTP/1.1 it has some seconds to read what
+        // was sent.
         drop(side.body.take());
         turns(&mut bench, 20);
         bench.skip(Duration::from_secs(60));
@@ -351,18 +391,25 @@ fn trailers_have_no_place_in_a_tunnel() {
         let side = Side::default();
         let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
         let mut connection = bench.connect(protocol);
-        let trailers = async { Some(Ok(HeaderMap::from_iter([(UPGRADE, HeaderValue::from_static("x"))]))) };
+        let trailers =
+            async { Some(Ok(HeaderMap::from_iter([(UPGRADE, HeaderValue::from_static("x"))]))) };
         let outgoing = Body::stream(Full::new(Bytes::from("all")).with_trailers(trailers));
-        let open = bench.run(async move { (connection.send(asking("/tunnel", outgoing)).await.unwrap(), connection) });
+        let open = bench.run(async move {
+            (connection.send(asking("/tunnel", outgoing)).await.unwrap(), connection)
+        });
         bench.turn_until(|_| side.received.end().is_some());
-        assert_eq!((side.received.text().as_str(), side.received.end()), ("all", Some(Ok(()))), "{protocol}");
+        assert_eq!(
+            (side.received.text().as_str(), side.received.end()),
+            ("all", Some(Ok(()))),
+            "{protocol}"
+        );
         drop(open);
     }
 }
 
-// ---- what holds back --------------------------------------------------------------------------------------------------------
+// ---- back-pressure
 
-/// More than all that lies between the two ends may hold: the system's buffers too.
+/// More than all buffers between the two ends, including the system's.
 const PIECES: usize = 1_000;
 
 #[test]
@@ -411,16 +458,21 @@ fn living_tunnel_is_never_cut_for_silence() {
         outgoing.push("still");
         side.outgoing.push("here");
         bench.turn_until(|_| side.received.len() == 5 && received.len() == 4);
-        assert_eq!(bench.count(|stats| stats.idle_timeouts.value() + stats.body_timeouts.value()), 0, "{protocol}");
+        assert_eq!(
+            bench.count(|stats| stats.idle_timeouts.value() + stats.body_timeouts.value()),
+            0,
+            "{protocol}"
+        );
     }
 }
 
 #[test]
-fn peer_that_takes_nothing_is_given_up() {
+fn peer_that_does_not_read_times_out() {
     for protocol in PROTOCOLS {
         let side = Side::default();
         let mut bench = Bench::new(1, &Config::default(), granting(&side, false));
-        let Open { connection: _connection, outgoing: _outgoing, incoming: _incoming } = open(&mut bench, protocol);
+        let Open { connection: _connection, outgoing: _outgoing, incoming: _incoming } =
+            open(&mut bench, protocol);
         for _ in 0..PIECES {
             side.outgoing.push(vec![b'x'; 64 << 10]);
         }
@@ -435,30 +487,38 @@ fn peer_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn more_than_content_may_be_goes_through() {
+fn data_beyond_content_limit_passes_through() {
     let limits = Limits::default().with_request_body_bytes(1_000).unwrap();
     for protocol in PROTOCOLS {
         let side = Side::default();
-        let mut bench = Bench::new(1, &Config { limits: limits.clone(), ..Config::default() }, granting(&side, false));
-        let Open { connection: _connection, outgoing, incoming: _incoming } = open(&mut bench, protocol);
+        let mut bench = Bench::new(
+            1,
+            &Config { limits: limits.clone(), ..Config::default() },
+            granting(&side, false),
+        );
+        let Open { connection: _connection, outgoing, incoming: _incoming } =
+            open(&mut bench, protocol);
         outgoing.push(vec![b'x'; 100_000]);
         bench.turn_until(|_| side.received.len() == 100_000);
     }
 }
 
-// ---- refusals ---------------------------------------------------------------------------------------------------------------
+// ---- refusals
 
 #[test]
-fn success_without_a_tunnel_does_not_look_like_one() {
+fn success_without_tunnel_becomes_501() {
     for status in [StatusCode::OK, StatusCode::NO_CONTENT] {
         for protocol in PROTOCOLS {
-            let answer = move |_| move |_: Asked, responder: Responder| responder.send(Response::new(status));
+            let answer = move |_| {
+                move |_: EngineRequest, responder: Responder| responder.send(Response::new(status))
+            };
             let mut bench = Bench::new(1, &Config::default(), answer);
             let mut connection = bench.connect(protocol);
             bench.run(async move {
                 let (answer, _) = fetch(&mut connection, asking("/", Body::empty())).await.unwrap();
                 // Over HTTP/1.1 a tunnel begins with 101.
-                let expected = if protocol == Protocol::Http1 { status } else { StatusCode::NOT_IMPLEMENTED };
+                let expected =
+                    if protocol == Protocol::Http1 { status } else { StatusCode::NOT_IMPLEMENTED };
                 assert_eq!(answer, expected, "{protocol}");
                 let (answer, _) = fetch(&mut connection, get("/")).await.unwrap();
                 assert_eq!(answer, status, "{protocol}");
@@ -476,9 +536,14 @@ fn ordinary_answer_refuses_and_the_connection_goes_on() {
         bench.run(async move {
             for _ in 0..2 {
                 let outgoing = Feed::default();
-                let answer = fetch(&mut connection, asking("/other", outgoing.body())).await.unwrap();
+                let answer =
+                    fetch(&mut connection, asking("/other", outgoing.body())).await.unwrap();
                 let refused = (StatusCode::NOT_IMPLEMENTED, Bytes::new());
-                let expected = if protocol == Protocol::Http1 { (StatusCode::OK, Bytes::from("hello")) } else { refused };
+                let expected = if protocol == Protocol::Http1 {
+                    (StatusCode::OK, Bytes::from("hello"))
+                } else {
+                    refused
+                };
                 assert_eq!(answer, expected, "{protocol}");
                 let answer = fetch(&mut connection, get("/")).await.unwrap();
                 assert_eq!(answer, (StatusCode::OK, Bytes::from("hello")), "{protocol}");
@@ -493,7 +558,11 @@ fn tunnels_over_the_limit_are_refused_until_one_ends() {
     let limits = Limits::default().with_open_tunnels(1).unwrap().with_open_requests(1).unwrap();
     for protocol in PROTOCOLS {
         let side = Side::default();
-        let mut bench = Bench::new(1, &Config { limits: limits.clone(), ..Config::default() }, granting(&side, false));
+        let mut bench = Bench::new(
+            1,
+            &Config { limits: limits.clone(), ..Config::default() },
+            granting(&side, false),
+        );
         let first = open(&mut bench, protocol);
         let mut second = bench.connect(protocol);
         let (status, mut second) = bench.run(async move {
@@ -502,16 +571,18 @@ fn tunnels_over_the_limit_are_refused_until_one_ends() {
         });
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{protocol}");
         assert_eq!(bench.count(|stats| stats.tunnels_refused.value()), 1, "{protocol}");
-        // A tunnel takes no place from requests.
+        // A tunnel does not count as a request.
         let answer = bench.run(async move { fetch(&mut second, get("/")).await }).unwrap();
         assert_eq!(answer.0, StatusCode::OK, "{protocol}");
         side.outgoing.end();
         first.outgoing.end();
         bench.turn_until(|_| side.received.end().is_some());
-        // Its place is free when the last byte has been handed over.
+        // Its slot is free once the last byte has been handed over.
         let mut third = bench.connect(protocol);
         bench.run(async move {
-            while third.send(asking("/tunnel", Body::empty())).await.unwrap().status() == StatusCode::SERVICE_UNAVAILABLE {}
+            while third.send(asking("/tunnel", Body::empty())).await.unwrap().status()
+                == StatusCode::SERVICE_UNAVAILABLE
+            {}
         });
     }
 }
@@ -519,7 +590,9 @@ fn tunnels_over_the_limit_are_refused_until_one_ends() {
 #[test]
 fn upgrade_of_a_request_that_asks_for_none_is_answered_500() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(1, &Config::default(), |_| |_, responder: Responder| responder.upgrade(HeaderMap::new(), Body::empty()));
+        let mut bench = Bench::new(1, &Config::default(), |_| {
+            |_, responder: Responder| responder.upgrade(HeaderMap::new(), Body::empty())
+        });
         let mut connection = bench.connect(protocol);
         let answer = bench.run(async move { fetch(&mut connection, get("/")).await }).unwrap();
         assert_eq!(answer.0, StatusCode::INTERNAL_SERVER_ERROR, "{protocol}");
@@ -527,142 +600,24 @@ fn upgrade_of_a_request_that_asks_for_none_is_answered_500() {
 }
 
 #[test]
-fn protocol_that_is_granted_is_the_one_asked_for() {
+fn accepted_protocol_equals_requested() {
     let mut bench = Bench::new(1, &Config::default(), |_| {
         |_, responder: Responder| {
-            let lines = [(CONNECTION, HeaderValue::from_static("upgrade")), (UPGRADE, HeaderValue::from_static("h2c"))];
+            let lines = [
+                (CONNECTION, HeaderValue::from_static("upgrade")),
+                (UPGRADE, HeaderValue::from_static("h2c")),
+            ];
             responder.upgrade(HeaderMap::from_iter(lines), Body::empty());
         }
     });
-    // Whatever the handler says.
+    // Whatever the handler answers.
     let mut connection = bench.connect(Protocol::Http1);
-    let response = bench.run(async move { connection.send(asking("/", Body::empty())).await }).unwrap();
+    let response =
+        bench.run(async move { connection.send(asking("/", Body::empty())).await }).unwrap();
     assert_eq!(response.headers().get(UPGRADE).unwrap(), "echo");
 }
 
-// ---- HTTP/1.1 on the wire ---------------------------------------------------------------------------------------------------
-
-const ASK: &str = "GET /tunnel HTTP/1.1\r\nhost: localhost\r\nconnection: keep-alive, Upgrade\r\nupgrade: Echo\r\n";
-
-/// A server that grants at `/tunnel`, and a client that says what it likes over HTTP/1.1.
-fn raw(side: &Side) -> (Bench, RawTls) {
-    let trust = trust();
-    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), granting(side, false));
-    let raw = RawTls::connect(&mut bench, &trust, b"http/1.1");
-    (bench, raw)
-}
-
-fn answer(bench: &mut Bench, raw: &mut RawTls, ending: &str) -> String {
-    bench.turn_until(|_| {
-        raw.step();
-        raw.received.ends_with(ending.as_bytes()) || raw.is_closed
-    });
-    String::from_utf8(std::mem::take(&mut raw.received)).unwrap()
-}
-
-#[test]
-fn bytes_sent_with_the_head_are_the_first_of_the_tunnel() {
-    // None of them could stand in a head.
-    let early = "\n\0early\r\r\n";
-    for cut in 0..=early.len() {
-        let side = Side::default();
-        let (mut bench, mut raw) = raw(&side);
-        raw.send(format!("{ASK}\r\n{}", &early[..cut]).as_bytes());
-        let head = answer(&mut bench, &mut raw, "\r\n\r\n");
-        assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
-        assert!(head.contains("connection: upgrade\r\n") && head.contains("upgrade: echo\r\n"), "{head}");
-        assert!(!head.contains("content-length") && !head.contains("transfer-encoding"), "{head}");
-        raw.send(&early.as_bytes()[cut..]);
-        bench.turn_until(|_| side.received.len() == early.len());
-        assert_eq!(side.received.text(), early);
-        side.outgoing.push("HTTP/1.1 is over\n");
-        assert_eq!(answer(&mut bench, &mut raw, "\n"), "HTTP/1.1 is over\n");
-    }
-}
-
-#[test]
-fn request_before_the_one_that_asks_is_answered_first() {
-    let side = Side::default();
-    let (mut bench, mut raw) = raw(&side);
-    raw.send(format!("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n{ASK}\r\n\n\nearly").as_bytes());
-    side.outgoing.push("then\n");
-    let text = answer(&mut bench, &mut raw, "then\n");
-    let (first, second) = text.split_once("hello").unwrap();
-    assert!(first.starts_with("HTTP/1.1 200") && second.starts_with("HTTP/1.1 101"), "{text}");
-    bench.turn_until(|_| side.received.len() == 7);
-    assert_eq!(side.received.text(), "\n\nearly");
-}
-
-#[test]
-fn what_follows_a_request_that_is_refused_is_the_next_request() {
-    let side = Side::default();
-    let (mut bench, mut raw) = raw(&side);
-    let refused = ASK.replace("/tunnel", "/other");
-    raw.send(format!("{refused}\r\n{refused}\r\nGET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes());
-    raw.wait_for_close(&mut bench);
-    let text = String::from_utf8(raw.received).unwrap();
-    assert_eq!((text.matches("HTTP/1.1 200").count(), text.matches("hello").count()), (3, 3), "{text}");
-}
-
-#[test]
-fn what_follows_a_request_that_is_refused_is_held_to_the_rules_of_heads() {
-    let side = Side::default();
-    let (mut bench, mut raw) = raw(&side);
-    raw.send(format!("{}\r\nGET / HTTP/1.1\nhost: localhost\r\n\r\n", ASK.replace("/tunnel", "/other")).as_bytes());
-    raw.wait_for_close(&mut bench);
-    let text = String::from_utf8(raw.received).unwrap();
-    assert!(text.starts_with("HTTP/1.1 200") && text.contains("HTTP/1.1 400"), "{text}");
-}
-
-#[test]
-fn requests_that_may_not_ask_over_http1_are_ordinary() {
-    let ask = |head: &str, rest: &str| format!("{head}\r\nhost: localhost\r\n{rest}\r\n");
-    let upgrade = "connection: upgrade\r\nupgrade: echo\r\n";
-    for (request, status) in [
-        (ask("GET /tunnel HTTP/1.0", upgrade), "200"),
-        (ask("POST /tunnel HTTP/1.1", upgrade), "200"),
-        (ask("HEAD /tunnel HTTP/1.1", upgrade), "200"),
-        (ask("GET /tunnel HTTP/1.1", &format!("{upgrade}content-length: 2\r\n")) + "xx", "200"),
-        (ask("GET /tunnel HTTP/1.1", &format!("{upgrade}transfer-encoding: chunked\r\n")) + "2\r\nxx\r\n0\r\n\r\n", "200"),
-        (ask("GET /tunnel HTTP/1.1", "upgrade: echo\r\n"), "200"),
-        (ask("GET /tunnel HTTP/1.1", "connection: upgrade\r\n"), "200"),
-    ] {
-        let side = Side::default();
-        let (mut bench, mut raw) = raw(&side);
-        raw.send((request.clone() + "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes());
-        raw.wait_for_close(&mut bench);
-        let text = String::from_utf8(raw.received).unwrap();
-        assert!(text.starts_with(&format!("HTTP/1.1 {status}")) || text.starts_with(&format!("HTTP/1.0 {status}")), "{request}: {text}");
-        // HTTP/1.0 closes after one; so does what has chunks that nobody reads.
-        let answers = if request.contains("HTTP/1.0") || request.contains("chunked") { 1 } else { 2 };
-        assert_eq!(text.matches(" 200 OK").count(), answers, "{request}: {text}");
-        assert!(side.asked.borrow().is_none(), "{request}");
-    }
-}
-
-#[test]
-fn client_that_leaves_while_the_handler_decides_is_noticed() {
-    let left = Rc::new(Cell::new(false));
-    let (trust, mark) = (trust(), left.clone());
-    let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), move |_| {
-        let mark = mark.clone();
-        move |_, mut responder: Responder| {
-            let mark = mark.clone();
-            responder.handle().clone().spawn(async move {
-                std::future::poll_fn(|cx| responder.poll_closed(cx)).await;
-                mark.set(true);
-            });
-        }
-    });
-    let mut raw = RawTls::connect(&mut bench, &trust, b"http/1.1");
-    raw.send(format!("{ASK}\r\n").as_bytes());
-    turns(&mut bench, 50);
-    assert!(!left.get());
-    drop(raw);
-    bench.turn_until(|_| left.get());
-}
-
-// ---- shutdown ---------------------------------------------------------------------------------------------------------------
+// ---- shutdown
 
 #[test]
 fn tunnel_goes_on_until_the_grace_period_ends() {
@@ -701,16 +656,21 @@ fn tunnel_that_ends_in_the_grace_period_ends_the_worker() {
         side.outgoing.end();
         outgoing.end();
         bench.turn_until(|_| received.end().is_some() && side.received.end().is_some());
-        assert_eq!((received.end(), side.received.end()), (Some(Ok(())), Some(Ok(()))), "{protocol}");
+        assert_eq!(
+            (received.end(), side.received.end()),
+            (Some(Ok(())), Some(Ok(()))),
+            "{protocol}"
+        );
         bench.skip(Duration::from_secs(10));
         bench.turn_until(|bench| bench.count(connections) == 0);
         drop(connection);
     }
 }
 
-// ---- servers without --------------------------------------------------------------------------------------------------------
+// ---- servers without extended CONNECT
 
-/// A server over HTTP/2 in clear text that acknowledges SETTINGS and answers PINGs, and offers nothing.
+/// A clear-text HTTP/2 server that acknowledges SETTINGS and answers PINGs, and supports nothing
+/// else.
 fn plain_http2() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -748,7 +708,7 @@ fn server_that_offers_no_extended_connect_is_not_asked() {
     };
     bench.run(async move {
         let connection = connector.connect(&target).await.unwrap();
-        // The answer is remembered.
+        // The refusal is remembered.
         for _ in 0..2 {
             let mut shared = connection.share().unwrap();
             let answer = shared.send(asking("/tunnel", Body::empty())).await;

@@ -12,10 +12,10 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::support::{Bench, hello};
 
-/// A path of its own, which is gone at the end.
-struct Place(PathBuf);
+/// A unique path, which is removed at the end.
+struct SocketPath(PathBuf);
 
-impl Place {
+impl SocketPath {
     fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("pronghorn-{}-{name}.sock", std::process::id())))
     }
@@ -25,7 +25,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -36,8 +36,8 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn full_queue_of_a_server_is_waited_for() {
-    let place = Place::new("full");
+fn connect_waits_for_a_full_listen_queue() {
+    let place = SocketPath::new("full");
     let address = SockAddr::unix(&place.0).unwrap();
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     listener.bind(&address).unwrap();
@@ -49,14 +49,14 @@ fn full_queue_of_a_server_is_waited_for() {
             Ok(()) => waiting.push(socket),
             Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
-        assert!(waiting.len() < 16, "the queue has no end");
+        assert!(waiting.len() < 16, "the listen queue is never full");
     }
     let mut bench = bench();
     let (connector, path) = (bench.connector.clone(), place.path());
     let is_open = bench.run(async move {
         let mut opening = pin!(connector.open_unix(&path));
         let is_waiting = poll_fn(|cx| Poll::Ready(opening.as_mut().poll(cx).is_pending())).await;
-        assert!(is_waiting, "there is no room yet");
+        assert!(is_waiting, "the queue is still full");
         listener.accept().unwrap();
         opening.await.is_ok()
     });
@@ -65,19 +65,24 @@ fn full_queue_of_a_server_is_waited_for() {
 
 #[test]
 fn missing_socket_is_told_with_its_path() {
-    let place = Place::new("missing");
+    let place = SocketPath::new("missing");
     let mut bench = bench();
     let (connector, path) = (bench.connector.clone(), place.path());
-    let error = bench.run(async move { connector.connect_unix(&path, Protocol::Http1).await.err() });
+    let error =
+        bench.run(async move { connector.connect_unix(&path, Protocol::Http1).await.err() });
     let error = error.expect("nobody listens");
     assert!(matches!(error, Error::Connect { .. }), "{error}");
-    assert!(error.to_string().starts_with(&format!("cannot connect to unix:{}: ", place.0.display())), "{error}");
+    assert!(
+        error.to_string().starts_with(&format!("cannot connect to unix:{}: ", place.0.display())),
+        "{error}"
+    );
 }
 
 #[test]
 fn http3_is_not_spoken_over_unix_sockets() {
     let mut bench = bench();
-    let (connector, path) = (bench.connector.clone(), Place::new("http3").path());
-    let error = bench.run(async move { connector.connect_unix(&path, Protocol::Http3).await.err() });
+    let (connector, path) = (bench.connector.clone(), SocketPath::new("http3").path());
+    let error =
+        bench.run(async move { connector.connect_unix(&path, Protocol::Http3).await.err() });
     assert!(matches!(error, Some(Error::Unsupported(Protocol::Http3))), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! What has come and is not read yet when the other side leaves. On a virtual clock.
+//! Data that is received but not read when the other side disconnects. On a virtual clock.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,13 +13,14 @@ use pronghorn_engine::{Body, Config, Group, Incoming, Protocol, Responder, Respo
 
 use crate::support::{Bench, PROTOCOLS, get, trust};
 
-/// More than is held outside of the transport for a reader that does not read, and less than the transport's windows.
+/// More than is buffered outside of the transport for a reader that pauses, and less than the
+/// transport's windows.
 const CONTENT: usize = 300_000;
 const GRACE: Duration = Duration::from_secs(20);
 /// Passes with each turn.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Reads content from when it may.
+/// Reads content once allowed.
 #[derive(Default)]
 struct Reader {
     may_read: Cell<bool>,
@@ -30,7 +31,7 @@ struct Reader {
 
 impl Reader {
     async fn read(self: Rc<Self>, mut body: Incoming) {
-        // A piece, so that what follows is asked for.
+        // Reads a piece, so that more is requested.
         self.take(&mut body).await;
         poll_fn(|cx| {
             *self.waiting.borrow_mut() = Some(cx.waker().clone());
@@ -44,7 +45,9 @@ impl Reader {
 
     async fn take(&self, body: &mut Incoming) {
         match body.frame().await {
-            Some(Ok(frame)) => self.size.set(self.size.get() + frame.into_data().map_or(0, |data| data.len())),
+            Some(Ok(frame)) => {
+                self.size.set(self.size.get() + frame.into_data().map_or(0, |data| data.len()));
+            }
             Some(Err(error)) => *self.end.borrow_mut() = Some(Err(error.to_string())),
             None => *self.end.borrow_mut() = Some(Ok(())),
         }
@@ -55,7 +58,7 @@ impl Reader {
         self.waiting.take().unwrap().wake();
     }
 
-    /// How many bytes came, and how they ended.
+    /// Returns the number of bytes read, and how they ended.
     fn outcome(&self) -> (usize, Result<(), String>) {
         (self.size.get(), self.end.borrow().clone().unwrap())
     }
@@ -65,7 +68,7 @@ fn upload() -> Request<Body> {
     Request::post("https://localhost/").body(Body::from(vec![b'x'; CONTENT])).unwrap()
 }
 
-/// A server that answers at once and has `reader` read on.
+/// A server that responds at once, and lets `reader` continue reading.
 fn reads_on(reader: &Rc<Reader>) -> Bench {
     let reader = reader.clone();
     Bench::with_group(&Group::new(1), &trust(), &Config::default(), move |_| {
@@ -85,11 +88,12 @@ fn turn_until(bench: &mut Bench, mut done: impl FnMut(&mut Bench) -> bool) {
     });
 }
 
-/// Turns until nothing was on its way for a second.
+/// Runs turns until no data has moved for a second.
 fn settle(bench: &mut Bench) {
     let (mut before, mut quiet) = (0, Duration::ZERO);
     turn_until(bench, |bench| {
-        let passed = bench.count(|stats| stats.datagrams_sent.value() + stats.datagrams_received.value());
+        let passed =
+            bench.count(|stats| stats.datagrams_sent.value() + stats.datagrams_received.value());
         quiet = if passed == before { quiet + MOMENT } else { Duration::ZERO };
         before = passed;
         quiet >= Duration::from_secs(1)
@@ -124,7 +128,9 @@ fn request_is_read_to_its_end_although_the_client_has_left() {
 fn response_is_read_to_its_end_although_the_server_has_left() {
     for protocol in PROTOCOLS {
         let mut bench = Bench::new(1, &Config::default(), |_| {
-            |_, responder: Responder| responder.send(Response::new(StatusCode::OK).with_body(vec![b'x'; CONTENT]))
+            |_, responder: Responder| {
+                responder.send(Response::new(StatusCode::OK).with_body(vec![b'x'; CONTENT]));
+            }
         });
         let mut connection = bench.connect(protocol);
         let reader = Rc::<Reader>::default();
@@ -135,7 +141,7 @@ fn response_is_read_to_its_end_although_the_server_has_left() {
         });
         bench.client.handle().spawn(reading.read(response.into_body()));
         settle(&mut bench);
-        // It ends when all that it has sent is acknowledged.
+        // Ends once everything sent is acknowledged.
         let now = bench.now();
         bench.servers[0].shut_down(now, GRACE);
         turn_until(&mut bench, |bench| bench.servers[0].is_finished());

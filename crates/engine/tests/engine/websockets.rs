@@ -1,4 +1,5 @@
-//! WebSocket over the three protocols: messages both ways, closing, what is refused, and peers that do not read or are gone.
+//! WebSocket over the three protocols: messages both ways, closing, refusals, and peers that do not
+//! read or have vanished.
 
 mod pace;
 mod refusals;
@@ -11,17 +12,18 @@ use std::rc::Rc;
 
 use http::{HeaderMap, Uri};
 use pronghorn_engine::websocket::{
-    self, CloseCode, CloseReason, Error, Message, Options, ProtocolError, Sender, WebSocket, WebSocketUpgrade, deflate,
+    self, CloseCode, CloseReason, Error, Message, Options, ProtocolError, Sender, WebSocket,
+    WebSocketUpgrade, deflate,
 };
-use pronghorn_engine::{Config, Connection, Limits, Protocol, Request as Asked, Responder};
+use pronghorn_engine::{Config, Connection, Limits, Protocol, Request as EngineRequest, Responder};
 
 use crate::support::{Bench, PROTOCOLS};
 
-type Answering = Box<dyn Fn(Asked, Responder)>;
-/// How the server's connections ended, and what with.
+type Answering = Box<dyn Fn(EngineRequest, Responder)>;
+/// Results of the server's connections, and their close codes.
 type Ends = Rc<RefCell<Vec<(Result<(), Error>, Option<u16>)>>>;
 
-/// Gives each message back.
+/// Echoes messages.
 fn echo(options: &Options, ends: &Ends) -> impl Fn(usize) -> Answering + use<> {
     serving(options, ends, |mut socket, ends| async move {
         let end = loop {
@@ -38,7 +40,11 @@ fn echo(options: &Options, ends: &Ends) -> impl Fn(usize) -> Answering + use<> {
     })
 }
 
-fn serving<F, S>(options: &Options, ends: &Ends, serve: S) -> impl Fn(usize) -> Answering + use<F, S>
+fn serving<F, S>(
+    options: &Options,
+    ends: &Ends,
+    serve: S,
+) -> impl Fn(usize) -> Answering + use<F, S>
 where
     F: Future<Output = ()> + 'static,
     S: Fn(WebSocket, Ends) -> F + Clone + 'static,
@@ -46,18 +52,22 @@ where
     let (options, ends) = (options.clone(), ends.clone());
     move |_| {
         let (options, ends, serve) = (options.clone(), ends.clone(), serve.clone());
-        Box::new(move |request: Asked, responder: Responder| match WebSocketUpgrade::from_request(&request, &options) {
-            Ok(upgrade) => {
-                let handle = responder.handle().clone();
-                handle.spawn(serve(upgrade.accept(responder, request.body), ends.clone()));
+        Box::new(move |request: EngineRequest, responder: Responder| {
+            match WebSocketUpgrade::from_request(&request, &options) {
+                Ok(upgrade) => {
+                    let handle = responder.handle().clone();
+                    handle.spawn(serve(upgrade.accept(responder, request.body), ends.clone()));
+                }
+                Err(refusal) => responder.send(refusal.into()),
             }
-            Err(refusal) => responder.send(refusal.into()),
         })
     }
 }
 
-/// Reads once, says how that ended, and puts what sends where the test finds it.
-fn lending(sender: &Rc<RefCell<Option<Sender>>>) -> impl Fn(WebSocket, Ends) -> Pin<Box<dyn Future<Output = ()>>> + Clone + 'static {
+/// Reads once, records the result, and gives the test the sender.
+fn lending(
+    sender: &Rc<RefCell<Option<Sender>>>,
+) -> impl Fn(WebSocket, Ends) -> Pin<Box<dyn Future<Output = ()>>> + Clone + 'static {
     let sender = sender.clone();
     move |mut socket, ends| {
         sender.replace(Some(socket.sender().clone()));
@@ -94,21 +104,33 @@ fn messages_come_back_and_the_close_is_answered() {
         for options in [
             Options::default(),
             Options::default().with_deflate(deflate::Options::default()),
-            Options::default().with_deflate(keeping).with_protocol("chat.2").with_protocol("chat.1"),
+            Options::default()
+                .with_deflate(keeping)
+                .with_protocol("chat.2")
+                .with_protocol("chat.1"),
         ] {
             let ends = Ends::default();
-            let mut bench = Bench::new(1, &Config::default(), echo(&options.clone().with_protocol("chat.1"), &ends));
+            let mut bench = Bench::new(
+                1,
+                &Config::default(),
+                echo(&options.clone().with_protocol("chat.1"), &ends),
+            );
             let (mut socket, connection) = open(&mut bench, protocol, &options);
             let expected = format!("{options:?}").contains("chat.2").then_some("chat.2");
             assert!(socket.protocol().is_none() || socket.protocol() == expected, "{protocol}");
             let reason = bench.run(async move {
                 for size in [0, 1, 125, 126, 5_000, 65_536, 900_000] {
-                    for message in [Message::text("€x".repeat(size / 4)), Message::binary(vec![7; size])] {
+                    for message in
+                        [Message::text("€x".repeat(size / 4)), Message::binary(vec![7; size])]
+                    {
                         socket.send(message.clone()).await.unwrap();
                         assert_eq!(socket.recv().await.unwrap().unwrap(), message);
                     }
                 }
-                socket.close(CloseReason { code: CloseCode::new(4001).unwrap(), text: "done".to_owned() });
+                socket.close(CloseReason {
+                    code: CloseCode::new(4001).unwrap(),
+                    text: "done".to_owned(),
+                });
                 assert!(socket.recv().await.is_none());
                 assert_eq!(socket.send(Message::text("late")).await, Err(Error::Closed));
                 socket.reason().cloned()
@@ -117,8 +139,12 @@ fn messages_come_back_and_the_close_is_answered() {
             bench.turn_until(|_| !ends.borrow().is_empty());
             assert_eq!(*ends.borrow(), [(Ok(()), Some(4001))], "{protocol}");
             drop(connection);
-            bench.turn_until(|bench| bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0);
-            let bad = |stats: &pronghorn_engine::Stats| stats.requests_aborted.value() + stats.websocket_errors.value();
+            bench.turn_until(|bench| {
+                bench.count(|stats| stats.tcp_open.value() + stats.quic_open.value()) == 0
+            });
+            let bad = |stats: &pronghorn_engine::Stats| {
+                stats.requests_aborted.value() + stats.websocket_errors.value()
+            };
             assert_eq!(bench.count(bad), 0, "{protocol}");
         }
     }
@@ -130,7 +156,8 @@ fn subprotocol_is_the_first_of_the_clients_that_the_server_has() {
         let server = Options::default().with_protocol("a").with_protocol("b");
         let mut bench = Bench::new(1, &Config::default(), echo(&server, &Ends::default()));
         for (asked, taken) in [(&["x", "b", "a"][..], Some("b")), (&["x"], None), (&[], None)] {
-            let options = asked.iter().fold(Options::default(), |options, name| options.with_protocol(name));
+            let options =
+                asked.iter().fold(Options::default(), |options, name| options.with_protocol(name));
             let (socket, _connection) = open(&mut bench, protocol, &options);
             assert_eq!(socket.protocol(), taken, "{protocol} {asked:?}");
         }
@@ -146,11 +173,12 @@ fn server_closes_with_a_reason_and_what_was_sent_before_arrives() {
                 socket.sender().push(&Message::text(number.to_string())).unwrap();
             }
             socket.close(CloseReason::from(CloseCode::POLICY));
-            // Only the first says why.
+            // Only the first close sets the reason.
             socket.close(CloseReason::from(CloseCode::NORMAL));
             while socket.recv().await.is_some() {}
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let mut bench =
+            Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         let (count, code) = bench.run(async move {
             let mut count = 0;
@@ -193,7 +221,8 @@ fn message_over_the_limit_is_refused_with_1009() {
     let limits = Limits::default().with_websocket_message_bytes(1_000).unwrap();
     for protocol in PROTOCOLS {
         for deflate in [None, Some(deflate::Options::default())] {
-            let options = deflate.map_or(Options::default(), |deflate| Options::default().with_deflate(deflate));
+            let options = deflate
+                .map_or(Options::default(), |deflate| Options::default().with_deflate(deflate));
             let ends = Ends::default();
             let config = Config { limits: limits.clone(), ..Config::default() };
             let mut bench = Bench::new(1, &config, echo(&options, &ends));
@@ -208,7 +237,11 @@ fn message_over_the_limit_is_refused_with_1009() {
             assert_eq!(code, Some(CloseCode::TOO_LARGE), "{protocol}");
             bench.turn_until(|_| !ends.borrow().is_empty());
             assert_eq!(*ends.borrow(), [(Err(ProtocolError::TooLarge.into()), None)], "{protocol}");
-            assert_eq!(bench.count(|stats| stats.websocket_messages_too_large.value()), 1, "{protocol}");
+            assert_eq!(
+                bench.count(|stats| stats.websocket_messages_too_large.value()),
+                1,
+                "{protocol}"
+            );
         }
     }
 }

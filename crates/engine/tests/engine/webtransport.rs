@@ -1,4 +1,4 @@
-//! WebTransport sessions between a client and a server of the engine.
+//! WebTransport sessions between the engine's client and server.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::{BodyExt, Collected};
 use pronghorn_engine::{
-    Body, Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream, Request, Responder, Response, SessionEnd,
-    SessionStreamError, Upgrade, WebTransport,
+    Body, Config, ConnectError, Connection, DatagramError, Group, Limits, Protocol, RecvStream,
+    Request, Responder, Response, SessionEnd, SessionStreamError, Upgrade, WebTransport,
 };
 
 use crate::support::{Bench, fetch, get, trust};
 
-/// The sessions that servers have accepted, as a test sees them.
+/// Sessions that servers have accepted.
 type Accepted = Rc<RefCell<VecDeque<WebTransport>>>;
 
 fn offering(limits: Limits) -> Config {
@@ -51,11 +51,12 @@ fn uri(path: &str) -> Uri {
     format!("https://localhost{path}").parse().unwrap()
 }
 
-/// A session, as the client and as the server has it, and their connection.
+/// Opens a session. Returns the client's and the server's handle, and the connection.
 fn sessions(bench: &mut Bench, accepted: &Accepted) -> (WebTransport, WebTransport, Connection) {
     let mut connection = bench.connect(Protocol::Http3);
     let (client, connection) = bench.run(async move {
-        let session = WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await;
+        let session =
+            WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await;
         (session.unwrap(), connection)
     });
     let server = accepted.borrow_mut().pop_front().unwrap();
@@ -104,7 +105,7 @@ fn streams_of_both_kinds_carry_content_both_ways() {
 #[test]
 fn many_streams_come_and_go_at_once() {
     const STREAMS: usize = 250;
-    // Fewer may be open than are opened, so that some wait.
+    // The limit is lower than the number of opened streams, so that some wait.
     let limits = || Limits::default().with_webtransport_streams(20).unwrap();
     let (mut bench, accepted) = bench_with(&offering(limits()), offering(limits()));
     let (client, server, _connection) = sessions(&mut bench, &accepted);
@@ -150,19 +151,24 @@ fn datagrams_arrive_and_those_that_cannot_are_refused() {
             assert_eq!(bench.run(async move { to.read_datagram().await }), Ok(sent));
         }
         let size = from.max_datagram_size().unwrap() + 1;
-        assert_eq!(from.send_datagram(content(size)), Err(DatagramError::TooLarge { size, most: size - 1 }));
+        assert_eq!(
+            from.send_datagram(content(size)),
+            Err(DatagramError::TooLarge { size, max: size - 1 })
+        );
     }
 }
 
 #[test]
-fn datagrams_that_nobody_reads_push_out_the_oldest() {
+fn unread_datagrams_evict_the_oldest() {
     let limits = Limits::default().with_webtransport_datagram_bytes(4096).unwrap();
     let (mut bench, accepted) = bench_with(&offering(limits), offering(Limits::default()));
     let (client, server, _connection) = sessions(&mut bench, &accepted);
     for number in 0..20_u8 {
         client.send_datagram(vec![number; 936]).unwrap();
     }
-    bench.turn_until(|bench| bench.count(|stats| stats.webtransport_datagrams_dropped.value()) == 16);
+    bench.turn_until(|bench| {
+        bench.count(|stats| stats.webtransport_datagrams_dropped.value()) == 16
+    });
     bench.run(async move {
         for number in 16..20_u8 {
             assert_eq!(server.read_datagram().await.unwrap()[0], number);
@@ -176,15 +182,22 @@ fn datagrams_sent_before_the_connection_knows_of_the_session_arrive() {
         let session = WebTransport::accept(request, responder, HeaderMap::new()).unwrap();
         assert_eq!(session.max_datagram_size(), None);
         session.send_datagram("at once").unwrap();
-        // The path takes no such datagram.
+        // The path does not allow datagrams of this size.
         session.send_datagram(content(20_000)).unwrap();
         session.send_datagram("and behind it").unwrap();
         session.handle().clone().spawn(async move { drop(session.closed().await) });
     };
-    let mut bench = Bench::with_client(&Group::new(1), &trust(), &offering(Limits::default()), offering(Limits::default()), |_| greet);
+    let mut bench = Bench::with_client(
+        &Group::new(1),
+        &trust(),
+        &offering(Limits::default()),
+        offering(Limits::default()),
+        |_| greet,
+    );
     let mut connection = bench.connect(Protocol::Http3);
     let received = bench.run(async move {
-        let session = WebTransport::connect(&mut connection, uri("/"), HeaderMap::new()).await.unwrap();
+        let session =
+            WebTransport::connect(&mut connection, uri("/"), HeaderMap::new()).await.unwrap();
         [session.read_datagram().await.unwrap(), session.read_datagram().await.unwrap()]
     });
     assert_eq!(received, ["at once", "and behind it"]);
@@ -199,12 +212,15 @@ fn datagrams_are_sent_from_another_thread() {
     let sender = server.datagram_sender();
     assert_eq!(sender.max_size(), server.max_datagram_size());
     let sender = std::thread::spawn(move || {
-        // The worker is not at it meanwhile, so that the oldest go.
+        // The worker does not run meanwhile, so the oldest datagrams are dropped.
         for number in 0..20_u8 {
             sender.send(vec![number; 936]).unwrap();
         }
         let size = sender.max_size().unwrap() + 1;
-        assert_eq!(sender.send(content(size)), Err(DatagramError::TooLarge { size, most: size - 1 }));
+        assert_eq!(
+            sender.send(content(size)),
+            Err(DatagramError::TooLarge { size, max: size - 1 })
+        );
         sender
     });
     let sender = sender.join().unwrap();
@@ -218,7 +234,7 @@ fn datagrams_are_sent_from_another_thread() {
     });
     assert_eq!(received, [16, 17, 18, 19]);
     assert_eq!(bench.count(|stats| stats.webtransport_datagrams_dropped.value()), 16);
-    let end = SessionEnd::ByPeer { code: 3, reason: "enough".to_owned() };
+    let end = SessionEnd::Peer { code: 3, reason: "enough".to_owned() };
     bench.turn_until(|_| sender.send("late") == Err(DatagramError::Ended(end.clone())));
 }
 
@@ -243,22 +259,33 @@ fn close_brings_code_and_reason_to_the_other_side() {
             let to = to.clone();
             bench.run(async move { to.closed().await })
         };
-        assert_eq!(end, SessionEnd::ByPeer { code: 4_000_000_000, reason: "that is it".to_owned() });
+        assert_eq!(end, SessionEnd::Peer { code: 4_000_000_000, reason: "that is it".to_owned() });
         let (own, ours, theirs, late) = bench.run(async move {
             let ours = read_to_end(receive).await;
             let mut answer = their_stream.0;
             (from.closed().await, ours, answer.stopped().await, from.open_uni().await.map(|_| ()))
         });
         drop(there);
-        assert_eq!(own, SessionEnd::Locally { code: 4_000_000_000, reason: "that is it".to_owned() });
+        assert_eq!(own, SessionEnd::Local { code: 4_000_000_000, reason: "that is it".to_owned() });
         assert_eq!(ours, Err(SessionStreamError::SessionEnded));
-        assert!(matches!(theirs, SessionStreamError::SessionEnded | SessionStreamError::Stopped { code: None }), "{theirs:?}");
+        assert!(
+            matches!(
+                theirs,
+                SessionStreamError::SessionEnded | SessionStreamError::Stopped { code: None }
+            ),
+            "{theirs:?}"
+        );
         assert_eq!(late, Err(SessionStreamError::SessionEnded));
         assert!(matches!(to.send_datagram("late"), Err(DatagramError::Ended(_))));
-        // The connection goes on, and has room for the next session.
+        // The connection goes on, and a slot is free for the next session.
         let (hello, next) = bench.run(async move {
             let hello = fetch(&mut connection, get("/hello")).await.unwrap();
-            (hello, WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.map(|session| (session, connection)))
+            (
+                hello,
+                WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new())
+                    .await
+                    .map(|session| (session, connection)),
+            )
         });
         assert_eq!(hello.0, StatusCode::OK);
         assert!(next.is_ok(), "{next:?}");
@@ -270,26 +297,31 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
     let opened = Rc::new(RefCell::new(None));
     let result = opened.clone();
     let config = offering(Limits::default());
-    let mut bench = Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
-        let result = result.clone();
-        move |request: Request, responder: Responder| {
-            let session = WebTransport::accept(request, responder, HeaderMap::new()).unwrap();
-            // Asked for before anybody else could do anything.
-            let mut opening = Box::pin({
-                let session = session.clone();
-                async move { session.open_bi().await.map(drop) }
-            });
-            assert!(opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut bench =
+        Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
             let result = result.clone();
-            session.handle().clone().spawn(async move {
-                *result.borrow_mut() = Some(opening.await);
-                session.closed().await;
-            });
-        }
-    });
+            move |request: Request, responder: Responder| {
+                let session = WebTransport::accept(request, responder, HeaderMap::new()).unwrap();
+                // Opened before anything else could run.
+                let mut opening = Box::pin({
+                    let session = session.clone();
+                    async move { session.open_bi().await.map(drop) }
+                });
+                assert!(
+                    opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+                );
+                let result = result.clone();
+                session.handle().clone().spawn(async move {
+                    *result.borrow_mut() = Some(opening.await);
+                    session.closed().await;
+                });
+            }
+        });
     let mut connection = bench.connect(Protocol::Http3);
     let streams = bench.run(async move {
-        let session = WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.unwrap();
+        let session = WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new())
+            .await
+            .unwrap();
         let uni = session.open_uni().await.map(drop);
         let bidi = session.open_bi().await.map(drop);
         (uni, bidi)
@@ -302,7 +334,7 @@ fn streams_can_be_opened_as_soon_as_there_is_a_session() {
 type Wait = fn(&WebTransport) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
 #[test]
-fn waits_that_are_given_up_leave_nothing_behind() {
+fn dropped_waits_are_deregistered() {
     struct Task;
     impl std::task::Wake for Task {
         fn wake(self: std::sync::Arc<Self>) {}
@@ -335,10 +367,15 @@ fn waits_that_are_given_up_leave_nothing_behind() {
 fn peer_that_does_not_end_a_closed_session_is_given_up() {
     let (mut bench, accepted) = bench();
     let mut connection = bench.connect(Protocol::Http3);
-    // By hand, so that nothing answers the close; what comes is read, and what would be sent never ends.
+    // A session made by hand: it does not answer the close, it reads what arrives, and its sending
+    // side never ends.
     let endless = Body::stream(Failing(Rc::default()));
-    let request = http::Request::connect("https://localhost/session").extension(Upgrade::new("webtransport")).body(endless).unwrap();
-    let (response, mut connection) = bench.run(async move { (connection.send(request).await.unwrap(), connection) });
+    let request = http::Request::connect("https://localhost/session")
+        .extension(Upgrade::new("webtransport"))
+        .body(endless)
+        .unwrap();
+    let (response, mut connection) =
+        bench.run(async move { (connection.send(request).await.unwrap(), connection) });
     let end = Rc::new(RefCell::new(None));
     let told = end.clone();
     bench.client.handle().spawn(async move {
@@ -358,22 +395,34 @@ fn peer_that_does_not_end_a_closed_session_is_given_up() {
     assert_eq!(bench.count(|stats| stats.webtransport_closes_timed_out.value()), 0);
     turns(&mut bench, 2);
     assert_eq!(bench.count(|stats| stats.webtransport_closes_timed_out.value()), 1);
-    // Its close arrived, and its place is free.
-    assert_eq!(end.take().unwrap().unwrap(), [&[0x68, 0x43, 10, 0, 0, 0, 7][..], b"enough"].concat());
-    let next = bench.run(async move { WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.map(drop) });
+    // The close has arrived, and the slot is free.
+    assert_eq!(
+        end.take().unwrap().unwrap(),
+        [&[0x68, 0x43, 10, 0, 0, 0, 7][..], b"enough"].concat()
+    );
+    let next = bench.run(async move {
+        WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.map(drop)
+    });
     assert!(next.is_ok(), "{next:?}");
 }
 
-/// What is sent until the test ends it in the middle.
+/// A body that never yields, and fails when the test says so.
 struct Failing(Rc<Cell<bool>>);
 
 impl http_body::Body for Failing {
     type Data = Bytes;
     type Error = std::io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<http_body::Frame<Bytes>>>> {
         cx.waker().wake_by_ref();
-        if self.0.get() { Poll::Ready(Some(Err(std::io::Error::other("given up")))) } else { Poll::Pending }
+        if self.0.get() {
+            Poll::Ready(Some(Err(std::io::Error::other("given up"))))
+        } else {
+            Poll::Pending
+        }
     }
 }
 
@@ -382,15 +431,25 @@ fn session_that_is_reset_while_streams_are_opened_ends_them() {
     for turns in 1..12 {
         let fails = Rc::new(Cell::new(false));
         let (fail, config) = (fails.clone(), offering(Limits::default()));
-        // Whoever accepts the session by hand can reset it.
-        let mut bench = Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
-            let fail = fail.clone();
-            move |_, responder: Responder| responder.upgrade(HeaderMap::new(), Body::stream(Failing(fail.clone())))
-        });
+        // A session accepted by hand can be reset.
+        let mut bench =
+            Bench::with_client(&Group::new(1), &trust(), &config, config.clone(), move |_| {
+                let fail = fail.clone();
+                move |_, responder: Responder| {
+                    responder.upgrade(HeaderMap::new(), Body::stream(Failing(fail.clone())));
+                }
+            });
         let mut connection = bench.connect(Protocol::Http3);
-        let (session, _connection) = bench
-            .run(async move { (WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.unwrap(), connection) });
-        // One in each turn: in one of them the driver knows of the end, and the session does not yet.
+        let (session, _connection) = bench.run(async move {
+            (
+                WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new())
+                    .await
+                    .unwrap(),
+                connection,
+            )
+        });
+        // One per turn: in one of the turns the driver knows of the end, and the session does not
+        // yet.
         let ended = Rc::new(Cell::new(false));
         let told = ended.clone();
         session.handle().clone().spawn(async move {
@@ -422,15 +481,18 @@ fn dropped_session_is_closed_with_zero() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
     drop(client);
-    assert_eq!(bench.run(async move { server.closed().await }), SessionEnd::ByPeer { code: 0, reason: String::new() });
+    assert_eq!(
+        bench.run(async move { server.closed().await }),
+        SessionEnd::Peer { code: 0, reason: String::new() }
+    );
 }
 
 #[test]
-fn close_is_heard_although_the_connection_ends_at_once() {
+fn close_is_received_before_connection_ends() {
     for reason in ["good bye", ""] {
         let (mut bench, accepted) = bench();
         let (client, server, connection) = sessions(&mut bench, &accepted);
-        // The server sleeps until all of it has come.
+        // The server sleeps until everything has arrived.
         if reason.is_empty() {
             drop(client);
         } else {
@@ -446,7 +508,7 @@ fn close_is_heard_although_the_connection_ends_at_once() {
         }
         let code = if reason.is_empty() { 0 } else { 99 };
         let end = bench.run(async move { server.closed().await });
-        assert_eq!(end, SessionEnd::ByPeer { code, reason: reason.to_owned() });
+        assert_eq!(end, SessionEnd::Peer { code, reason: reason.to_owned() });
     }
 }
 
@@ -472,7 +534,8 @@ fn refusal_has_its_status() {
     let (mut bench, _) = bench();
     let mut connection = bench.connect(Protocol::Http3);
     let (refused, hello) = bench.run(async move {
-        let refused = WebTransport::connect(&mut connection, uri("/nowhere"), HeaderMap::new()).await;
+        let refused =
+            WebTransport::connect(&mut connection, uri("/nowhere"), HeaderMap::new()).await;
         (refused, fetch(&mut connection, get("/hello")).await.unwrap())
     });
     assert!(matches!(refused, Err(ConnectError::Refused(StatusCode::NOT_FOUND))), "{refused:?}");
@@ -480,14 +543,18 @@ fn refusal_has_its_status() {
 }
 
 #[test]
-fn session_is_not_asked_for_where_it_is_not_offered() {
+fn session_is_not_requested_without_support() {
     let default = Config::default;
-    for (server, client) in [(default(), offering(Limits::default())), (offering(Limits::default()), default())] {
+    for (server, client) in
+        [(default(), offering(Limits::default())), (offering(Limits::default()), default())]
+    {
         let (mut bench, accepted) = bench_with(&server, client);
         for protocol in [Protocol::Http2, Protocol::Http3] {
             let mut connection = bench.connect(protocol);
-            let result = bench.run(async move { WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await });
-            assert!(matches!(result, Err(ConnectError::NotOffered)), "{protocol}: {result:?}");
+            let result = bench.run(async move {
+                WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await
+            });
+            assert!(matches!(result, Err(ConnectError::Unsupported)), "{protocol}: {result:?}");
         }
         assert!(accepted.borrow().is_empty());
     }
@@ -498,11 +565,15 @@ fn session_above_the_limit_is_refused_as_unprocessed() {
     let (mut bench, accepted) = bench();
     let (_client, _server, mut connection) = sessions(&mut bench, &accepted);
     let second = bench.run(async move {
-        let second = WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await;
+        let second =
+            WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await;
         second.map(|_| ()).map_err(|error| (error, connection))
     });
     let (error, _connection) = second.unwrap_err();
-    assert!(matches!(error, ConnectError::Failed(pronghorn_engine::Error::Refused(_))), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::Failed(pronghorn_engine::Error::Refused(_))),
+        "{error:?}"
+    );
     assert_eq!(bench.count(|stats| stats.webtransport_sessions_refused.value()), 1);
     assert_eq!(accepted.borrow().len(), 0);
 }
@@ -515,7 +586,11 @@ fn sessions_of_one_connection_are_told_apart() {
     let clients: Vec<WebTransport> = bench.run(async move {
         let mut sessions = Vec::new();
         for _ in 0..3 {
-            sessions.push(WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new()).await.unwrap());
+            sessions.push(
+                WebTransport::connect(&mut connection, uri("/session"), HeaderMap::new())
+                    .await
+                    .unwrap(),
+            );
         }
         std::mem::forget(connection);
         sessions
@@ -530,8 +605,12 @@ fn sessions_of_one_connection_are_told_apart() {
         });
     }
     for (number, server) in accepted.take().into_iter().enumerate() {
-        let received = bench
-            .run(async move { (server.read_datagram().await.unwrap(), read_to_end(server.accept_uni().await.unwrap()).await.unwrap()) });
+        let received = bench.run(async move {
+            (
+                server.read_datagram().await.unwrap(),
+                read_to_end(server.accept_uni().await.unwrap()).await.unwrap(),
+            )
+        });
         assert_eq!((&received.0[..], &received.1[..]), (&[number as u8][..], &[number as u8][..]));
     }
 }
@@ -572,7 +651,7 @@ fn unread_stream_holds_the_writer_back_and_no_other() {
         let server = server.clone();
         bench.run(async move { server.accept_uni().await.unwrap() })
     };
-    // Others go on meanwhile.
+    // Other streams go on meanwhile.
     for _ in 0..20 {
         let (client, server) = (client.clone(), server.clone());
         bench.run(async move {
@@ -583,10 +662,10 @@ fn unread_stream_holds_the_writer_back_and_no_other() {
         });
     }
     let held = *written.borrow();
-    // The stream's window, and what the engine holds on each side.
+    // The stream's window, and the engine's buffers on each side.
     let most = Limits::default().stream_window_bytes() as usize + (256 << 10);
-    assert!(held < most, "{held} bytes were taken though nobody reads");
-    // And it goes on when it is read.
+    assert!(held < most, "{held} bytes were accepted although nothing is read");
+    // And it continues once it is read.
     let target = held + 1_000_000;
     bench.run(async move {
         let mut read = 0;
@@ -603,7 +682,7 @@ fn streams_that_nobody_accepts_hold_up_those_behind_them() {
     let limits = || Limits::default().with_webtransport_streams(5).unwrap();
     let (mut bench, accepted) = bench_with(&offering(limits()), offering(Limits::default()));
     let (client, server, _connection) = sessions(&mut bench, &accepted);
-    // Each is whole as soon as it has come.
+    // Each is complete as soon as it has arrived.
     let opened = Rc::new(RefCell::new(0));
     let count = opened.clone();
     client.handle().clone().spawn(async move {
@@ -619,8 +698,12 @@ fn streams_that_nobody_accepts_hold_up_those_behind_them() {
     for _ in 0..200 {
         bench.turn();
     }
-    // Some of those that may be are HTTP/3's own.
-    assert!(*opened.borrow() <= 5 + limits().uni_streams(), "{} streams though nobody accepts", opened.borrow());
+    // Some of the allowed streams are HTTP/3's own.
+    assert!(
+        *opened.borrow() <= 5 + limits().uni_streams(),
+        "{} streams although none is accepted",
+        opened.borrow()
+    );
     bench.run(async move {
         let mut numbers = Vec::new();
         for _ in 0..STREAMS {
@@ -632,25 +715,28 @@ fn streams_that_nobody_accepts_hold_up_those_behind_them() {
 }
 
 #[test]
-fn drain_is_told_and_the_session_goes_on() {
+fn drain_is_reported_and_session_continues() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
     server.drain();
     let draining = client.clone();
     bench.run(async move { draining.draining().await });
     client.send_datagram("still here").unwrap();
-    assert_eq!(bench.run(async move { server.read_datagram().await }), Ok(Bytes::from_static(b"still here")));
+    assert_eq!(
+        bench.run(async move { server.read_datagram().await }),
+        Ok(Bytes::from_static(b"still here"))
+    );
 }
 
 #[test]
-fn server_that_ends_wishes_its_sessions_to_end_and_lets_them() {
+fn shutdown_drains_sessions() {
     let (mut bench, accepted) = bench();
     let (client, server, _connection) = sessions(&mut bench, &accepted);
     let now = bench.now();
     bench.servers[0].shut_down(now, Duration::from_secs(60));
     let draining = client.clone();
     bench.run(async move { draining.draining().await });
-    // Past the notice, from which on no request is taken.
+    // After the notice period, from which on no request is accepted.
     bench.skip(Duration::from_secs(1));
     for (from, to) in [(client.clone(), server.clone()), (server.clone(), client.clone())] {
         bench.run(async move {
@@ -665,7 +751,7 @@ fn server_that_ends_wishes_its_sessions_to_end_and_lets_them() {
     }
     client.close(7, "then good bye");
     let end = bench.run(async move { server.closed().await });
-    assert_eq!(end, SessionEnd::ByPeer { code: 7, reason: "then good bye".to_owned() });
+    assert_eq!(end, SessionEnd::Peer { code: 7, reason: "then good bye".to_owned() });
 }
 
 #[test]
@@ -679,5 +765,8 @@ fn idle_session_outlives_the_idle_timeout() {
         }
     }
     client.send_datagram("awake").unwrap();
-    assert_eq!(bench.run(async move { server.read_datagram().await }), Ok(Bytes::from_static(b"awake")));
+    assert_eq!(
+        bench.run(async move { server.read_datagram().await }),
+        Ok(Bytes::from_static(b"awake"))
+    );
 }

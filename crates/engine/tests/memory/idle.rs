@@ -1,7 +1,7 @@
-//! What a server holds for connections on which nothing happens any more.
+//! Memory of a server for idle connections.
 //!
-//! Counted is what Rust allocates on the server's worker. The cryptography library's own memory comes besides: 1.8 KB for the keys of a
-//! connection over QUIC, 1.2 KB over TCP.
+//! Counts Rust's allocations on the server's worker. The cryptography library's own memory is not
+//! included: 1.8 KB for the keys of a connection over QUIC, 1.2 KB over TCP.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::support::{Bench, fetch, get, hello};
 const KIB: i64 = 1024;
 const CONNECTIONS: usize = 100;
 
-/// Turns of both workers until `done`; returns by how much the server's memory has grown.
+/// Runs turns of both workers until `done`. Returns by how much the server's memory has grown.
 pub(crate) fn grown_until(bench: &mut Bench, mut done: impl FnMut(&mut Bench) -> bool) -> i64 {
     let mut grown = 0;
     while !done(bench) {
@@ -26,16 +26,17 @@ pub(crate) fn grown_until(bench: &mut Bench, mut done: impl FnMut(&mut Bench) ->
     grown
 }
 
-/// Bytes for each connection after its handshake and `requests`, at rest.
+/// Returns the bytes per idle connection after its handshake and `requests`.
 fn at_rest(protocol: Protocol, requests: usize) -> i64 {
     let mut bench = Bench::new(1, &Config::default(), hello);
-    // What is made once, for whoever comes first.
+    // Pays for one-time allocations.
     let mut first = bench.connect(protocol);
     let answer = bench.run(async move { fetch(&mut first, get("/")).await.map(|_| first) });
     let held: Rc<RefCell<Vec<Connection>>> = Rc::new(RefCell::new(vec![answer.unwrap()]));
     let mut grown = 0;
     for number in 2..CONNECTIONS + 2 {
-        let (connecting, held_by_it) = (bench.connecting(protocol, Resumption::default()), held.clone());
+        let (connecting, held_by_it) =
+            (bench.connecting(protocol, Resumption::default()), held.clone());
         bench.client.handle().spawn(async move {
             let mut connection = connecting.await.unwrap();
             for _ in 0..requests {
@@ -45,7 +46,7 @@ fn at_rest(protocol: Protocol, requests: usize) -> i64 {
         });
         grown += grown_until(&mut bench, |_| held.borrow().len() == number);
     }
-    // Acknowledgements, and then nothing for some seconds of the workers' clock.
+    // Acknowledgments, and then nothing for some seconds of the workers' clock.
     for _ in 0..200 {
         bench.skip(Duration::from_millis(25));
         let mut turns = 0;
@@ -59,7 +60,8 @@ fn at_rest(protocol: Protocol, requests: usize) -> i64 {
 
 #[test]
 fn idle_connection_holds_little() {
-    // The library keeps what each of the latest requests was received with, 400 bytes, up to as many as may be open.
+    // The library keeps 400 bytes for each of the latest requests, up to the number that may be
+    // open.
     let library = 50 * 400 + 4 * KIB;
     for (protocol, requests, most) in [
         (Protocol::Http3, 0, 22 * KIB),
@@ -72,6 +74,9 @@ fn idle_connection_holds_little() {
     ] {
         let bytes = at_rest(protocol, requests);
         println!("{protocol} after {requests} requests: {bytes} bytes");
-        assert!(bytes <= most, "{protocol} after {requests} requests: {bytes} bytes, {most} are allowed");
+        assert!(
+            bytes <= most,
+            "{protocol} after {requests} requests: {bytes} bytes, {most} are allowed"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! What the engine holds, counted by an allocator that no other test should have.
+//! Memory of the engine, measured with an allocator that other tests must not use.
 
-// Marked as tests so that lints take their helpers for what they are.
+// Marked as tests so that lints treat their helpers as test code.
 #[cfg(test)]
-mod given_up;
+mod abandoned;
 #[cfg(test)]
 mod idle;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server holds for requests whose answers are not there yet.
+//! Memory of a server for requests that wait for their responses.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::support::{Bench, fetch, get};
 
 const CONNECTIONS: usize = 100;
 
-/// Bytes for each request that waits, alone on its connection, which has served one before.
+/// Returns the bytes per waiting request, alone on a connection that has served one before.
 fn waiting(protocol: Protocol) -> i64 {
     let held = Rc::<RefCell<Vec<(Request, Responder)>>>::default();
     let held_by_it = held.clone();
@@ -53,7 +53,9 @@ fn waiting(protocol: Protocol) -> i64 {
 
 #[test]
 fn request_that_waits_holds_little() {
-    for (protocol, most) in [(Protocol::Http1, 2 << 10), (Protocol::Http2, 4 << 10), (Protocol::Http3, 4 << 10)] {
+    for (protocol, most) in
+        [(Protocol::Http1, 2 << 10), (Protocol::Http2, 4 << 10), (Protocol::Http3, 4 << 10)]
+    {
         let bytes = waiting(protocol);
         println!("{protocol}: {bytes} bytes");
         assert!(bytes <= most, "{protocol}: {bytes} bytes, {most} are allowed");

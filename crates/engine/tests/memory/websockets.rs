@@ -1,4 +1,4 @@
-//! What a server holds for WebSocket connections on which nothing is said.
+//! Memory of a server for idle WebSocket connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -33,17 +33,20 @@ fn echo(_: usize) -> impl Fn(Request, Responder) {
     }
 }
 
-/// Bytes for each connection after some messages, compressed ones too.
+/// Returns the bytes per connection after some messages, compressed ones included.
 fn at_rest(protocol: Protocol) -> i64 {
     let mut bench = Bench::new(1, &Config::default(), echo);
     let held: Rc<RefCell<Vec<(WebSocket, Connection)>>> = Rc::default();
     let mut grown = 0;
     for number in 1..=CONNECTIONS {
-        let (connecting, held_by_it) = (bench.connecting(protocol, Resumption::default()), held.clone());
+        let (connecting, held_by_it) =
+            (bench.connecting(protocol, Resumption::default()), held.clone());
         bench.client.handle().spawn(async move {
             let mut connection = connecting.await.unwrap();
             let uri = Uri::from_static("https://localhost/");
-            let mut socket = websocket::connect(&mut connection, uri, HeaderMap::new(), &options()).await.unwrap();
+            let mut socket = websocket::connect(&mut connection, uri, HeaderMap::new(), &options())
+                .await
+                .unwrap();
             for message in [Message::text("hello"), Message::text("to and fro ".repeat(1_000))] {
                 socket.send(message.clone()).await.unwrap();
                 assert_eq!(socket.recv().await.unwrap().unwrap(), message);
@@ -51,7 +54,7 @@ fn at_rest(protocol: Protocol) -> i64 {
             held_by_it.borrow_mut().push((socket, connection));
         });
         let more = grown_until(&mut bench, |_| held.borrow().len() == number);
-        // The first needs what is made once, for whoever comes first.
+        // The first connection pays for one-time allocations.
         grown += if number == 1 { 0 } else { more };
     }
     for _ in 0..200 {
@@ -67,7 +70,9 @@ fn at_rest(protocol: Protocol) -> i64 {
 
 #[test]
 fn idle_websocket_holds_little() {
-    for (protocol, most) in [(Protocol::Http3, 29 * KIB), (Protocol::Http2, 57 * KIB), (Protocol::Http1, 28 * KIB)] {
+    for (protocol, most) in
+        [(Protocol::Http3, 29 * KIB), (Protocol::Http2, 57 * KIB), (Protocol::Http1, 28 * KIB)]
+    {
         let bytes = at_rest(protocol);
         println!("{protocol}: {bytes} bytes");
         assert!(bytes <= most, "{protocol}: {bytes} bytes, {most} are allowed");
@@ -78,7 +83,7 @@ const MESSAGE: usize = 32 << 10;
 /// 64 MiB.
 const MESSAGES: usize = 2_000;
 
-/// Turns until nothing has moved for long, and by how much the server's memory has grown with that.
+/// Runs turns until nothing has moved for long. Returns by how much the server's memory has grown.
 fn grown_until_stuck(bench: &mut Bench, moved: &Cell<usize>) -> i64 {
     let (mut before, mut idle) = (0, 0);
     grown_until(bench, |_| {
@@ -88,7 +93,8 @@ fn grown_until_stuck(bench: &mut Bench, moved: &Cell<usize>) -> i64 {
     })
 }
 
-/// What a server holds for a peer that reads nothing of what it is sent, and for one whose messages nobody reads.
+/// Returns the server's memory for a peer that reads nothing, or for one whose messages the server
+/// does not read.
 fn held_back(protocol: Protocol, server_sends: bool) -> (i64, usize) {
     let (moved, begins) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
     let (counted, begin) = (moved.clone(), begins.clone());
@@ -117,7 +123,12 @@ fn held_back(protocol: Protocol, server_sends: bool) -> (i64, usize) {
     let mut connection = bench.connect(protocol);
     let (mut socket, _connection) = bench.run(async move {
         let uri = Uri::from_static("https://localhost/");
-        (websocket::connect(&mut connection, uri, HeaderMap::new(), &Options::default()).await.unwrap(), connection)
+        (
+            websocket::connect(&mut connection, uri, HeaderMap::new(), &Options::default())
+                .await
+                .unwrap(),
+            connection,
+        )
     });
     let mut held = None;
     begins.set(true);
@@ -139,21 +150,31 @@ fn held_back(protocol: Protocol, server_sends: bool) -> (i64, usize) {
 
 #[test]
 fn slow_reader_is_held_back_and_not_buffered() {
-    // What may wait to be sent, and what the window of a stream lets the peer send. How much more its pieces take depends on how small they come.
+    // The send queue's limit, and the window of a stream. The overhead depends on the size of the
+    // pieces that arrive.
     let (sent, received) = (512 * KIB, 3 * KIB * KIB * 3 / 2);
     for (protocol, server_sends, most) in [
-        // Twice the congestion window, which has grown to that with what the client's window took.
+        // Twice the congestion window, which has grown to that while the client's window filled.
         (Protocol::Http3, true, 704 * KIB),
         (Protocol::Http2, true, sent),
         (Protocol::Http1, true, sent),
         (Protocol::Http3, false, received),
         (Protocol::Http2, false, received),
-        // The kernel's buffers hold the rest.
+        // The kernel's buffers have the rest.
         (Protocol::Http1, false, 128 * KIB),
     ] {
         let (grown, messages) = held_back(protocol, server_sends);
-        println!("{protocol}, server sends: {server_sends}: {grown} bytes held, {messages} messages went");
-        assert!(messages < MESSAGES / 2, "{protocol}, server sends: {server_sends}: {messages} messages went");
-        assert!(grown <= most, "{protocol}, server sends: {server_sends}: {grown} bytes, {most} are allowed");
+        println!(
+            "{protocol}, server sends: {server_sends}: {grown} bytes held, {messages} messages \
+                went"
+        );
+        assert!(
+            messages < MESSAGES / 2,
+            "{protocol}, server sends: {server_sends}: {messages} messages went"
+        );
+        assert!(
+            grown <= most,
+            "{protocol}, server sends: {server_sends}: {grown} bytes, {most} are allowed"
+        );
     }
 }

@@ -1,37 +1,38 @@
-//! What a line learns on the request's way to a server of an upstream.
+//! The upstream that a log line records.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shared by the line and by whoever asks servers; there is one only where lines have room for it. (It stands among the extensions of
-/// requests that go through layers, which may go to any thread.)
+/// The upstream server and error of a request, shared by the log line and the proxy; it exists only
+/// if the format includes them. It is `Sync` because it is an extension of requests that pass
+/// through layers, which may move to any thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Note(Arc<Mutex<Learnt>>);
+pub(crate) struct Note(Arc<Mutex<NoteState>>);
 
 #[derive(Debug, Default)]
-struct Learnt {
+struct NoteState {
     server: Option<String>,
     error: Option<String>,
 }
 
 impl Note {
-    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+    fn state(&self) -> MutexGuard<'_, NoteState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This server is asked now; what was learnt of the one before is not what the request came to.
-    pub(crate) fn asks(&self, server: &dyn Display) {
-        *self.learnt() = Learnt { server: Some(server.to_string()), error: None };
+    /// Records the server that is tried now, and clears the error of the previous one.
+    pub(crate) fn tries(&self, server: &dyn Display) {
+        *self.state() = NoteState { server: Some(server.to_string()), error: None };
     }
 
-    /// Why there is no answer, or not all of it.
+    /// Records why there is no response, or no complete one.
     pub(crate) fn failed(&self, error: String) {
-        self.learnt().error = Some(error);
+        self.state().error = Some(error);
     }
 
-    /// The server that was asked last, and why that failed.
+    /// Returns the last server that was tried, and its error.
     pub(super) fn take(&self) -> (Option<String>, Option<String>) {
-        let Learnt { server, error } = std::mem::take(&mut *self.learnt());
+        let NoteState { server, error } = std::mem::take(&mut *self.state());
         (server, error)
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that writes lines, which alone waits for the output.
+//! The thread that writes lines.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that are written at once, when there are so many.
+/// Size at which a batch of lines is written.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// What became of lines, since the process was started.
+/// Counts of access log lines since the start of the process.
 #[derive(Debug, Default)]
 pub struct LogCounts {
     /// Lines handed to the output.
@@ -22,61 +22,67 @@ pub struct LogCounts {
 }
 
 impl LogCounts {
-    /// Lines handed to the output.
+    /// Returns the number of lines handed to the output.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Lines dropped because the output was too slow.
+    /// Returns the number of lines dropped because the output was too slow.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Lines lost because the output refused them, as a full disk does.
+    /// Returns the number of lines lost because the output failed, such as on a full disk.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 }
 
-/// What the thread shares with those who have lines.
+/// State shared by the thread and the senders of lines.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct LogState {
     pub(super) counts: Arc<LogCounts>,
-    /// The file to go on with, once it was opened again.
+    /// Reopened file to continue with.
     pub(super) next: Mutex<Option<File>>,
-    /// There are no more lines than those that wait.
+    /// Whether no further lines will be sent.
     pub(super) is_over: AtomicBool,
 }
 
 pub(super) struct Writer<C> {
     pub(super) output: Box<dyn Write + Send>,
-    /// What it is called when something is wrong with it.
+    /// Name of the output, for error messages.
     pub(super) name: String,
-    pub(super) shared: Arc<Shared>,
-    /// Hears, a line each, what is wrong with the output.
-    pub(super) complain: C,
+    pub(super) shared: Arc<LogState>,
+    /// Reports errors of the output, one line each.
+    pub(super) report: C,
 }
 
-/// Opens the file of a log, whose lines come after those that are there.
+/// Opens a log file for appending.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
 impl<C: FnMut(&str)> Writer<C> {
     fn next(&self, lines: &Receiver<String>) -> Option<String> {
-        if self.shared.is_over.load(Ordering::Acquire) { lines.try_recv().ok() } else { lines.recv().ok() }
+        if self.shared.is_over.load(Ordering::Acquire) {
+            lines.try_recv().ok()
+        } else {
+            lines.recv().ok()
+        }
     }
 
-    /// Until nobody is left who could have a line.
+    /// Writes lines until there are no senders left.
     pub(super) fn run(mut self, lines: &Receiver<String>) {
         let mut batch = String::new();
         let (mut told_dropped, mut lost) = (self.shared.counts.dropped(), 0);
-        // The output ends within a line.
-        let mut is_torn = false;
+        // Whether the output ends in the middle of a line.
+        let mut ends_mid_line = false;
         while let Some(line) = self.next(lines) {
-            if let Some(file) = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(file) =
+                self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
                 self.output = Box::new(file);
-                is_torn = false;
+                ends_mid_line = false;
             }
             let mut count = u64::from(!line.is_empty());
             batch.push_str(&line);
@@ -89,25 +95,35 @@ impl<C: FnMut(&str)> Writer<C> {
             if count == 0 {
                 continue;
             }
-            if is_torn {
+            if ends_mid_line {
                 batch.insert(0, '\n');
             }
             match write_as_much(&mut self.output, batch.as_bytes()) {
                 Ok(()) => {
-                    is_torn = false;
+                    ends_mid_line = false;
                     self.shared.counts.written.fetch_add(count, Ordering::Relaxed);
                     if lost > 0 {
-                        (self.complain)(&format!("access log: {} can be written again; {lost} lines are lost", self.name));
+                        (self.report)(&format!(
+                            "access log: writing to {} works again; {lost} lines were lost",
+                            self.name
+                        ));
                         lost = 0;
                     }
                 }
                 Err((written, error)) => {
-                    let ends = batch.as_bytes()[..written].split(|byte| *byte == b'\n').skip(1).count() as u64;
-                    let whole = ends.saturating_sub(u64::from(is_torn));
-                    is_torn = if written == 0 { is_torn } else { batch.as_bytes()[written - 1] != b'\n' };
+                    let ends =
+                        batch.as_bytes()[..written].split(|byte| *byte == b'\n').skip(1).count()
+                            as u64;
+                    let whole = ends.saturating_sub(u64::from(ends_mid_line));
+                    ends_mid_line = if written == 0 {
+                        ends_mid_line
+                    } else {
+                        batch.as_bytes()[written - 1] != b'\n'
+                    };
                     if lost == 0 {
-                        (self.complain)(&format!(
-                            "warning: access log: cannot write to {}: {error}; lines are lost until it can",
+                        (self.report)(&format!(
+                            "warning: access log: cannot write to {}: {error}; lines are lost \
+                                until it works again",
                             self.name
                         ));
                     }
@@ -120,17 +136,20 @@ impl<C: FnMut(&str)> Writer<C> {
             let dropped = self.shared.counts.dropped();
             if dropped > told_dropped {
                 let lines = dropped - told_dropped;
-                (self.complain)(&format!("warning: access log: {lines} lines dropped, because {} is too slow", self.name));
+                (self.report)(&format!(
+                    "warning: access log: {lines} lines dropped, because {} is too slow",
+                    self.name
+                ));
                 told_dropped = dropped;
             }
         }
         if lost > 0 {
-            (self.complain)(&format!("warning: access log: {lost} lines are lost"));
+            (self.report)(&format!("warning: access log: {lost} lines were lost"));
         }
     }
 }
 
-/// Writes all, or says how much was written before it failed.
+/// Writes all bytes, or returns how many were written before the error.
 fn write_as_much(output: &mut dyn Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while written < bytes.len() {
@@ -150,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, then fails so many times.
+    /// An output that accepts a number of bytes, then fails a number of times.
     struct Full {
         room: usize,
         refusals: usize,
@@ -177,10 +196,10 @@ mod tests {
     #[test]
     fn full_disk_is_told_once_and_cuts_no_later_line() {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
-        let (shared, told) = (Arc::<Shared>::default(), Mutex::new(Vec::new()));
+        let (shared, told) = (Arc::<LogState>::default(), Mutex::new(Vec::new()));
         let output = Box::new(Full { room: 9, refusals: 2, taken: taken.clone() });
-        let complain = |text: &str| told.lock().unwrap().push(text.to_owned());
-        let writer = Writer { output, name: "it".to_owned(), shared: shared.clone(), complain };
+        let report = |text: &str| told.lock().unwrap().push(text.to_owned());
+        let writer = Writer { output, name: "it".to_owned(), shared: shared.clone(), report };
         let long = format!("{}\n", "b".repeat(BATCH_BYTES));
         let (sender, receiver) = sync_channel(8);
         for line in ["one\n", &long, &long, &long, "end\n"] {
@@ -192,9 +211,16 @@ mod tests {
         let lines: Vec<_> = text.lines().map(|line| &line[..line.len().min(5)]).collect();
         assert_eq!(lines, ["one", "bbbbb", "bbbbb", "end"], "one is cut, one is lost");
         assert_eq!(text.lines().nth(1).map(str::len), Some(5));
-        assert_eq!((shared.counts.written(), shared.counts.failed(), shared.counts.dropped()), (3, 2, 0));
+        assert_eq!(
+            (shared.counts.written(), shared.counts.failed(), shared.counts.dropped()),
+            (3, 2, 0)
+        );
         let told = told.into_inner().unwrap();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("cannot write to it") && told[1].contains("can be written again; 2 lines are lost"), "{told:?}");
+        assert!(
+            told[0].contains("cannot write to it")
+                && told[1].contains("works again; 2 lines were lost"),
+            "{told:?}"
+        );
     }
 }

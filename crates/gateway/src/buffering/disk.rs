@@ -1,4 +1,4 @@
-//! What a response holds in a file of its own, which has no name and is gone with it.
+//! The part of a buffered response on disk: an unnamed file of its own, which is deleted with it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,45 +12,45 @@ use bytes::Bytes;
 use http_body::Body as _;
 use rustix::io::Errno;
 
-use crate::file_body::{FileBody, OpenFile};
-use crate::room::Room;
+use crate::memory_limit::Reservation;
+use crate::static_files::file_body::{FileBody, OpenFile};
 
-/// The file is there while something is in it that nobody has read, or is being written.
+/// The file exists while it has unread data or a write is running.
 pub(super) struct Disk {
     most: u64,
-    /// For as much as was written to the file, read or not.
-    room: Room,
-    /// Where the next piece goes.
+    /// Reservation for all bytes written to the file, read or not.
+    reservation: Reservation,
+    /// Offset of the next piece.
     end: u64,
     file: Option<(Arc<OpenFile>, FileBody)>,
     writing: Option<Writing>,
-    /// It refused something, and nothing more is written until what it has is read.
+    /// A write failed; no more is written until the existing data is read.
     has_failed: bool,
 }
 
 struct Writing {
     task: Task<io::Result<Arc<OpenFile>>>,
     bytes: u64,
-    /// Its reader was faster.
+    /// The reader has taken the piece already.
     is_unwanted: bool,
 }
 
-/// What became of a piece.
+/// The result of a write.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum WriteResult {
     Kept,
-    /// Its reader has it already.
+    /// The reader has taken the piece already.
     Unwanted,
     Failed(io::Error),
 }
 
 impl Disk {
-    /// `most`: bytes.
-    pub(super) fn new(most: u64, room: Room) -> Self {
-        Self { most, room, end: 0, file: None, writing: None, has_failed: false }
+    /// `most` is a number of bytes.
+    pub(super) fn new(most: u64, reservation: Reservation) -> Self {
+        Self { most, reservation, end: 0, file: None, writing: None, has_failed: false }
     }
 
-    /// Whether there is nothing in it to read.
+    /// Returns whether there is no data to read.
     pub(super) fn is_empty(&self) -> bool {
         self.file.as_ref().is_none_or(|(_, left)| left.is_end_stream())
     }
@@ -59,17 +59,21 @@ impl Disk {
         self.writing.is_some()
     }
 
-    /// Begins to write a piece, if there is room. No other is being written.
+    /// Starts to write a piece and returns `true` if the limits allow it. No other write may be
+    /// running.
     pub(super) fn write(&mut self, piece: Bytes, folder: &Arc<Path>) -> bool {
         let bytes = piece.len() as u64;
-        if self.has_failed || self.end + bytes > self.most || !self.room.grow(bytes) {
+        if self.has_failed || self.end + bytes > self.most || !self.reservation.grow(bytes) {
             return false;
         }
-        let (file, position, folder) = (self.file.as_ref().map(|(file, _)| file.clone()), self.end, folder.clone());
+        let (file, position, folder) =
+            (self.file.as_ref().map(|(file, _)| file.clone()), self.end, folder.clone());
         let task = unblock(move || {
             let file = match file {
                 Some(file) => file,
-                None => Arc::new(OpenFile::new(OwnedFd::from(tempfile::tempfile_in(&folder)?), false)),
+                None => {
+                    Arc::new(OpenFile::new(OwnedFd::from(tempfile::tempfile_in(&folder)?), false))
+                }
             };
             write_at(&*file, &piece, position)?;
             Ok(file)
@@ -78,20 +82,20 @@ impl Disk {
         true
     }
 
-    /// What is being written, if anything is, is not to be read.
+    /// Marks the piece that is being written, if any, as already read.
     pub(super) fn forget_what_is_written(&mut self) {
         if let Some(writing) = &mut self.writing {
             writing.is_unwanted = true;
         }
     }
 
-    /// Whether what is being written has been read already.
+    /// Returns whether the piece that is being written was already read.
     pub(super) fn is_unwanted(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| writing.is_unwanted)
     }
 
-    /// What became of the piece that is being written, if one is.
-    pub(super) fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<Option<Written>> {
+    /// Polls the running write, if any.
+    pub(super) fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<Option<WriteResult>> {
         let Some(writing) = &mut self.writing else { return Poll::Ready(None) };
         let result = ready!(Pin::new(&mut writing.task).poll(cx));
         let (bytes, is_unwanted) = (writing.bytes, writing.is_unwanted);
@@ -99,26 +103,27 @@ impl Disk {
         let written = match result {
             Err(error) => {
                 self.has_failed = true;
-                self.room.shrink(bytes);
-                Written::Failed(error)
+                self.reservation.shrink(bytes);
+                WriteResult::Failed(error)
             }
             Ok(_) if is_unwanted => {
-                self.room.shrink(bytes);
-                Written::Unwanted
+                self.reservation.shrink(bytes);
+                WriteResult::Unwanted
             }
             Ok(file) => {
                 let part = self.end..self.end;
-                let (_, left) = self.file.get_or_insert_with(|| (file.clone(), FileBody::new(file, part)));
+                let (_, left) =
+                    self.file.get_or_insert_with(|| (file.clone(), FileBody::new(file, part)));
                 left.extend(bytes);
                 self.end += bytes;
-                Written::Kept
+                WriteResult::Kept
             }
         };
         self.leave_if_empty();
         Poll::Ready(Some(written))
     }
 
-    /// What was written first and not read.
+    /// Returns the oldest unread data.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let Some((_, left)) = &mut self.file else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(left).poll_frame(cx));
@@ -127,16 +132,16 @@ impl Disk {
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default())))
     }
 
-    /// What is on the disk takes room until the file is closed.
+    /// Closes the file once all of it is read. Its bytes stay reserved until then.
     fn leave_if_empty(&mut self) {
         if self.is_empty() && self.writing.is_none() {
             self.file = None;
             self.end = 0;
-            self.room.shrink(self.room.bytes());
+            self.reservation.shrink(self.reservation.bytes());
         }
     }
 
-    /// If it had refused something: all that came before that was read.
+    /// Allows writes again after a failure, since all earlier data was read.
     pub(super) fn try_again(&mut self) {
         self.has_failed = false;
     }

@@ -1,35 +1,35 @@
-//! What a response holds in memory.
+//! The part of a buffered response in memory.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::room::Room;
+use crate::memory_limit::Reservation;
 
-/// Memory is taken in blocks of this size, and counted so. What came is copied into them: a piece of a few bytes may keep all of the memory
-/// that was read into.
+/// Memory is allocated and counted in blocks of this size. Received data is copied into them: a
+/// piece of a few bytes may keep the whole read buffer allocated.
 pub(super) const BLOCK_BYTES: usize = 16 << 10;
 
 pub(super) struct Memory {
     full: VecDeque<Bytes>,
     last: BytesMut,
     most: u64,
-    room: Room,
+    reservation: Reservation,
 }
 
 impl Memory {
-    /// `most`: bytes.
-    pub(super) fn new(most: u64, room: Room) -> Self {
-        Self { full: VecDeque::new(), last: BytesMut::new(), most, room }
+    /// `most` is a number of bytes.
+    pub(super) fn new(most: u64, reservation: Reservation) -> Self {
+        Self { full: VecDeque::new(), last: BytesMut::new(), most, reservation }
     }
 
-    /// Takes as much of the piece as there is room for.
+    /// Takes as much of the piece as the limits allow.
     pub(super) fn put(&mut self, piece: &mut Bytes) {
         while !piece.is_empty() {
             let mut free = self.last.capacity() - self.last.len();
             if free == 0 {
                 let block = BLOCK_BYTES as u64;
-                if self.room.bytes() + block > self.most || !self.room.grow(block) {
+                if self.reservation.bytes() + block > self.most || !self.reservation.grow(block) {
                     return;
                 }
                 let full = std::mem::replace(&mut self.last, BytesMut::with_capacity(BLOCK_BYTES));
@@ -44,10 +44,13 @@ impl Memory {
         }
     }
 
-    /// What came first. From then on it is counted where it goes.
+    /// Returns the oldest block. It no longer counts here.
     pub(super) fn take(&mut self) -> Option<Bytes> {
-        let first = self.full.pop_front().or_else(|| (!self.last.is_empty()).then(|| std::mem::take(&mut self.last).freeze()))?;
-        self.room.shrink(BLOCK_BYTES as u64);
+        let first = self
+            .full
+            .pop_front()
+            .or_else(|| (!self.last.is_empty()).then(|| std::mem::take(&mut self.last).freeze()))?;
+        self.reservation.shrink(BLOCK_BYTES as u64);
         Some(first)
     }
 
@@ -61,11 +64,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::room::Bound;
+    use crate::memory_limit::SharedLimit;
 
     #[test]
     fn bytes_come_out_as_they_went_in_whatever_their_pieces() {
-        let bound = Arc::new(Bound::new(1 << 20));
+        let bound = Arc::new(SharedLimit::new(1 << 20));
         let mut memory = Memory::new(1 << 20, bound.begin());
         let content: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
         let mut rest = &content[..];
@@ -87,14 +90,18 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_than_there_is_room_for() {
-        let bound = Arc::new(Bound::new(3 * BLOCK_BYTES as u64));
+        let bound = Arc::new(SharedLimit::new(3 * BLOCK_BYTES as u64));
         let memory = || Memory::new(2 * BLOCK_BYTES as u64, bound.begin());
         let (mut one, mut other) = (memory(), memory());
         let mut piece = Bytes::from(vec![1; 4 * BLOCK_BYTES]);
         one.put(&mut piece);
-        assert_eq!(piece.len(), 2 * BLOCK_BYTES, "a response has a bound");
+        assert_eq!(piece.len(), 2 * BLOCK_BYTES, "the limit of one response");
         other.put(&mut piece);
-        assert_eq!((piece.len(), bound.held()), (BLOCK_BYTES, 3 * BLOCK_BYTES as u64), "and all of them have one");
+        assert_eq!(
+            (piece.len(), bound.held()),
+            (BLOCK_BYTES, 3 * BLOCK_BYTES as u64),
+            "the limit of all responses"
+        );
         one.take();
         other.put(&mut piece);
         assert!(piece.is_empty());
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn single_bytes_take_no_block_each() {
-        let bound = Arc::new(Bound::new(1 << 20));
+        let bound = Arc::new(SharedLimit::new(1 << 20));
         let mut memory = Memory::new(1 << 20, bound.begin());
         (0..BLOCK_BYTES).for_each(|_| memory.put(&mut Bytes::from_static(b"x")));
         assert_eq!(bound.held(), BLOCK_BYTES as u64);

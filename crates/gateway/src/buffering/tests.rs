@@ -1,4 +1,4 @@
-//! What is held, polled by hand: the client's end, and the end of the server as its task does.
+//! Buffers polled by hand: the client's end, and the upstream's end as its task polls it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::config::Size;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What a server sends: pieces, and how it ends.
+/// What a server sends: pieces, and the end.
 #[derive(Clone, Default)]
 struct Server(Rc<Sent>);
 
@@ -57,7 +57,10 @@ impl http_body::Body for Content {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let sent = &self.0.0;
         match sent.pieces.borrow_mut().pop_front() {
             Some(frame) => Poll::Ready(Some(frame)),
@@ -97,7 +100,7 @@ struct Case {
     folder: tempfile::TempDir,
 }
 
-/// `memory` and `disk`: bytes that one response may have.
+/// `memory` and `disk` are limits of one response, in bytes.
 fn case(memory: u64, disk: u64) -> Case {
     case_of(memory, disk, &Arc::default())
 }
@@ -112,24 +115,29 @@ fn case_of(memory: u64, disk: u64, buffers: &Arc<Buffers>) -> Case {
         true
     });
     let most = BufferingTable { memory: Size(memory), disk: Size(disk) };
-    let means = Rc::new(Means { most, buffers: buffers.clone(), tell });
+    let context = Rc::new(BufferContext { most, buffers: buffers.clone(), tell });
     let server = Server::default();
-    let buffer = Rc::new(RefCell::new(Buffer::new(means, Content(server.clone()))));
+    let buffer = Rc::new(RefCell::new(Buffer::new(context, Content(server.clone()))));
     let client = Some(Buffered(buffer.clone()));
     let (filler, reader) = Default::default();
     Case { server, buffer, client, buffers: buffers.clone(), lines, filler, reader, folder }
 }
 
 impl Case {
-    /// Runs the task until nothing happens any more. Whether it is done.
+    /// Runs the task until it makes no more progress. Returns whether it is done.
     fn fill(&self) -> bool {
         loop {
             let before = self.filler.0.load(Ordering::Relaxed);
             let waker = Waker::from(self.filler.clone());
-            if self.buffer.borrow_mut().poll_fill_as_task(&mut Context::from_waker(&waker)).is_ready() {
+            if self
+                .buffer
+                .borrow_mut()
+                .poll_fill_as_task(&mut Context::from_waker(&waker))
+                .is_ready()
+            {
                 return true;
             }
-            // Other threads wake it when they have written.
+            // Other threads wake the task after a write.
             let is_writing = self.buffer.borrow().disk.is_writing();
             while is_writing && self.filler.0.load(Ordering::Relaxed) == before {
                 std::thread::yield_now();
@@ -140,13 +148,15 @@ impl Case {
         }
     }
 
-    /// The next frame for the client, if there is one. Waits for the disk.
+    /// Returns the next frame for the client, if any. Waits for the disk.
     fn read(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let waker = Waker::from(self.reader.clone());
         loop {
             let before = self.reader.0.load(Ordering::Relaxed);
-            let frame =
-                http_body::Body::poll_frame(Pin::new(self.client.as_mut().expect("it has not gone")), &mut Context::from_waker(&waker));
+            let frame = http_body::Body::poll_frame(
+                Pin::new(self.client.as_mut().expect("it has not gone")),
+                &mut Context::from_waker(&waker),
+            );
             let is_reading = frame.is_pending() && !self.buffer.borrow().disk.is_empty();
             if !is_reading {
                 return frame;
@@ -161,7 +171,9 @@ impl Case {
         let mut all = Vec::new();
         self.fill();
         while let Poll::Ready(Some(frame)) = self.read() {
-            all.extend_from_slice(&frame.expect("it does not break off").into_data().expect("data"));
+            all.extend_from_slice(
+                &frame.expect("it does not break off").into_data().expect("data"),
+            );
             self.fill();
         }
         all
@@ -182,14 +194,18 @@ fn server_is_free_before_the_client_has_read_a_byte() {
     let content = pattern(500_000);
     content.chunks(10_000).for_each(|piece| case.server.send(piece));
     case.server.end();
-    assert!(case.fill(), "all of it was taken in");
-    assert!(case.server.0.is_dropped.get(), "and the exchange has ended");
+    assert!(case.fill(), "all data was buffered");
+    assert!(case.server.0.is_dropped.get(), "the exchange has ended");
     let [memory, disk] = case.held();
     assert!(memory == 2 * BLOCK && disk > 400_000, "{memory} {disk}");
     assert!(case.read_all() == content);
     assert!(http_body::Body::is_end_stream(case.client.as_ref().expect("it is there")));
     assert_eq!(case.held(), [0, 0]);
-    assert_eq!(std::fs::read_dir(case.folder.path()).expect("a folder").count(), 0, "its file has no name");
+    assert_eq!(
+        std::fs::read_dir(case.folder.path()).expect("a folder").count(),
+        0,
+        "its file has no name"
+    );
 }
 
 #[test]
@@ -203,9 +219,14 @@ fn client_gets_each_piece_at_once_and_uncopied() {
         case.server.push(Ok(Frame::data(piece)));
         let before = case.reader.0.load(Ordering::Relaxed);
         let waker = Waker::from(case.filler.clone());
-        assert!(case.buffer.borrow_mut().poll_fill_as_task(&mut Context::from_waker(&waker)).is_pending());
-        assert_eq!(case.reader.0.load(Ordering::Relaxed), before + 1, "it is told");
-        let Poll::Ready(Some(Ok(frame))) = case.read() else { panic!("it is there") };
+        assert!(
+            case.buffer
+                .borrow_mut()
+                .poll_fill_as_task(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        assert_eq!(case.reader.0.load(Ordering::Relaxed), before + 1, "the client is woken");
+        let Poll::Ready(Some(Ok(frame))) = case.read() else { panic!("data is available") };
         assert_eq!(frame.into_data().expect("data").as_ptr(), place);
     }
     assert_eq!(case.held(), [0, 0]);
@@ -218,7 +239,7 @@ fn client_that_was_told_and_does_not_come_keeps_nobody() {
     assert!(case.read().is_pending());
     (0..10).for_each(|_| case.server.send(&[1; 1000]));
     case.server.end();
-    assert!(case.fill(), "it may have found another stream's bytes in the way");
+    assert!(case.fill(), "the woken client may not have read");
     assert_eq!(case.read_all().len(), 10_000);
 }
 
@@ -232,10 +253,10 @@ fn server_is_held_back_when_there_is_room_nowhere() {
     let [memory, disk] = case.held();
     assert!(memory <= 2 * BLOCK && disk <= 50_000, "{memory} {disk}");
     let waiting = case.server.0.pieces.borrow().len();
-    let Poll::Ready(Some(Ok(frame))) = case.read() else { panic!("there is something") };
+    let Poll::Ready(Some(Ok(frame))) = case.read() else { panic!("data is available") };
     let mut all = frame.into_data().expect("data").to_vec();
     all.extend(case.read_all());
-    assert!(all == content, "it goes on");
+    assert!(all == content, "the transfer continues");
     assert!(waiting > 0 && !case.server.has_to_wait());
 }
 
@@ -253,7 +274,7 @@ fn all_responses_have_bounds_together() {
         assert!(memory <= BLOCK && disk <= 30_000, "{memory} {disk}");
     }
     for case in &mut cases {
-        assert!(case.read_all() == pattern(100_000), "whoever has no room is sent on as it comes");
+        assert!(case.read_all() == pattern(100_000), "data beyond the limits is streamed");
     }
     assert_eq!(buffers.held(), [0, 0]);
 }
@@ -269,19 +290,31 @@ fn folder_that_cannot_be_written_is_one_line_and_no_broken_response() {
         case.server.end();
         assert!(case.read_all() == pattern(100_000));
     }
-    let lines = |cases: &[Case]| cases.iter().flat_map(|case| case.lines.borrow().clone()).collect::<Vec<_>>();
+    let lines = |cases: &[Case]| {
+        cases.iter().flat_map(|case| case.lines.borrow().clone()).collect::<Vec<_>>()
+    };
     let told = lines(&cases);
-    assert!(told.len() == 1 && told[0].starts_with("responses of upstreams cannot be held in /proc/nowhere: "), "{told:?}");
+    assert!(
+        told.len() == 1
+            && told[0].starts_with("cannot buffer upstream responses in /proc/nowhere: "),
+        "{told:?}"
+    );
     let last = case_of(BLOCK, 1 << 20, &buffers);
     pattern(100_000).chunks(7_000).for_each(|piece| last.server.send(piece));
     last.server.end();
     assert!(last.fill());
-    assert!(last.lines.borrow()[..] == [format!("responses of upstreams can be held in {} again", last.folder.path().display())]);
-    // A disk that is nearly full refuses and takes in turn.
+    assert!(
+        last.lines.borrow()[..]
+            == [format!(
+                "upstream responses can be buffered in {} again",
+                last.folder.path().display()
+            )]
+    );
+    // A nearly full disk alternates between failure and success.
     for _ in 0..3 {
-        let means = last.buffer.borrow().means.clone();
-        means.refused(last.folder.path(), &io::ErrorKind::StorageFull.into());
-        means.written(last.folder.path());
+        let context = last.buffer.borrow().context.clone();
+        context.refused(last.folder.path(), &io::ErrorKind::StorageFull.into());
+        context.written(last.folder.path());
     }
     assert_eq!(last.lines.borrow().len(), 1);
 }
@@ -307,13 +340,18 @@ fn what_came_before_a_break_is_handed_on_before_it() {
 fn trailers_come_last() {
     let mut case = case(BLOCK, 1 << 20);
     case.server.send(&pattern(50_000));
-    case.server.push(Ok(Frame::trailers(HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]))));
+    case.server.push(Ok(Frame::trailers(HeaderMap::from_iter([(
+        http::header::ETAG,
+        http::HeaderValue::from_static("x"),
+    )]))));
     case.server.end();
     assert!(case.fill());
     let mut bytes = 0;
     let trailers = loop {
         match case.read() {
-            Poll::Ready(Some(Ok(frame))) if frame.is_data() => bytes += frame.into_data().expect("data").len(),
+            Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
+                bytes += frame.into_data().expect("data").len();
+            }
             Poll::Ready(Some(Ok(frame))) => break frame.into_trailers().expect("trailers"),
             other => panic!("{other:?}"),
         }
@@ -343,7 +381,12 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![(1..40_000_usize).prop_map(Step::Send), Just(Step::Read), Just(Step::Fill), Just(Step::Fill)]
+    prop_oneof![
+        (1..40_000_usize).prop_map(Step::Send),
+        Just(Step::Read),
+        Just(Step::Fill),
+        Just(Step::Fill)
+    ]
 }
 
 proptest! {

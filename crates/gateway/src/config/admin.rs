@@ -1,4 +1,4 @@
-//! Where the running server can be asked and told things.
+//! The admin API's address and token.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,34 +10,32 @@ use aws_lc_rs::digest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::load::Config;
 use super::problem::Problem;
-use super::source::{Excerpt, Place};
-use super::values::written;
-
-/// Fewer characters than this could be guessed by a program that may connect as often as it likes.
-const TOKEN_CHARACTERS: usize = 16;
+use super::source::PartialFile;
+use super::values::string_type;
 
 /// The table `[admin]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
 pub struct Admin {
-    /// Where the admin API is: `unix:PATH`, a loopback address, or `off`. If it is left out, the socket `admin.sock` in `state_dir` of
-    /// `[server]`, and without that folder a socket in `$XDG_STATE_HOME/pronghorn` (`~/.local/state/pronghorn`) that is named after the configuration file.
+    /// Address of the admin API: `unix:PATH`, a loopback address, or `off`. If left out, it is the
+    /// socket `admin.sock` in `state_dir` of `[server]`; without `state_dir`, a socket in
+    /// `$XDG_STATE_HOME/pronghorn` (`~/.local/state/pronghorn`) named after the configuration file.
     pub listen: Option<AdminListen>,
-    /// What requests have to bring as `Authorization: Bearer TOKEN`; required with a loopback address.
+    /// Token that requests must send as `Authorization: Bearer TOKEN`; required with a loopback
+    /// address.
     #[schemars(with = "Option<String>")]
     pub token: Option<Token>,
 }
 
-/// Where the admin API is.
+/// The address of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminListen {
-    /// Nowhere.
+    /// The admin API is off.
     Off,
-    /// A socket in the file system, for its owner only.
+    /// A Unix socket that only its owner can access.
     Unix(PathBuf),
-    /// An address that only this machine reaches.
+    /// A loopback address.
     Tcp(SocketAddr),
 }
 
@@ -52,14 +50,17 @@ impl FromStr for AdminListen {
             return Ok(Self::Unix(path.into()));
         }
         text.parse().map(Self::Tcp).map_err(|_| {
-            format!("{text:?} is no address of an admin API: write it as unix:/run/pronghorn/admin.sock, 127.0.0.1:2019 or off")
+            format!(
+                "invalid admin API address {text:?}: use unix:/run/pronghorn/admin.sock, \
+                    127.0.0.1:2019 or off"
+            )
         })
     }
 }
-written!(
+string_type!(
     AdminListen,
     "admin address",
-    "unix:PATH for a socket of its owner, a loopback address, or off.",
+    "unix:PATH for a socket that only its owner can access, a loopback address, or off.",
     "unix:/run/pronghorn/admin.sock"
 );
 
@@ -73,17 +74,17 @@ impl fmt::Display for AdminListen {
     }
 }
 
-/// A secret. It is never shown.
+/// A secret, never shown in output.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 pub struct Token(pub(crate) String);
 
 impl Token {
-    /// The text, for who has to send it.
+    /// Returns the secret, for code that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether `given` is the same. How long that takes says nothing about the token but its length.
+    /// Compares with `given` in constant time: the time taken reveals only the token's length.
     pub fn is(&self, given: &[u8]) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), given).is_ok()
     }
@@ -95,22 +96,12 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Config {
-    /// Folder for what has to survive a restart, where one is named.
-    pub fn state_dir(&self) -> Option<PathBuf> {
-        let place = Place { file: 0, path: Vec::new() };
-        self.server.state_dir.as_deref().map(|folder| self.path(&place, folder))
-    }
-
-    /// Where the admin API is; `None` if the configuration does not say.
-    pub fn admin_address(&self) -> Option<AdminListen> {
-        let place = Place { file: 0, path: Vec::new() };
-        address(self.admin.listen.clone(), self.state_dir(), |path| self.path(&place, path))
-    }
-}
-
-/// `whole`: a path of `listen` as seen from the folder of the configuration.
-fn address(listen: Option<AdminListen>, state_dir: Option<PathBuf>, whole: impl Fn(&Path) -> PathBuf) -> Option<AdminListen> {
+/// `whole` resolves a path of `listen` relative to the configuration's folder.
+pub(super) fn address(
+    listen: Option<AdminListen>,
+    state_dir: Option<PathBuf>,
+    whole: impl Fn(&Path) -> PathBuf,
+) -> Option<AdminListen> {
     match listen {
         Some(AdminListen::Unix(path)) => Some(AdminListen::Unix(whole(&path))),
         Some(listen) => Some(listen),
@@ -118,33 +109,39 @@ fn address(listen: Option<AdminListen>, state_dir: Option<PathBuf>, whole: impl 
     }
 }
 
-/// How a running server is reached, as its configuration file says it.
+/// Access to a running server's admin API, as its configuration file gives it.
 ///
-/// Nothing else of the file is looked at: it may be half edited, or name variables that only the server's environment has.
+/// The rest of the file is ignored: it may be half edited, or refer to variables that only the
+/// server's environment has.
 #[derive(Debug)]
 pub struct AdminAccess {
-    /// Where the admin API is; `None` if the configuration does not say.
+    /// Address of the admin API; `None` if none is configured.
     pub address: Option<AdminListen>,
-    /// What requests have to bring.
+    /// Token that requests must send.
     pub token: Option<Token>,
-    /// The first error of syntax, because of which the rest of the file may not be what it seems.
+    /// First syntax error, which may make the rest of the file unreliable.
     pub syntax: Option<Problem>,
 }
 
 impl AdminAccess {
-    /// Reads `file`, with the environment of this process.
+    /// Reads `file`, with this process's environment.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or what it says of the admin API cannot.
+    /// Returns an error if the file or its admin API settings cannot be read.
     pub fn read(file: &Path) -> Result<Self, Problem> {
         Self::read_with(file, &|name| std::env::var(name).ok())
     }
 
-    pub(crate) fn read_with(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problem> {
-        let source = Excerpt::read(file, environment)?;
+    pub(crate) fn read_with(
+        file: &Path,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problem> {
+        let source = PartialFile::read(file, environment)?;
         let listen = source.text("admin", "listen")?;
-        let listen = listen.map(|(text, span)| text.parse().map_err(|error: String| source.problem(&span, error))).transpose()?;
+        let listen = listen
+            .map(|(text, span)| text.parse().map_err(|error: String| source.problem(&span, error)))
+            .transpose()?;
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = match listen {
             None => source.text("server", "state_dir")?.map(|(path, _)| folder.join(path)),
@@ -156,34 +153,12 @@ impl AdminAccess {
     }
 }
 
-/// The name of the admin API's socket in a folder that servers of several configurations share: the same for each way to name `file`.
+/// Returns the name of the admin API's socket in a folder shared by servers with different
+/// configurations. It is the same for every path that leads to `file`.
 pub fn admin_socket(file: &Path) -> String {
     let whole = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let hash = digest::digest(&digest::SHA256, whole.as_os_str().as_bytes());
-    let number = hash.as_ref().first_chunk().map(|first| u64::from_be_bytes(*first)).unwrap_or_default();
+    let number =
+        hash.as_ref().first_chunk().map(|first| u64::from_be_bytes(*first)).unwrap_or_default();
     format!("admin-{number:016x}.sock")
-}
-
-pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) {
-    let Admin { listen, token } = &config.admin;
-    let place = |key: &str| Place { file: 0, path: vec!["admin".into(), key.into()] };
-    if let Some(AdminListen::Tcp(address)) = listen {
-        if !address.ip().to_canonical().is_loopback() {
-            let problem = config.problem(&place("listen"), format_args!("{address} can be reached from other machines"));
-            problems
-                .push(problem.with_hint("use unix:PATH or an address such as 127.0.0.1:2019, and a tunnel such as ssh -L from elsewhere"));
-        }
-        if token.is_none() && config.is_whole {
-            let problem = config.problem(&place("listen"), "each user of this machine can reach this address");
-            problems.push(problem.with_hint("add token = \"${file:admin-token}\", or use unix:PATH"));
-        }
-    }
-    if token
-        .as_ref()
-        .is_some_and(|token| token.0.chars().count() < TOKEN_CHARACTERS || !token.0.bytes().all(|byte| byte.is_ascii_graphic()))
-    {
-        let problem = config.problem(&place("token"), "the token could be guessed, or cannot be sent in a header field");
-        problems
-            .push(problem.with_hint(format_args!("take {TOKEN_CHARACTERS} or more letters and digits, as `openssl rand -hex 16` gives")));
-    }
 }

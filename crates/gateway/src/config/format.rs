@@ -1,13 +1,14 @@
-//! One style for configuration files.
+//! Formatter of configuration files.
 
 use toml_edit::{Array, DocumentMut, Item, RawString, Table, Value};
 
-/// Writes a configuration in one style: one space around `=` and after commas, an empty line before each table, no spaces at the ends of
-/// lines. Comments, the order of keys and how numbers and texts are written stay.
+/// Formats a configuration: one space around `=` and after commas, an empty line before each table,
+/// no trailing spaces. Comments, the order of keys and the notation of numbers and strings are
+/// kept.
 ///
 /// # Errors
 ///
-/// When `text` is no TOML; says why and where.
+/// Returns an error with its position if `text` is not valid TOML.
 pub fn format(text: &str) -> Result<String, toml_edit::TomlError> {
     let mut document: DocumentMut = text.parse()?;
     let mut is_first = true;
@@ -35,8 +36,9 @@ fn format_table(table: &mut Table, is_root: bool, is_first: &mut bool) {
     for (mut key, item) in table.iter_mut() {
         match item {
             Item::Value(value) => {
-                let before = key.leaf_decor().prefix().and_then(RawString::as_str).unwrap_or_default();
-                // An empty line between two keys is kept: it means something to whoever wrote it.
+                let before =
+                    key.leaf_decor().prefix().and_then(RawString::as_str).unwrap_or_default();
+                // An empty line between two keys is kept, since it groups them.
                 let gap = if before.starts_with('\n') && !*is_first { "\n" } else { "" };
                 let prefix = format!("{gap}{}", comments(before));
                 key.leaf_decor_mut().set_prefix(prefix);
@@ -46,7 +48,9 @@ fn format_table(table: &mut Table, is_root: bool, is_first: &mut bool) {
                 *is_first = false;
             }
             Item::Table(table) => format_table(table, false, is_first),
-            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(|table| format_table(table, false, is_first)),
+            Item::ArrayOfTables(tables) => {
+                tables.iter_mut().for_each(|table| format_table(table, false, is_first));
+            }
             Item::None => {}
         }
     }
@@ -75,17 +79,18 @@ fn format_value(value: &mut Value, is_outermost: bool) {
     }
     value.decor_mut().set_suffix(suffix);
     if !is_outermost && value.decor().prefix().and_then(RawString::as_str) == Some("") {
-        // Inside of an inline table the space after `=` is the value's.
+        // In an inline table, the space after `=` belongs to the value.
         value.decor_mut().set_prefix(" ");
     }
 }
 
 fn format_array(array: &mut Array) {
-    let has_lines =
-        array.iter().any(|value| has_line(value.decor().prefix())) || array.trailing().as_str().is_some_and(|text| text.contains('\n'));
+    let has_lines = array.iter().any(|value| has_line(value.decor().prefix()))
+        || array.trailing().as_str().is_some_and(|text| text.contains('\n'));
     let count = array.len();
     for (index, value) in array.iter_mut().enumerate() {
-        let before = value.decor().prefix().and_then(RawString::as_str).unwrap_or_default().to_owned();
+        let before =
+            value.decor().prefix().and_then(RawString::as_str).unwrap_or_default().to_owned();
         format_value(value, false);
         let prefix = match (has_lines, index) {
             (true, _) => format!("\n{}    ", indented(&comments(&before))),
@@ -95,7 +100,8 @@ fn format_array(array: &mut Array) {
         value.decor_mut().set_prefix(prefix);
     }
     if has_lines {
-        let trailing = format!("\n{}", indented(&comments(array.trailing().as_str().unwrap_or_default())));
+        let trailing =
+            format!("\n{}", indented(&comments(array.trailing().as_str().unwrap_or_default())));
         array.set_trailing(trailing);
         array.set_trailing_comma(count > 0);
     } else {
@@ -104,16 +110,20 @@ fn format_array(array: &mut Array) {
     }
 }
 
-/// The lines of `text` that are comments, one for each line.
+/// Returns the comment lines of `text`.
 fn comments(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
+    text.lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('#'))
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 fn indented(text: &str) -> String {
     text.lines().flat_map(|line| ["    ", line, "\n"]).collect()
 }
 
-/// What stands behind a value on its line.
+/// Returns the comment after a value on its line.
 fn end_comment(suffix: Option<&RawString>) -> String {
     let text = suffix.and_then(RawString::as_str).unwrap_or_default().trim();
     if text.starts_with('#') { format!(" {text}") } else { String::new() }
@@ -133,24 +143,37 @@ mod tests {
 
     #[test]
     fn style_is_one_and_comments_stay() {
-        let given = "# top\n[server]\nlisten=['[::]:443' ,\"http://[::]:80\"]   # both\n\n\n\n\nworkers  =2\n[[sites]]\n  # of the shop\n  hosts = [\n\"a\", # one\n \"b\"]\n  tls={cert=\"c\",key = \"k\"}\n[[sites.routes]]\nfiles=\"x\"\n\n# end\n";
-        let wanted = "# top\n[server]\nlisten = ['[::]:443', \"http://[::]:80\"] # both\n\nworkers = 2\n\n[[sites]]\n# of the shop\nhosts = [\n    \"a\",\n    # one\n    \"b\",\n]\ntls = { cert = \"c\", key = \"k\" }\n\n[[sites.routes]]\nfiles = \"x\"\n# end\n";
+        let given = "# top\n[server]\nlisten=['[::]:443' ,\"http://[::]:80\"]   # \
+            both\n\n\n\n\nworkers  =2\n[[sites]]\n  # of the shop\n  hosts = [\n\"a\", # \
+            one\n \"b\"]\n  tls={cert=\"c\",key = \"k\"}\n[[sites.routes]]\nfiles=\"x\"\n\n# \
+            end\n";
+        let wanted = "# top\n[server]\nlisten = ['[::]:443', \"http://[::]:80\"] # \
+            both\n\nworkers = 2\n\n[[sites]]\n# of the shop\nhosts = [\n    \"a\",\n    # \
+            one\n    \"b\",\n]\ntls = { cert = \"c\", key = \"k\" }\n\n[[sites.routes]]\nfiles \
+            = \"x\"\n# end\n";
         let formatted = format(given).expect("TOML");
         assert_eq!(formatted, wanted);
-        assert_eq!(format(&formatted).expect("TOML"), formatted, "what is in style stays as it is");
+        assert_eq!(format(&formatted).expect("TOML"), formatted, "formatted text is unchanged");
     }
 
     #[test]
     fn list_of_tables_is_on_one_line_or_on_one_each() {
-        let given = "match=[{path=\"/a\",method=\"GET\"},{path=\"/b\"}]\n[[m]]\nmatch=[\n\"/a\" , {path=\"/b\"}]\n";
-        let wanted = "match = [{ path = \"/a\", method = \"GET\" }, { path = \"/b\" }]\n\n[[m]]\nmatch = [\n    \"/a\",\n    { path = \"/b\" },\n]\n";
+        let given = "match=[{path=\"/a\",method=\"GET\"},{path=\"/b\"}]\n[[m]]\nmatch=[\n\"/a\" \
+            , \
+            {path=\"/b\"}]\n";
+        let wanted = "match = [{ path = \"/a\", method = \"GET\" }, { path = \"/b\" \
+            }]\n\n[[m]]\nmatch = [\n    \"/a\",\n    { path = \"/b\" },\n]\n";
         assert_eq!(format(given).expect("TOML"), wanted);
         assert_eq!(format(wanted).expect("TOML"), wanted);
     }
 
     #[test]
     fn formatting_changes_no_value() {
-        for text in ["a = 1_000\nb.c = \"x\"\n", "[a.b]\nc = [[1,2],[3]]\n[a.d]\n", "x = { y = { z = [ ] } }\n"] {
+        for text in [
+            "a = 1_000\nb.c = \"x\"\n",
+            "[a.b]\nc = [[1,2],[3]]\n[a.d]\n",
+            "x = { y = { z = [ ] } }\n",
+        ] {
             let before: toml::Table = text.parse().expect("TOML");
             let after: toml::Table = format(text).expect("TOML").parse().expect("TOML");
             assert_eq!(before, after, "{text}");

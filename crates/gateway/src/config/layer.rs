@@ -1,53 +1,56 @@
-//! Layers of routes, as they stand in a configuration.
+//! Layers of routes in the configuration.
 
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::either::{self, Short};
-use super::source::Place;
+use super::location::Location;
+use super::short_form::{self, ShortForm};
 
-/// A layer of a route by its name, with its options: `"compress"`, or `{ name = "rate-limit", requests = 10 }`.
+/// A route's layer: its name, with its options: `"compress"`, or `{ name = "rate-limit", requests =
+/// 10 }`.
 ///
-/// Which names there are, and which options they have, the server knows that is to run it: programs add layers of their own.
+/// The names and options depend on the server that runs the configuration, since programs can add
+/// their own layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// The name that it is registered by.
+    /// Registered name of the layer.
     pub name: String,
-    /// What else stands in its table.
+    /// Other keys of its table.
     pub(crate) options: BTreeMap<String, toml::Value>,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
 }
 
 /// A layer as a table.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct LayerTable {
-    /// The name of the layer.
+    /// Name of the layer.
     name: String,
-    /// The options of the layer of that name.
+    /// Options of the layer.
     #[serde(flatten)]
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     options: BTreeMap<String, toml::Value>,
 }
 
-impl Short for Layer {
+impl ShortForm for Layer {
     type Table = LayerTable;
 
-    const EXPECTED: &'static str = "the name of a layer such as \"compress\", or { name = \"compress\", … }";
+    const EXPECTED: &'static str =
+        "a layer name such as \"compress\", or { name = \"compress\", … }";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        Ok(Self { name: text.to_owned(), options: BTreeMap::new(), place: Place::default() })
+        Ok(Self { name: text.to_owned(), options: BTreeMap::new(), location: Location::default() })
     }
 
     fn from_table(table: LayerTable) -> Self {
-        Self { name: table.name, options: table.options, place: Place::default() }
+        Self { name: table.name, options: table.options, location: Location::default() }
     }
 }
 
 impl<'de> Deserialize<'de> for Layer {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        either::deserialize(deserializer)
+        short_form::deserialize(deserializer)
     }
 }
 
@@ -63,7 +66,8 @@ impl JsonSchema for Layer {
                 { "type": "string", "examples": ["compress"] },
                 {
                     "type": "object",
-                    "properties": { "name": { "type": "string", "description": "The name of the layer.", "examples": ["compress"] } },
+                    "properties": { "name": { "type": "string", "description": "The name of the \
+                        layer.", "examples": ["compress"] } },
                     "required": ["name"],
                     "additionalProperties": true,
                 },

@@ -1,4 +1,4 @@
-//! Which requests a route is for.
+//! Conditions that select a route's requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,17 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::either::{Short, either};
 use super::patterns::{HostPattern, PathPattern};
-use super::site::{FieldName, Method};
+use super::short_form::{ShortForm, short_or_table};
+use super::values::{FieldName, Method};
 
-/// Which requests are meant: a path, a table in which all that is named has to be true, or a list of these, of which one has to be.
+/// Requests that a route matches: a path, a table whose conditions must all hold, or a list of
+/// these, of which one must match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match(pub Vec<MatchTable>);
 
 impl Default for Match {
-    /// All requests.
+    /// Matches all requests.
     fn default() -> Self {
         Self(vec![MatchTable::default()])
     }
@@ -28,67 +29,95 @@ impl Default for Match {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(default)]
 pub struct MatchTable {
-    /// Paths, of which one has to match.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<PathPattern>")]
+    /// Paths, of which one must match.
+    #[serde(deserialize_with = "super::short_form::one_or_more")]
+    #[schemars(with = "super::short_form::OneOrMore<PathPattern>")]
     pub path: Vec<PathPattern>,
-    /// Methods, of which it has to be one. HEAD is meant with GET.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<Method>")]
+    /// Methods, of which one must match. GET includes HEAD.
+    #[serde(deserialize_with = "super::short_form::one_or_more")]
+    #[schemars(with = "super::short_form::OneOrMore<Method>")]
     pub method: Vec<Method>,
-    /// Host names, of which one has to match.
-    #[serde(deserialize_with = "super::either::one_or_more")]
-    #[schemars(with = "super::either::OneOrMore<HostPattern>")]
+    /// Host names, of which one must match.
+    #[serde(deserialize_with = "super::short_form::one_or_more")]
+    #[schemars(with = "super::short_form::OneOrMore<HostPattern>")]
     pub host: Vec<HostPattern>,
-    /// Fields of the request with their values; `*` for any.
+    /// Header fields and their values; `*` matches any value.
     pub header: BTreeMap<FieldName, String>,
 }
 
 impl MatchTable {
-    /// Whether a request is meant. `path` is a reading of its path.
-    pub(crate) fn is_for(&self, method: &HttpMethod, host: &str, path: &str, headers: &HeaderMap) -> bool {
-        (self.path.is_empty() || self.path.iter().any(|pattern| pattern.matches(path))) && self.is_for_any_path(method, host, headers)
+    /// Returns whether a request matches. `path` is one reading of its path.
+    pub(crate) fn is_for(
+        &self,
+        method: &HttpMethod,
+        host: &str,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> bool {
+        (self.path.is_empty() || self.path.iter().any(|pattern| pattern.matches(path)))
+            && self.is_for_any_path(method, host, headers)
     }
 
-    /// The same without the path.
-    pub(crate) fn is_for_any_path(&self, method: &HttpMethod, host: &str, headers: &HeaderMap) -> bool {
+    /// Like [`MatchTable::is_for`], without the path.
+    pub(crate) fn is_for_any_path(
+        &self,
+        method: &HttpMethod,
+        host: &str,
+        headers: &HeaderMap,
+    ) -> bool {
         let Self { method: methods, host: hosts, header, .. } = self;
-        let is_method = |one: &Method| one.0 == *method || (one.0 == HttpMethod::GET && *method == HttpMethod::HEAD);
+        let is_method = |one: &Method| {
+            one.0 == *method || (one.0 == HttpMethod::GET && *method == HttpMethod::HEAD)
+        };
         (methods.is_empty() || methods.iter().any(is_method))
             && (hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(host)))
-            && header.iter().all(|(name, value)| headers.get_all(name.name()).iter().any(|line| value == "*" || line == value.as_str()))
+            && header.iter().all(|(name, value)| {
+                headers
+                    .get_all(name.name())
+                    .iter()
+                    .any(|line| value == "*" || line == value.as_str())
+            })
     }
 
-    /// Whether each request that `other` is for is one of this too. Returns false in doubt.
+    /// Returns whether every request that `other` matches is matched by this too. Returns `false`
+    /// if in doubt.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let is_any = |path: &PathPattern| path.is_open() && path.segments().next().is_none();
         let paths = self.path.is_empty()
             || (other.path.is_empty() && self.path.iter().any(is_any))
-            || (!other.path.is_empty() && other.path.iter().all(|path| self.path.iter().any(|wide| wide.covers(path))));
-        let methods =
-            self.method.is_empty() || (!other.method.is_empty() && other.method.iter().all(|method| self.method.contains(method)));
-        let hosts = self.host.is_empty() || (!other.host.is_empty() && other.host.iter().all(|host| self.host.contains(host)));
+            || (!other.path.is_empty()
+                && other.path.iter().all(|path| self.path.iter().any(|wide| wide.covers(path))));
+        let methods = self.method.is_empty()
+            || (!other.method.is_empty()
+                && other.method.iter().all(|method| self.method.contains(method)));
+        let hosts = self.host.is_empty()
+            || (!other.host.is_empty() && other.host.iter().all(|host| self.host.contains(host)));
         let headers = self.header.iter().all(|(name, value)| other.header.get(name) == Some(value));
         paths && methods && hosts && headers
     }
 
     fn has_only_paths(&self) -> bool {
-        !self.path.is_empty() && self.method.is_empty() && self.host.is_empty() && self.header.is_empty()
+        !self.path.is_empty()
+            && self.method.is_empty()
+            && self.host.is_empty()
+            && self.header.is_empty()
     }
 }
 
 impl Match {
-    /// The paths of all conditions.
+    /// Returns the paths of all conditions.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathPattern> {
         self.0.iter().flat_map(|one| &one.path)
     }
 
-    /// Paths one after the other are one condition.
-    fn of(list: Vec<One>) -> Self {
+    /// Builds a match from a list. Consecutive paths are merged into one condition.
+    fn of(list: Vec<MatchEntry>) -> Self {
         let mut joined: Vec<MatchTable> = Vec::new();
-        for One(mut table) in list {
+        for MatchEntry(mut table) in list {
             match joined.last_mut() {
-                Some(last) if last.has_only_paths() && table.has_only_paths() => last.path.append(&mut table.path),
+                Some(last) if last.has_only_paths() && table.has_only_paths() => {
+                    last.path.append(&mut table.path);
+                }
                 _ => joined.push(table),
             }
         }
@@ -104,15 +133,16 @@ impl<'de> Deserialize<'de> for Match {
             type Value = Match;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}, or a list of these", One::EXPECTED)
+                write!(f, "{}, or a list of these", MatchEntry::EXPECTED)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Match, E> {
-                One::from_text(text).map(|one| Match::of(vec![one])).map_err(E::custom)
+                MatchEntry::from_text(text).map(|one| Match::of(vec![one])).map_err(E::custom)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Match, A::Error> {
-                MatchTable::deserialize(MapAccessDeserializer::new(map)).map(|table| Match(vec![table]))
+                MatchTable::deserialize(MapAccessDeserializer::new(map))
+                    .map(|table| Match(vec![table]))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Match, A::Error> {
@@ -130,19 +160,20 @@ impl JsonSchema for Match {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = One::json_schema(generator);
+        let one = MatchEntry::json_schema(generator);
         let [text, table] = [0, 1].map(|index| one.as_value()["anyOf"][index].clone());
         json_schema!({ "anyOf": [text, table, { "type": "array", "minItems": 1, "items": one }] })
     }
 }
 
-/// One of a list.
-struct One(MatchTable);
+/// An entry of a list.
+struct MatchEntry(MatchTable);
 
-impl Short for One {
+impl ShortForm for MatchEntry {
     type Table = MatchTable;
 
-    const EXPECTED: &'static str = "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
+    const EXPECTED: &'static str =
+        "a path such as \"/api/*\", or { path = \"/api/*\", method = \"GET\" }";
 
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(MatchTable { path: vec![text.parse()?], ..MatchTable::default() }))
@@ -152,7 +183,7 @@ impl Short for One {
         Self(table)
     }
 }
-either!(One, "one_match", "/api/*");
+short_or_table!(MatchEntry, "one_match", "/api/*");
 
 #[cfg(test)]
 mod tests {
@@ -172,9 +203,15 @@ mod tests {
         let paths = read("match = [\"/a/*\", \"/b\"]");
         assert_eq!(paths, read("match = { path = [\"/a/*\", \"/b\"] }"));
         assert_eq!(paths.paths().count(), 2);
-        let mixed = read("match = [\"/a\", { path = \"/b\", method = \"GET\" }, \"/c\", \"/d\", { path = \"/e\" }]");
+        let mixed = read(
+            "match = [\"/a\", { path = \"/b\", method = \"GET\" }, \"/c\", \"/d\", { path \
+                = \"/e\" }]",
+        );
         assert_eq!(mixed.0.iter().map(|one| one.path.len()).collect::<Vec<_>>(), [1, 1, 3]);
-        assert_eq!(read("[[match]]\npath = \"/a\"\nmethod = \"GET\"\n[[match]]\nhost = \"b\"\n").0.len(), 2);
+        assert_eq!(
+            read("[[match]]\npath = \"/a\"\nmethod = \"GET\"\n[[match]]\nhost = \"b\"\n").0.len(),
+            2
+        );
     }
 
     #[test]

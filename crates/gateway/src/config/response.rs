@@ -1,4 +1,4 @@
-//! What a route makes of requests and responses besides answering.
+//! Error pages and rewrites of a route.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,9 +7,10 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
-use super::values::written;
+use super::values::string_type;
 
-/// Pages for statuses of errors: the files by `"404"`, or by `"4xx"` and `"5xx"` for what has none of its own.
+/// Error pages: files by status, such as `"404"`, or `"4xx"` and `"5xx"` for all statuses without
+/// one of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPages(pub BTreeMap<ErrorStatus, PathBuf>);
 
@@ -27,18 +28,19 @@ impl JsonSchema for ErrorPages {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "object",
-            "description": "Files by statuses of errors, such as 404, or 4xx and 5xx for those that have none of their own.",
+            "description": "Files by error status, such as 404, or 4xx and 5xx for statuses \
+                without one of their own.",
             "additionalProperties": { "type": "string" },
         })
     }
 }
 
-/// The status of an error, or all that begin as it does.
+/// An error status, or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorStatus {
-    /// One, 400 to 599.
+    /// A single status, 400 to 599.
     One(u16),
-    /// 4 or 5, and any two digits.
+    /// All statuses that begin with this digit, 4 or 5.
     All(u16),
 }
 
@@ -52,12 +54,14 @@ impl FromStr for ErrorStatus {
             _ => {}
         }
         let status = text.parse().ok().filter(|status| (400..=599).contains(status));
-        status.map(Self::One).ok_or_else(|| format!("{text:?} is no status of an error: 400 to 599, \"4xx\" or \"5xx\""))
+        status.map(Self::One).ok_or_else(|| {
+            format!("invalid error status {text:?}: use 400 to 599, \"4xx\" or \"5xx\"")
+        })
     }
 }
-written!(ErrorStatus, "error_status", "The status of an error, 4xx or 5xx.", "404");
+string_type!(ErrorStatus, "error_status", "An error status, 4xx or 5xx.", "404");
 
-/// The target that a request is given in place of its own.
+/// The target that replaces a request's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite(pub String);
 
@@ -66,10 +70,19 @@ impl FromStr for Rewrite {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let is_target = text.replace("{path}", "/").parse::<http::uri::PathAndQuery>().is_ok();
-        if !text.starts_with('/') && !text.starts_with("{path}") || !is_target || text.contains('#') {
-            return Err(format!("{text:?} is no target: it begins with a slash, as in /new{{path}} or /index.php?path={{path}}"));
+        if !text.starts_with('/') && !text.starts_with("{path}") || !is_target || text.contains('#')
+        {
+            return Err(format!(
+                "invalid rewrite target {text:?}: it must begin with a slash, as in /new{{path}} \
+                    or /index.php?path={{path}}"
+            ));
         }
         Ok(Self(text.to_owned()))
     }
 }
-written!(Rewrite, "rewrite", "A path, perhaps with a query; {path} stands for the path that was asked for.", "/new{path}");
+string_type!(
+    Rewrite,
+    "rewrite",
+    "A path, with an optional query; {path} stands for the requested path.",
+    "/new{path}"
+);

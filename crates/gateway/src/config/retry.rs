@@ -1,17 +1,19 @@
-//! How many requests may be sent again.
+//! The retry budget.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-/// Which share of an upstream's requests may be sent again, over all workers. What 500 requests and 10 seconds bring is kept for a burst.
+/// Retry budget of an upstream: the share of its requests that may be retried, over all workers.
+/// For bursts, the budget of 500 requests and 10 seconds is saved up.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
 pub struct RetryBudget {
-    /// So many of a hundred requests may be sent again; a request is sent again 16 times at the most, so that 1600 allows all.
+    /// Retries per hundred requests. A request is retried at most 16 times, so 1600 allows all
+    /// retries.
     #[serde(deserialize_with = "percent")]
     #[schemars(range(max = 1600))]
     pub percent: u32,
-    /// And so many each second, however few requests there are.
+    /// Retries per second that are allowed in addition, regardless of the number of requests.
     #[serde(deserialize_with = "per_second")]
     #[schemars(range(max = 1_000_000))]
     pub per_second: u32,
@@ -33,5 +35,9 @@ fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Erro
 
 fn up_to<'de, D: Deserializer<'de>>(deserializer: D, most: u32) -> Result<u32, D::Error> {
     let number = u32::deserialize(deserializer)?;
-    if number <= most { Ok(number) } else { Err(de::Error::custom(format!("{number} is too much: 0 to {most}"))) }
+    if number <= most {
+        Ok(number)
+    } else {
+        Err(de::Error::custom(format!("invalid value {number}: must be from 0 to {most}")))
+    }
 }

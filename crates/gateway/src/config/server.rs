@@ -1,4 +1,4 @@
-//! What holds for the server as a whole.
+//! Settings of the server as a whole.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,48 +7,54 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::buffering::ServerBuffering;
-use super::values::{Listen, Moment, Network, Size, Time, choice};
+use super::values::{Listen, Network, Size, Time, Timestamp, string_enum};
 
 /// The table `[server]`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Server {
-    /// Where to listen: `[::]:443` for TLS with HTTP/1.1, 2 and 3 (TCP and UDP on one port), `http://[::]:80` for clear text.
+    /// Addresses to listen on: `[::]:443` for TLS with HTTP/1.1, 2 and 3 (TCP and UDP on one port),
+    /// `http://[::]:80` for clear text.
     #[schemars(default = "written_listen")]
     pub listen: Vec<Listen>,
-    /// Threads, each with its own sockets; as many as there are cores if it is left out.
+    /// Number of worker threads, each with its own sockets; if left out, one per core.
     #[schemars(range(min = 1, max = 256))]
     pub workers: Option<u16>,
-    /// Congestion controller of QUIC and TCP; if it is left out, CUBIC over QUIC and the system's over TCP.
+    /// Congestion controller of QUIC and TCP; if left out, CUBIC for QUIC and the system's default
+    /// for TCP.
     pub congestion: Option<Congestion>,
     /// Initial congestion window of QUIC, in datagrams of 1472 bytes.
     #[schemars(range(min = 2, max = 1000))]
     pub initial_window: u16,
-    /// Size of the kernel's buffers for each UDP socket, in either direction.
+    /// Size of the kernel's buffers for each UDP socket, per direction.
     #[schemars(default = "written_udp_buffer")]
     pub udp_buffer: Size,
-    /// Requests that come before the handshake is done (0-RTT): none, those with a safe method, or all.
+    /// Handling of requests that arrive before the handshake completes (0-RTT), for routes that do
+    /// not set it themselves; `"off"` accepts no early data at all.
     pub early_data: EarlyData,
-    /// Whether clear-text listeners speak HTTP/2 with clients that begin with it (prior knowledge), as gRPC behind a balancer does.
+    /// Whether clear-text listeners accept HTTP/2 with prior knowledge, as gRPC clients behind a
+    /// load balancer use it.
     pub http2_prior_knowledge: bool,
-    /// Whether HTTP/3 is served, for sites that do not say it themselves.
+    /// Whether to serve HTTP/3, for sites that do not set it themselves.
     pub http3: bool,
-    /// The oldest version of TLS that is spoken over TCP; over QUIC it is always 1.3.
+    /// Minimum TLS version over TCP; QUIC always uses 1.3.
     pub min_tls: MinTls,
-    /// What responses say of HTTP/3.
+    /// Announcement of HTTP/3 in responses.
     pub alt_svc: AltSvc,
-    /// Value of the field `server` in responses; empty for none.
+    /// Value of the `server` header field in responses; empty for none.
     pub name: String,
-    /// Folder for what has to survive a restart; if it is left out, `pronghorn` in the user's folder for state.
+    /// Folder for state that must survive a restart; if left out, `pronghorn` in the user's state
+    /// folder.
     pub state_dir: Option<PathBuf>,
-    /// How long requests that run may go on when the server is told to end.
+    /// Time that running requests may take to finish during a graceful shutdown.
     #[schemars(default = "written_grace")]
     pub grace: Time,
-    /// Balancers in front of this server, whose TCP connections all begin with a PROXY protocol header (version 2), and are closed without it.
+    /// Load balancers whose TCP connections must begin with a PROXY protocol header (version 2);
+    /// connections without it are closed.
     pub proxy_protocol: Vec<Network>,
-    /// Proxies in front of this server, whose `Forwarded` and `X-Forwarded-*` fields are believed.
+    /// Proxies whose `Forwarded` and `X-Forwarded-*` header fields are trusted.
     pub trusted_proxies: Vec<Network>,
-    /// What is held at most of responses that clients read slowly, over all upstreams that say `buffering`.
+    /// Total buffer for responses to slow clients, over all upstreams with `buffering`.
     pub buffering: ServerBuffering,
 }
 
@@ -88,7 +94,7 @@ fn written_grace() -> &'static str {
     "10s"
 }
 
-choice! {
+string_enum! {
     /// A congestion controller.
     Congestion: "congestion controller" {
         /// CUBIC (RFC 9438).
@@ -110,24 +116,26 @@ impl From<Congestion> for pronghorn_engine::Congestion {
     }
 }
 
-choice! {
+string_enum! {
     /// A version of TLS.
     MinTls: "version of TLS" {
-        /// TLS 1.2 (RFC 5246), with the ciphers that are still good.
+        /// TLS 1.2 (RFC 5246), with secure cipher suites only.
         Tls12 = "1.2",
         /// TLS 1.3 (RFC 8446).
         Tls13 = "1.3",
     }
 }
 
-choice! {
-    /// What is done with requests that come before the handshake is done.
+string_enum! {
+    /// Handling of requests that arrive before the handshake completes.
     EarlyData: "policy for early data" {
-        /// None is taken.
+        /// No request is answered before that: all get 425.
         Off = "off",
-        /// Those whose method is safe are answered, the others get 425.
+        /// Requests with a safe method are answered; others get 425.
         Safe = "safe",
-        /// All are answered; upstreams see `Early-Data: 1`.
+        /// Requests with a safe method are answered; others wait until the handshake is complete.
+        Hold = "hold",
+        /// All requests are answered; upstreams see `Early-Data: 1`.
         All = "all",
     }
 }
@@ -137,33 +145,38 @@ impl From<EarlyData> for pronghorn_engine::EarlyData {
         match policy {
             EarlyData::Off => Self::Off,
             EarlyData::Safe => Self::SafeMethods,
+            EarlyData::Hold => Self::Hold,
             EarlyData::All => Self::All,
         }
     }
 }
 
-/// What responses say of HTTP/3 (RFC 7838).
+/// Announcement of HTTP/3 in responses (RFC 7838).
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
 pub struct AltSvc {
-    /// The port that clients reach, where it is not the one that is listened on, as behind a forwarded port.
+    /// Port that clients connect to, if it differs from the listening port, such as behind port
+    /// forwarding.
     #[schemars(range(min = 1))]
     pub port: Option<u16>,
-    /// How long clients remember it. Begin with minutes when HTTP/3 is new to a site, so that a mistake is soon forgotten.
+    /// Time that clients remember the announcement. Begin with minutes when you introduce HTTP/3 on
+    /// a site, so that a mistake is soon forgotten.
     #[schemars(default = "written_max_age")]
     pub max_age: Time,
-    /// Tell clients to forget it (`Alt-Svc: clear`) instead.
+    /// Whether to tell clients to forget the announcement (`Alt-Svc: clear`).
     pub clear: bool,
-    /// Tells more and more clients, to remember it for longer and longer, where HTTP/3 is new.
+    /// Announces HTTP/3 to a growing share of clients, for a growing `max_age`, while HTTP/3 is
+    /// new.
     pub ramp_up: Option<RampUp>,
 }
 
-/// From when on more and more clients hear of HTTP/3.
+/// Gradual announcement of HTTP/3.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 pub struct RampUp {
-    /// When it begins; before that nobody hears of HTTP/3.
-    pub since: Moment,
-    /// How long it takes until all clients hear of it, and for `max_age`. The first hear of it for a minute.
+    /// Start time; before it, HTTP/3 is not announced.
+    pub since: Timestamp,
+    /// Time until HTTP/3 is announced to all clients with the full `max_age`. The first
+    /// announcements last for a minute.
     pub takes: Time,
 }
 
@@ -177,7 +190,7 @@ fn written_max_age() -> &'static str {
     "24h"
 }
 
-/// A value of the table `[limits]`, as text or as a number.
+/// A value of the table `[limits]`: a string or a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitValue(pub String);
 
@@ -207,5 +220,14 @@ impl<'de> Deserialize<'de> for LimitValue {
     }
 }
 
-/// The table `[limits]`: what clients may take, by the names of docs/limits.md.
+/// The table `[limits]`, by the names in docs/limits.md.
 pub(crate) type LimitTable = BTreeMap<String, LimitValue>;
+
+/// Schema of a limit's value.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum NumberOrText {
+    Number(u64),
+    Text(String),
+}

@@ -1,4 +1,4 @@
-//! Files of a configuration: their text, their places, and what is put in from the environment.
+//! Configuration files: their text, the positions of values, and substitution from the environment.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,68 +12,31 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::decode::decode;
-use super::problem::{Problem, Text};
+use super::location::Step;
+use super::problem::{Problem, Text, first_line};
 
-/// A step from a table or list to what is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Key(String),
-    Index(usize),
-}
-
-impl From<&str> for Step {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<usize> for Step {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
-
-/// Where something stands: the number of its file, and the way there in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) file: usize,
-    pub(crate) path: Vec<Step>,
-}
-
-impl Place {
-    /// Something in what stands here.
-    pub(crate) fn of(&self, steps: impl IntoIterator<Item = Step>) -> Self {
-        let mut path = self.path.clone();
-        path.extend(steps);
-        Self { file: self.file, path }
-    }
-
-    pub(crate) fn key(&self, key: &str) -> Self {
-        self.of([key.into()])
-    }
-}
-
-/// One file.
+/// A configuration file.
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
     text: Text,
     root: Node,
 }
 
-/// A value: its span, and its content unless that is read from the span.
+/// A value: its span, and its content unless that is parsed from the span.
 ///
-/// The library's own tree borrows the text, so a [`Source`] cannot keep it.
+/// The TOML library's own tree borrows the text, so a [`Source`] cannot store it.
 struct Node {
     span: Range<usize>,
-    inside: Inside,
+    inside: Content,
 }
 
-enum Inside {
-    /// A value without others in it, to be read from its span.
-    Written,
-    /// Text that differs from what the span has: with variables of the environment, or escapes.
+enum Content {
+    /// A simple value, to be parsed from its span.
+    Unparsed,
+    /// A string that differs from the text of its span: it contains environment variables or
+    /// escapes.
     Text(String),
-    /// Each with the place of its key.
+    /// Entries, each with the span of its key.
     Table(BTreeMap<String, (Range<usize>, Node)>),
     List(Vec<Node>),
 }
@@ -82,38 +45,43 @@ impl Node {
     fn of(value: &Spanned<DeValue<'_>>) -> Self {
         let inside = match value.get_ref() {
             DeValue::Table(table) => {
-                let entry = |(key, value): (&Spanned<Cow<'_, str>>, _)| (key.get_ref().to_string(), (key.span(), Self::of(value)));
-                Inside::Table(table.iter().map(entry).collect())
+                let entry = |(key, value): (&Spanned<Cow<'_, str>>, _)| {
+                    (key.get_ref().to_string(), (key.span(), Self::of(value)))
+                };
+                Content::Table(table.iter().map(entry).collect())
             }
-            DeValue::Array(list) => Inside::List(list.iter().map(Self::of).collect()),
-            DeValue::String(Cow::Owned(text)) => Inside::Text(text.clone()),
-            _ => Inside::Written,
+            DeValue::Array(list) => Content::List(list.iter().map(Self::of).collect()),
+            DeValue::String(Cow::Owned(text)) => Content::Text(text.clone()),
+            _ => Content::Unparsed,
         };
         Self { span: value.span(), inside }
     }
 
     fn child(&self, step: &Step) -> Option<&Self> {
         match (step, &self.inside) {
-            (Step::Key(key), Inside::Table(entries)) => entries.get(key).map(|(_, node)| node),
-            (Step::Index(index), Inside::List(list)) => list.get(*index),
+            (Step::Key(key), Content::Table(entries)) => entries.get(key).map(|(_, node)| node),
+            (Step::Index(index), Content::List(list)) => list.get(*index),
             _ => None,
         }
     }
 
-    /// The value as the library has it. `None` if the text at its span is none.
+    /// Returns the value for the TOML library, or `None` if the text at its span does not parse.
     fn value<'a>(&'a self, text: &'a str) -> Option<Spanned<DeValue<'a>>> {
         let value = match &self.inside {
-            Inside::Written => DeValue::parse(text.get(self.span.clone())?).ok()?.into_inner(),
-            Inside::Text(text) => DeValue::String(Cow::Borrowed(text)),
-            Inside::List(list) => DeValue::Array(list.iter().map(|node| node.value(text)).collect::<Option<_>>()?),
-            Inside::Table(entries) => DeValue::Table(table(entries, text)?),
+            Content::Unparsed => DeValue::parse(text.get(self.span.clone())?).ok()?.into_inner(),
+            Content::Text(text) => DeValue::String(Cow::Borrowed(text)),
+            Content::List(list) => {
+                DeValue::Array(list.iter().map(|node| node.value(text)).collect::<Option<_>>()?)
+            }
+            Content::Table(entries) => DeValue::Table(table(entries, text)?),
         };
         Some(Spanned::new(self.span.clone(), value))
     }
 }
 
 impl Source {
-    /// Reads a file as a `T`. All that is wrong with it is added to `problems`; the `T` is then what is right of it, if that can be told.
+    /// Reads a file as a `T`. Adds all errors to `problems`; with errors, the `T` is the valid
+    /// part, if there is one.
     pub(crate) fn read<T: DeserializeOwned + JsonSchema>(
         file: &Path,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -138,9 +106,14 @@ impl Source {
         let (table, errors) = DeTable::parse_recoverable(text.as_str());
         let mut tree = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         for error in errors {
-            problems.push(Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
+            problems.push(Problem::at(
+                file,
+                &text,
+                &error.span().unwrap_or(0..0),
+                first_line(error.message()),
+            ));
         }
-        // What a file of broken syntax seems to say is not worth a word.
+        // Values of a file with syntax errors are not reported.
         let is_readable = problems.len() == before;
         let folder = file.parent().unwrap_or(Path::new(""));
         for_each_text(&mut tree, &mut |span, value| {
@@ -149,29 +122,48 @@ impl Source {
             }
             match expand(value, environment, folder) {
                 Ok(expanded) => *value = Cow::Owned(expanded),
-                Err((message, hint)) => problems.push(Problem::at(file, &text, &span, message).with_hint(hint)),
+                Err((message, hint)) => {
+                    problems.push(Problem::at(file, &text, &span, message).with_hint(hint));
+                }
             }
         });
         let root = Node::of(&tree);
-        let decoded = if is_readable { decode(&tree, |span, message| Problem::at(file, &text, &span, message), problems) } else { None };
+        let decoded = if is_readable {
+            decode(&tree, |span, message| Problem::at(file, &text, &span, message), problems)
+        } else {
+            None
+        };
         (Self { file: file.to_owned(), text, root }, decoded)
     }
 
-    /// Reads the table that `path` leads to as a `T`, without its `name`; text there stands for an empty table.
-    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(&self, path: &[Step], problems: &mut Vec<Problem>) -> Option<T> {
+    /// Decodes the table at `path` as a `T`, without its `name`; a string there means an empty
+    /// table.
+    pub(crate) fn options<T: DeserializeOwned + JsonSchema>(
+        &self,
+        path: &[Step],
+        problems: &mut Vec<Problem>,
+    ) -> Option<T> {
         let node = path.iter().try_fold(&self.root, |node, step| node.child(step))?;
         let mut options = match &node.inside {
-            Inside::Table(entries) => table(entries, self.text.as_str())?,
+            Content::Table(entries) => table(entries, self.text.as_str())?,
             _ => DeTable::new(),
         };
-        let name = options.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
-        let name = name.or_else(|| node.value(self.text.as_str())?.get_ref().as_str().map(str::to_owned)).unwrap_or_default();
+        let name =
+            options.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
+        let name = name
+            .or_else(|| node.value(self.text.as_str())?.get_ref().as_str().map(str::to_owned))
+            .unwrap_or_default();
         let options = Spanned::new(node.span.clone(), DeValue::Table(options));
         let problem = |span: Range<usize>, message: &dyn fmt::Display| {
             let message = message.to_string();
             match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-                Some(field) => Problem::at(&self.file, &self.text, &span, format_args!("the layer {name:?} has no `{field}`"))
-                    .with_hint(format_args!("add it, as in {{ name = {name:?}, {field} = … }}")),
+                Some(field) => Problem::at(
+                    &self.file,
+                    &self.text,
+                    &span,
+                    format_args!("the layer {name:?} has no `{field}`"),
+                )
+                .with_hint(format_args!("add it, as in {{ name = {name:?}, {field} = … }}")),
                 None => Problem::at(&self.file, &self.text, &span, message),
             }
         };
@@ -182,7 +174,7 @@ impl Source {
         self.text.as_str()
     }
 
-    /// Whether the file has something at `path`, right or wrong.
+    /// Returns whether the file has a value at `path`, valid or not.
     pub(crate) fn has(&self, path: &[Step]) -> bool {
         path.iter().try_fold(&self.root, |node, step| node.child(step)).is_some()
     }
@@ -191,13 +183,18 @@ impl Source {
         Problem::at(&self.file, &self.text, &self.span(path), message)
     }
 
-    /// The span of what `path` leads to: of its key, where it has one; of what it would be in, where it is missing.
+    /// Returns the span of the key or value at `path`; if it is missing, the span of its closest
+    /// parent.
     fn span(&self, path: &[Step]) -> Range<usize> {
         let (mut node, mut span) = (&self.root, 0..0);
         for step in path {
             let next = match (step, &node.inside) {
-                (Step::Key(key), Inside::Table(entries)) => entries.get(key).map(|(key, next)| (key.clone(), next)),
-                (Step::Index(index), Inside::List(list)) => list.get(*index).map(|next| (next.span.clone(), next)),
+                (Step::Key(key), Content::Table(entries)) => {
+                    entries.get(key).map(|(key, next)| (key.clone(), next))
+                }
+                (Step::Index(index), Content::List(list)) => {
+                    list.get(*index).map(|next| (next.span.clone(), next))
+                }
                 _ => None,
             };
             let Some((next_span, next)) = next else { break };
@@ -211,36 +208,55 @@ fn unreadable(file: &Path, error: &io::Error) -> Problem {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "make it readable for this user",
-        io::ErrorKind::InvalidData => "write it in UTF-8",
-        _ => "name another file",
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        _ => "use another file",
     };
-    Problem::of_file(file, format_args!("cannot be read: {error}")).with_hint(hint).with_fault(error)
+    Problem::of_file(file, format_args!("cannot read the file: {error}"))
+        .with_hint(hint)
+        .with_fault(error)
 }
 
-/// Single values of a file whose rest may be wrong.
-pub(crate) struct Excerpt<'a> {
+/// Single values of a file whose other parts may be invalid.
+pub(crate) struct PartialFile<'a> {
     file: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
     text: Text,
     syntax: Option<Problem>,
 }
 
-impl<'a> Excerpt<'a> {
-    pub(crate) fn read(file: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+impl<'a> PartialFile<'a> {
+    pub(crate) fn read(
+        file: &'a Path,
+        environment: &'a dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problem> {
         let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
-        let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         let text = Text::new(text);
         let (_, errors) = DeTable::parse_recoverable(text.as_str());
-        let syntax = errors.first().map(|error| Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message())));
+        let syntax = errors.first().map(|error| {
+            Problem::at(file, &text, &error.span().unwrap_or(0..0), first_line(error.message()))
+        });
         Ok(Self { file, environment, text, syntax })
     }
 
-    /// The text at `key` of a table of the file, with what is put in, and where it stands; `None` where there is nothing.
-    pub(crate) fn text(&self, table: &str, key: &str) -> Result<Option<(String, Range<usize>)>, Problem> {
+    /// Returns the string at `key` of a table of the file, with variables substituted, and its
+    /// span; `None` if it is missing.
+    pub(crate) fn text(
+        &self,
+        table: &str,
+        key: &str,
+    ) -> Result<Option<(String, Range<usize>)>, Problem> {
         let (root, _) = DeTable::parse_recoverable(self.text.as_str());
-        let Some(value) = root.get_ref().get(table).and_then(|table| table.get_ref().as_table()?.get(key)) else { return Ok(None) };
+        let Some(value) =
+            root.get_ref().get(table).and_then(|table| table.get_ref().as_table()?.get(key))
+        else {
+            return Ok(None);
+        };
         let DeValue::String(written) = value.get_ref() else {
-            return Err(self.problem(&value.span(), format_args!("`{key}` in [{table}] is no text")).with_hint("write it in quotes"));
+            return Err(self
+                .problem(&value.span(), format_args!("`{key}` in [{table}] is not a string"))
+                .with_hint("write it in quotes"));
         };
         match expand(written, self.environment, self.file.parent().unwrap_or(Path::new(""))) {
             Ok(expanded) => Ok(Some((expanded, value.span()))),
@@ -257,7 +273,10 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-fn table<'a>(entries: &'a BTreeMap<String, (Range<usize>, Node)>, text: &'a str) -> Option<DeTable<'a>> {
+fn table<'a>(
+    entries: &'a BTreeMap<String, (Range<usize>, Node)>,
+    text: &'a str,
+) -> Option<DeTable<'a>> {
     let mut table = DeTable::new();
     for (key, (span, node)) in entries {
         table.insert(Spanned::new(span.clone(), Cow::Borrowed(key.as_str())), node.value(text)?);
@@ -265,23 +284,27 @@ fn table<'a>(entries: &'a BTreeMap<String, (Range<usize>, Node)>, text: &'a str)
     Some(table)
 }
 
-/// Names that occur twice and the like have further lines, which a problem of one line has no room for.
-pub(crate) fn first_line(message: &str) -> &str {
-    message.lines().next().unwrap_or(message)
-}
-
-fn for_each_text<'a>(value: &mut Spanned<DeValue<'a>>, change: &mut impl FnMut(Range<usize>, &mut Cow<'a, str>)) {
+fn for_each_text<'a>(
+    value: &mut Spanned<DeValue<'a>>,
+    change: &mut impl FnMut(Range<usize>, &mut Cow<'a, str>),
+) {
     let span = value.span();
     match value.get_mut() {
         DeValue::String(text) => change(span, text),
         DeValue::Array(list) => list.iter_mut().for_each(|value| for_each_text(value, change)),
-        DeValue::Table(table) => table.iter_mut().for_each(|(_, value)| for_each_text(value, change)),
+        DeValue::Table(table) => {
+            table.iter_mut().for_each(|(_, value)| for_each_text(value, change));
+        }
         _ => {}
     }
 }
 
-/// `$${` stands for `${` itself.
-fn expand(text: &str, environment: &dyn Fn(&str) -> Option<String>, folder: &Path) -> Result<String, (String, String)> {
+/// Substitutes `${…}` in `text`. `$${` stands for a literal `${`.
+fn expand(
+    text: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    folder: &Path,
+) -> Result<String, (String, String)> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -294,29 +317,40 @@ fn expand(text: &str, environment: &dyn Fn(&str) -> Option<String>, folder: &Pat
         expanded.push_str(&rest[..start]);
         let inside = &rest[start + 2..];
         let Some(end) = inside.find('}') else {
-            return Err(("a ${ has no }".to_owned(), "write $${ for the characters themselves".to_owned()));
+            return Err(("missing } after ${".to_owned(), "write $${ for a literal ${".to_owned()));
         };
-        expanded.push_str(&named(&inside[..end], environment, folder)?);
+        expanded.push_str(&substitute_one(&inside[..end], environment, folder)?);
         rest = &inside[end + 1..];
     }
     expanded.push_str(rest);
     Ok(expanded)
 }
 
-fn named(name: &str, environment: &dyn Fn(&str) -> Option<String>, folder: &Path) -> Result<String, (String, String)> {
+fn substitute_one(
+    name: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    folder: &Path,
+) -> Result<String, (String, String)> {
     if let Some(path) = name.strip_prefix("file:") {
         let path = folder.join(path);
-        let content = std::fs::read_to_string(&path)
-            .map_err(|error| (format!("{} cannot be read: {error}", path.display()), "name a file that this user may read".to_owned()))?;
+        let content = std::fs::read_to_string(&path).map_err(|error| {
+            (
+                format!("cannot read {}: {error}", path.display()),
+                "name a file that this user may read".to_owned(),
+            )
+        })?;
         return Ok(content.trim_end_matches(['\n', '\r']).to_owned());
     }
     let (name, default) = match name.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (name, None),
     };
-    environment(name)
-        .or_else(|| default.map(str::to_owned))
-        .ok_or_else(|| (format!("the environment has no {name}"), format!("set it, or write ${{{name}:-…}} for what to take without it")))
+    environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| {
+        (
+            format!("environment variable {name} is not set"),
+            format!("set it, or give a default as ${{{name}:-…}}"),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -335,7 +369,10 @@ mod tests {
         assert_eq!(expanded("a ${TOKEN} b ${NONE:-c}").as_deref(), Ok("a secret b c"));
         assert_eq!(expanded("${file:key}").as_deref(), Ok("from a file"));
         assert_eq!(expanded("$${TOKEN}").as_deref(), Ok("${TOKEN}"));
-        assert!(expanded("${NONE}").is_err_and(|(message, _)| message == "the environment has no NONE"));
+        assert!(
+            expanded("${NONE}")
+                .is_err_and(|(message, _)| message == "environment variable NONE is not set")
+        );
         assert!(expanded("${TOKEN").is_err());
         assert!(expanded("${file:none}").is_err());
     }
@@ -344,7 +381,12 @@ mod tests {
     fn span_is_of_the_key_or_of_what_is_nearest() {
         let text = "[server]\nworkers = 2\n\n[[sites]]\nhosts = [\"a\", \"b\"]\n";
         let mut problems = Vec::new();
-        let (source, _) = Source::parse::<super::super::File>(Path::new("x"), Text::new(text.to_owned()), &environment, &mut problems);
+        let (source, _) = Source::parse::<super::super::file::File>(
+            Path::new("x"),
+            Text::new(text.to_owned()),
+            &environment,
+            &mut problems,
+        );
         assert_eq!(problems, []);
         let at = |path: &[Step]| &text[source.span(path)];
         assert_eq!(at(&["server".into(), "workers".into()]), "workers");

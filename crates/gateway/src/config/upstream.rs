@@ -1,4 +1,4 @@
-//! Servers behind this one.
+//! Upstreams: servers that requests are forwarded to.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,97 +10,102 @@ use pronghorn_client::UnixSocket;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use super::buffering::Buffering;
-use super::either::{Short, either};
+use super::buffering::{Buffering, BufferingTable};
 use super::health::{UpstreamCheck, UpstreamHealth};
+use super::location::Location;
 use super::retry::RetryBudget;
-use super::site::{FieldName, FieldValue};
-use super::source::Place;
+use super::short_form::{ShortForm, short_or_table};
 use super::sticky::Sticky;
-use super::values::{Time, choice, written};
+use super::values::{FieldName, FieldValue, Time, string_enum, string_type};
 
-/// One of `[upstreams]`: servers that answer the same.
+/// One of `[upstreams]`: a group of equivalent servers.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 pub struct Upstream {
-    /// The servers: in clear text (`http://`), over TLS (`https://`), on a Unix socket of this machine (`unix:`), or
-    /// applications (`fastcgi://`).
+    /// Addresses of the servers: clear text (`http://`), TLS (`https://`), a Unix socket of this
+    /// machine (`unix:`), or FastCGI applications (`fastcgi://`).
     #[schemars(length(min = 1))]
     pub servers: Vec<UpstreamServer>,
-    /// Which of them a request goes to.
+    /// Load-balancing policy.
     #[serde(default)]
     pub policy: Policy,
-    /// The field of requests that the policy `header` goes by.
+    /// Request header field that the policy `header` uses.
     #[schemars(example = "x-user")]
     pub policy_header: Option<FieldName>,
-    /// What is spoken with them.
+    /// Protocol to use with the servers.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
-    /// The host that they are asked for.
+    /// Host to send to the servers.
     #[serde(default)]
     pub host: UpstreamHost,
-    /// Whom to trust, for servers at `https://`.
+    /// TLS settings for servers at `https://`.
     #[serde(default)]
     pub tls: UpstreamTls,
-    /// Time for looking up a server's name, connecting and TLS, and for a connection to become free.
+    /// Timeout for resolving a server's name, connecting and TLS, and for waiting for a free
+    /// connection.
     #[serde(default = "ten_seconds")]
     #[schemars(default = "written_ten_seconds")]
     pub connect_timeout: Time,
-    /// Time in which a server has to take more of a request's content, and after that to send the head of the response.
+    /// Timeout for a server to accept more of a request's body, and then to send the response head.
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
     pub head_timeout: Time,
-    /// Time between two pieces of a response's content.
+    /// Timeout between two chunks of a response body.
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
     pub body_timeout: Time,
-    /// How often names of servers are looked up again, while there are connections to them. A connection whose address is not in the
-    /// answers any more gets no new requests, after twice this time at the latest; `0s`: only new connections look up.
+    /// Interval at which names of servers are resolved again, while there are connections to them.
+    /// A connection whose address is no longer in the answers gets no new requests, after at most
+    /// twice this time; `0s`: names are resolved only for new connections.
     #[serde(default = "half_a_minute")]
     #[schemars(default = "written_half_a_minute")]
     pub resolve: Time,
-    /// How long a connection that nobody uses is kept.
+    /// Time for which an idle connection is kept open.
     #[serde(default = "a_minute")]
     #[schemars(default = "written_minute")]
     pub idle_timeout: Time,
-    /// HTTP/1.1 connections to each server from each worker, those in use included. Over HTTP/2 and 3 there is one. WebSockets and other
-    /// upgrades are not counted.
+    /// Maximum number of HTTP/1.1 connections to each server from each worker, including those in
+    /// use. HTTP/2 and HTTP/3 use one. WebSockets and other upgrades do not count.
     #[serde(default = "connections")]
     #[schemars(range(min = 1))]
     pub connections: usize,
-    /// HTTP/1.1 connections to each server from each worker that may be open beside `connections`, for what has gone on for more than a
-    /// second since the head of the response came, or waits for a client that sends slowly: event streams, long downloads, slow readers.
+    /// Maximum number of HTTP/1.1 connections to each server from each worker in addition to
+    /// `connections`, for exchanges that continue for more than a second after the response head or
+    /// that wait for a slow client: event streams, long downloads, slow readers.
     #[serde(default = "long_responses")]
     pub long_responses: usize,
-    /// Requests to each server from each worker that may wait for a connection; the next one is answered 503.
+    /// Maximum number of requests to each server from each worker that wait for a connection;
+    /// further requests are answered 503.
     #[serde(default = "waiting")]
     pub waiting: usize,
-    /// How many more servers, or times, a request is tried when nothing can have happened for it, or its method may be repeated.
+    /// Maximum number of retries of a request, on another server or the same one, if it cannot have
+    /// had an effect or its method is idempotent.
     #[serde(default = "retries")]
     #[schemars(range(max = 16))]
     pub retries: u32,
-    /// Which share of all requests may be tried again.
+    /// Share of all requests that may be retried.
     #[serde(default)]
     pub retry_budget: RetryBudget,
-    /// Requests that each server may have open, over all workers; the next one goes to another server, or is answered 503. If it is left
-    /// out, any number.
+    /// Maximum number of open requests to each server, over all workers; further requests go to
+    /// another server, or are answered 503. If left out, unlimited.
     #[schemars(range(min = 1))]
     pub requests: Option<u32>,
-    /// When a server that fails is left alone.
+    /// When a failing server is ejected.
     #[serde(default)]
     pub health: UpstreamHealth,
-    /// How the servers are asked how they are; without it only requests of clients tell.
+    /// Active health checks of the servers; if left out, only client requests reveal failures.
     pub check: Option<UpstreamCheck>,
-    /// Has clients stay with a server.
+    /// Keeps clients on one server.
     pub sticky: Option<Sticky>,
-    /// Whether responses are taken in ahead of clients that read slowly, so that servers are free again; if it is left out, those of servers
-    /// that speak FastCGI are. What has come is never kept back. Not for responses of the types `text/event-stream` and `application/grpc`, nor
-    /// those with the field `x-accel-buffering: no`, which clients are not shown then.
+    /// Whether responses are buffered for slow clients, so that servers are free sooner; if left
+    /// out, only responses from FastCGI servers are. Data that has arrived is never delayed. It
+    /// does not apply to responses of the types `text/event-stream` and `application/grpc`, or with
+    /// the header field `x-accel-buffering: no`, which is then not passed to clients.
     pub buffering: Option<Buffering>,
-    /// Whether a route has them run scripts: such are asked for a file, others for a path.
+    /// Whether a route runs scripts on it: checks then request a file instead of a path.
     #[serde(skip)]
     pub(crate) runs_scripts: bool,
     #[serde(skip)]
-    pub(crate) place: Place,
+    pub(crate) location: Location,
 }
 
 const CONNECTIONS: usize = 64;
@@ -109,19 +114,20 @@ const WAITING: usize = 1024;
 const RETRIES: u32 = 2;
 
 impl Upstream {
-    /// Whether FastCGI is spoken with its servers.
+    /// Returns whether its servers use FastCGI.
     pub(crate) fn speaks_fastcgi(&self) -> bool {
         let is_named = || self.servers.iter().any(|server| server.0.address.fastcgi);
-        self.protocol == UpstreamProtocol::FastCgi || (self.protocol == UpstreamProtocol::Auto && is_named())
+        self.protocol == UpstreamProtocol::FastCgi
+            || (self.protocol == UpstreamProtocol::Auto && is_named())
     }
 
-    /// Whether it says the same, wherever it stands.
+    /// Returns whether the settings are equal, regardless of their location in the files.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let at = |one: &Self| Self { place: Place::default(), ..one.clone() };
+        let at = |one: &Self| Self { location: Location::default(), ..one.clone() };
         at(self) == at(other)
     }
 
-    /// One server, and the defaults.
+    /// Returns an upstream of one server, with default settings.
     pub(crate) fn of(server: ServerAddress) -> Self {
         Self {
             servers: vec![UpstreamServer(UpstreamServerTable { address: server, weight: 1 })],
@@ -146,7 +152,17 @@ impl Upstream {
             sticky: None,
             buffering: None,
             runs_scripts: false,
-            place: Place::default(),
+            location: Location::default(),
+        }
+    }
+
+    /// Returns the buffer sizes for responses, or `None` if they are not buffered.
+    pub(crate) fn buffers(&self) -> Option<BufferingTable> {
+        match &self.buffering {
+            Some(Buffering::On(table)) => Some(table.clone()),
+            Some(Buffering::Off) => None,
+            // Each FastCGI response occupies one of a few processes.
+            None => self.speaks_fastcgi().then(BufferingTable::default),
         }
     }
 }
@@ -191,30 +207,32 @@ fn retries() -> u32 {
     RETRIES
 }
 
-choice! {
-    /// Which server of an upstream a request goes to.
+string_enum! {
+    /// A load-balancing policy.
     #[derive(Default)]
     Policy: "policy" {
-        /// Each in its turn, by weight.
+        /// In turn, by weight.
         #[default]
         RoundRobin = "round-robin",
-        /// The one with the fewest open requests of this worker, by weight.
+        /// Server with the fewest open requests of this worker, by weight.
         LeastRequests = "least-requests",
-        /// The less busy of two that are drawn.
+        /// Less busy one of two random servers.
         RandomOfTwo = "random-of-two",
-        /// The first one that is up.
+        /// First server that is up.
         First = "first",
-        /// The same one for the same client address, as long as the servers stay.
+        /// Same server for the same client address, while the servers stay the same.
         ClientAddress = "client-address",
-        /// The same one for the same path and query, as long as the servers stay: for servers that keep what they have answered.
+        /// Same server for the same path and query, while the servers stay the same: for servers
+        /// that cache responses.
         Path = "path",
-        /// The same one for the same value of the field `policy_header`, as long as the servers stay; without it by the client's address.
+        /// Same server for the same value of the header field `policy_header`, while the servers
+        /// stay the same; without the field, by the client's address.
         Header = "header",
     }
 }
 
-choice! {
-    /// What is spoken with the servers of an upstream.
+string_enum! {
+    /// The protocol to use with an upstream's servers.
     #[derive(Default)]
     UpstreamProtocol: "protocol" {
         /// HTTP/2 or HTTP/1.1, as the server prefers; HTTP/1.1 in clear text.
@@ -226,20 +244,20 @@ choice! {
         Http2 = "http2",
         /// HTTP/3.
         Http3 = "http3",
-        /// FastCGI, as PHP-FPM does.
+        /// FastCGI, as PHP-FPM uses it.
         FastCgi = "fastcgi",
     }
 }
 
-/// The host that an upstream's servers are asked for.
+/// The host to send to an upstream's servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamHost {
-    /// The one that the client asked for.
+    /// The host that the client requested.
     #[default]
     Client,
-    /// The server's own.
+    /// The server's own host.
     Server,
-    /// This one.
+    /// A fixed host.
     Fixed(FieldValue),
 }
 
@@ -250,64 +268,84 @@ impl FromStr for UpstreamHost {
         match text {
             "client" => Ok(Self::Client),
             "server" => Ok(Self::Server),
-            _ if text.parse::<Authority>().is_ok() && text.contains(['.', ':']) => text.parse().map(Self::Fixed),
-            _ => Err(format!("{text:?} is no host: write client, server, or a name such as app.internal")),
+            _ if text.parse::<Authority>().is_ok() && text.contains(['.', ':']) => {
+                text.parse().map(Self::Fixed)
+            }
+            _ => Err(format!(
+                "invalid host {text:?}: use client, server, or a name such as app.internal"
+            )),
         }
     }
 }
-written!(
+string_type!(
     UpstreamHost,
     "upstream_host",
-    "client for the host that the client asked for (the default), server for the server's own, or a host.",
+    "client for the host that the client requested (the default), server for the server's own, or \
+        a host.",
     "client"
 );
 
-/// Whom to trust, for servers at `https://`.
+/// Trust roots for servers at `https://`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
 pub struct UpstreamTls {
-    /// A file with the certificates of whom to trust, in PEM form; if it is left out, whom the system trusts.
+    /// PEM file with trusted root certificates; if left out, the system's roots.
     pub trust: Option<PathBuf>,
 }
 
-/// The address of a server: `http://127.0.0.1:3000`, `unix:/run/app.sock`, or `fastcgi://127.0.0.1:9000`.
+/// The address of a server: `http://127.0.0.1:3000`, `unix:/run/app.sock`, or
+/// `fastcgi://127.0.0.1:9000`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
-    /// Whether TLS is spoken.
+    /// Whether the server uses TLS.
     pub secure: bool,
-    /// Whether it was written as one that speaks FastCGI. One on a Unix socket may.
+    /// Whether the address was written as `fastcgi://`. A Unix socket may use FastCGI as well.
     pub fastcgi: bool,
-    /// Host and port; `localhost` for one that is reached over a Unix socket.
+    /// Host and port; `localhost` for a Unix socket.
     pub authority: Authority,
-    /// The Unix socket that it listens on.
+    /// Unix socket that the server listens on.
     pub socket: Option<Arc<Path>>,
 }
 
 impl ServerAddress {
-    /// The system takes no more, with a zero byte at the end.
+    /// The system's limit for a socket path, without the zero byte at the end.
     const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-    /// `path`: what stood after `unix:`.
+    /// `path`: the part after `unix:`.
     fn unix(path: &str) -> Result<Self, &'static str> {
-        const SHAPE: &str = "write it as unix:/run/app.sock, with the whole path from / on";
-        // Many write it like a URL.
+        const SHAPE: &str = "use a form such as unix:/run/app.sock, with an absolute path";
+        // A path is often written like a URL.
         let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
         if path.starts_with('@') {
-            return Err("abstract sockets, which any user may take, are not used: name one in a folder, as unix:/run/app.sock");
+            return Err(
+                "abstract sockets are not supported because any user may bind them: use a path \
+                    such as unix:/run/app.sock",
+            );
         }
-        if !path.starts_with('/') || path.starts_with("//") || path.ends_with('/') || path.contains(|c: char| c.is_control()) {
+        if !path.starts_with('/')
+            || path.starts_with("//")
+            || path.ends_with('/')
+            || path.contains(|c: char| c.is_control())
+        {
             return Err(SHAPE);
         }
         if path.ends_with(':') || path.contains(":/") {
-            return Err("it ends with the socket; the path that was asked for is passed on");
+            return Err("it must end with the socket; the requested path is passed on");
         }
         if path.len() > Self::MAX_SOCKET_PATH_BYTES {
-            return Err("the system takes no path of a socket longer than 107 bytes: put it into another folder");
+            return Err(
+                "the socket path is longer than 107 bytes, the system's limit: use another folder",
+            );
         }
-        Ok(Self { secure: false, fastcgi: false, authority: Authority::from_static("localhost"), socket: Some(Path::new(path).into()) })
+        Ok(Self {
+            secure: false,
+            fastcgi: false,
+            authority: Authority::from_static("localhost"),
+            socket: Some(Path::new(path).into()),
+        })
     }
 
-    /// Has a request, whose URI names the authority, go there.
+    /// Directs a request, whose URI names the authority, to this address.
     pub(crate) fn direct<B>(&self, request: &mut http::Request<B>) {
         if let Some(path) = &self.socket {
             request.extensions_mut().insert(UnixSocket(path.clone()));
@@ -333,31 +371,35 @@ impl FromStr for ServerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |reason: &str| format!("{text:?} is no address of a server: {reason}");
+        let wrong = |reason: &str| format!("invalid server address {text:?}: {reason}");
         if let Some(path) = text.strip_prefix("unix:") {
             return Self::unix(path).map_err(wrong);
         }
-        if text.starts_with("unix") || text.starts_with("http://unix:") || text.starts_with("https://unix:") {
-            return Err(wrong("write it as unix:/run/app.sock; HTTP is spoken there in clear text"));
+        if text.starts_with("unix")
+            || text.starts_with("http://unix:")
+            || text.starts_with("https://unix:")
+        {
+            return Err(wrong("use unix:/run/app.sock; HTTP over it is in clear text"));
         }
-        let uri: http::Uri = text.parse().map_err(|_| wrong("write it as http://127.0.0.1:3000"))?;
+        let uri: http::Uri =
+            text.parse().map_err(|_| wrong("use a form such as http://127.0.0.1:3000"))?;
         let (secure, fastcgi) = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => (false, false),
             Some(scheme) if *scheme == Scheme::HTTPS => (true, false),
             Some(scheme) if scheme.as_str() == "fastcgi" => (false, true),
-            _ => return Err(wrong("it begins with http://, https://, unix: or fastcgi://")),
+            _ => return Err(wrong("it must begin with http://, https://, unix: or fastcgi://")),
         };
         if uri.path_and_query().is_some_and(|path| path.as_str() != "/") {
-            return Err(wrong("it has no path; the path that was asked for is passed on"));
+            return Err(wrong("remove the path; the requested path is passed on"));
         }
-        let authority = uri.authority().cloned().ok_or_else(|| wrong("a host is missing"))?;
+        let authority = uri.authority().cloned().ok_or_else(|| wrong("missing host"))?;
         if authority.as_str().contains('@') {
-            return Err(wrong("a name and password do not belong there"));
+            return Err(wrong("remove the user name and password"));
         }
         Ok(Self { secure, fastcgi, authority, socket: None })
     }
 }
-written!(
+string_type!(
     ServerAddress,
     "server_address",
     "Scheme, host and port of a server, or unix: and the path of its socket.",
@@ -373,9 +415,9 @@ pub struct UpstreamServer(pub UpstreamServerTable);
 /// A server of an upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 pub struct UpstreamServerTable {
-    /// Where it is.
+    /// Address of the server.
     pub address: ServerAddress,
-    /// Its share of the requests, beside the others.
+    /// Share of the requests, relative to the other servers.
     #[serde(default = "one", deserialize_with = "weight")]
     #[schemars(range(min = 1, max = 1000))]
     pub weight: u32,
@@ -388,14 +430,15 @@ fn one() -> u32 {
 fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         weight @ 1..=1000 => Ok(weight),
-        other => Err(de::Error::custom(format!("{other} is no weight: 1 to 1000"))),
+        other => Err(de::Error::custom(format!("invalid weight {other}: must be from 1 to 1000"))),
     }
 }
 
-impl Short for UpstreamServer {
+impl ShortForm for UpstreamServer {
     type Table = UpstreamServerTable;
 
-    const EXPECTED: &'static str = "an address such as \"http://127.0.0.1:3000\", or { address = …, weight = 2 }";
+    const EXPECTED: &'static str =
+        "an address such as \"http://127.0.0.1:3000\", or { address = …, weight = 2 }";
 
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(UpstreamServerTable { address: text.parse()?, weight: 1 }))
@@ -405,7 +448,7 @@ impl Short for UpstreamServer {
         Self(table)
     }
 }
-either!(
+short_or_table!(
     UpstreamServer,
     "upstream_server",
     "http://127.0.0.1:3000",

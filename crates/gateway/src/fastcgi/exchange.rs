@@ -1,4 +1,4 @@
-//! One request and its response on a connection.
+//! A request and its response on one connection.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,60 +9,78 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use pronghorn_client::{Error, Phase};
 use pronghorn_engine::{Body, BodyError, Error as Broken, Handle, Sleep};
-use pronghorn_fastcgi::{Decoder, Ended, Event, Head, HeadError, MAX_HEAD_BYTES, MAX_HEAD_LINES, Parameters, request};
+use pronghorn_fastcgi::{
+    Decoder, Ended, Event, Head, HeadError, MAX_HEAD_BYTES, MAX_HEAD_LINES, Parameters, request,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::complaints::Complaints;
-use super::places::Place;
+use super::connection_slots::ConnectionSlot;
+use super::error_output::ErrorOutput;
 
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// What a connection has to be able to do.
+/// A connection's byte stream.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// A request on its way, and what comes back. The application may answer before it has read everything.
+/// A running request and its response. The application may respond before it has read the whole
+/// request.
 pub(super) struct Exchange {
     stream: Box<dyn Stream>,
     handle: Handle,
-    /// Records that are not written yet.
+    /// Encoded records that are not written yet.
     outgoing: BytesMut,
     content: Upload,
     decoder: Decoder,
-    complaints: Complaints,
-    /// Until when the application is waited for, while it is.
+    complaints: ErrorOutput,
+    /// Timer of the current wait for the application.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-/// The request's content.
+/// State of the request body.
 enum Upload {
-    /// What is to come, and what came and stands in no record yet.
+    /// The rest of the body, and the received bytes that are not encoded yet.
     Running(Body, Bytes),
     Over,
-    /// The application takes no more.
+    /// The application accepts no more.
     Unwanted,
 }
 
-/// What the client is to get.
+/// An event for the client.
 enum Answer {
     Output(Bytes),
     End(Ended),
 }
 
 impl Exchange {
-    pub(super) fn new(stream: Box<dyn Stream>, handle: Handle, parameters: &Parameters, content: Body, complaints: Complaints) -> Self {
+    pub(super) fn new(
+        stream: Box<dyn Stream>,
+        handle: Handle,
+        parameters: &Parameters,
+        content: Body,
+        complaints: ErrorOutput,
+    ) -> Self {
         let mut outgoing = BytesMut::with_capacity(parameters.encoded().len() + 64);
         request::begin(&mut outgoing);
         request::parameters(&mut outgoing, parameters);
         let content = Upload::Running(content, Bytes::new());
-        Self { stream, handle, outgoing, content, decoder: Decoder::default(), complaints, patience: None }
+        Self {
+            stream,
+            handle,
+            outgoing,
+            content,
+            decoder: Decoder::default(),
+            complaints,
+            patience: None,
+        }
     }
 
-    /// The head of the response, with what has come of its content.
+    /// Returns the response head with the received part of the body.
     ///
-    /// `timeout`: for the application to take more of the request, or to say something.
+    /// `timeout` is the time for the application to accept more of the request or to send
+    /// something.
     pub(super) async fn head(&mut self, timeout: Duration) -> Result<http::Response<Bytes>, Error> {
         let mut head = Head::default();
         loop {
@@ -72,31 +90,59 @@ impl Exchange {
                         return Ok(response);
                     }
                 }
-                Answer::End(Ended::Overloaded) => return Err(broken(Broken::Refused("it has no room for another".to_owned()))),
-                Answer::End(Ended::Refused) => return Err(broken(Broken::Refused("it is no responder of FastCGI".to_owned()))),
-                Answer::End(Ended::Complete) => return Err(broken(Broken::Exchange("it ended without a response".to_owned()))),
+                Answer::End(Ended::Overloaded) => {
+                    return Err(broken(Broken::Refused(
+                        "the application is overloaded".to_owned(),
+                    )));
+                }
+                Answer::End(Ended::Refused) => {
+                    return Err(broken(Broken::Refused(
+                        "the application does not support the FastCGI responder role".to_owned(),
+                    )));
+                }
+                Answer::End(Ended::Complete) => {
+                    return Err(broken(Broken::Exchange(
+                        "the request ended without a response".to_owned(),
+                    )));
+                }
             }
         }
     }
 
-    /// The next piece of the response's content; `None` at its end.
-    pub(super) fn poll_content(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<Option<Result<Bytes, Error>>> {
+    /// Polls for the next piece of the response body; `None` at its end.
+    pub(super) fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        timeout: Duration,
+    ) -> Poll<Option<Result<Bytes, Error>>> {
         Poll::Ready(match ready!(self.poll_answer(cx, timeout, Phase::Body)) {
             Ok(Answer::Output(piece)) => Some(Ok(piece)),
             Ok(Answer::End(Ended::Complete)) => None,
-            Ok(Answer::End(_)) => Some(Err(broken(Broken::Reset("it gave the request up".to_owned())))),
+            Ok(Answer::End(_)) => {
+                Some(Err(broken(Broken::Reset("the application aborted the request".to_owned()))))
+            }
             Err(error) => Some(Err(error)),
         })
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>, timeout: Duration, phase: Phase) -> Poll<Result<Answer, Error>> {
+    fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        timeout: Duration,
+        phase: Phase,
+    ) -> Poll<Result<Answer, Error>> {
         let has_moved = match self.poll_write(cx) {
             Ok(has_moved) => has_moved,
-            Err(error) => return Poll::Ready(Err(broken(Broken::Exchange(format!("the request's content broke off: {error}"))))),
+            Err(error) => {
+                return Poll::Ready(Err(broken(Broken::Exchange(format!(
+                    "the request body was cut off: {error}"
+                )))));
+            }
         };
         while let Poll::Ready(event) = self.poll_read(cx) {
             let answer = match event? {
-                // It is no answer: who complains without an end is given up.
+                // Error output does not reset the timeout: an application that only logs still
+                // times out.
                 Event::Complaint(text) => {
                     self.complaints.add(&text);
                     continue;
@@ -107,8 +153,10 @@ impl Exchange {
             self.patience = None;
             return Poll::Ready(Ok(answer));
         }
-        // As long as the client sends no more of what it announced, nobody waits for the application.
-        let waits_for_client = matches!(self.content, Upload::Running(..)) && self.outgoing.is_empty();
+        // While the client's body is incomplete and nothing is left to write, the client is waited
+        // for, not the application.
+        let waits_for_client =
+            matches!(self.content, Upload::Running(..)) && self.outgoing.is_empty();
         if has_moved || waits_for_client {
             self.patience = None;
         }
@@ -119,7 +167,8 @@ impl Exchange {
         patience.as_mut().poll(cx).map(|()| Err(Error::TimedOut(phase)))
     }
 
-    /// Writes what there is. Whether some of it has gone; an error where the content breaks off.
+    /// Writes pending data. Returns whether some was written, or an error if the request body was
+    /// cut off.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, BodyError> {
         let mut has_moved = false;
         loop {
@@ -129,7 +178,7 @@ impl Exchange {
                         self.outgoing.advance(count);
                         has_moved = true;
                     }
-                    // It may have answered all the same: what can be read decides.
+                    // The application may have responded anyway; reading decides.
                     Poll::Ready(_) => {
                         self.outgoing.clear();
                         self.content = Upload::Unwanted;
@@ -171,7 +220,11 @@ impl Exchange {
             buffer.truncate(filled + count);
             match ready!(read) {
                 Ok(()) if count > 0 => {}
-                Ok(()) => return Poll::Ready(Err(broken(Broken::Closed("the application closed it".to_owned())))),
+                Ok(()) => {
+                    return Poll::Ready(Err(broken(Broken::Closed(
+                        "the application closed the connection".to_owned(),
+                    ))));
+                }
                 Err(error) => return Poll::Ready(Err(broken(Broken::Closed(error.to_string())))),
             }
         }
@@ -180,7 +233,9 @@ impl Exchange {
 
 fn wrong_head(wrong: HeadError) -> Error {
     broken(match wrong {
-        HeadError::Long => Broken::HeadTooLarge(format!("it has more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} lines")),
+        HeadError::Long => Broken::HeadTooLarge(format!(
+            "more than {MAX_HEAD_BYTES} bytes or {MAX_HEAD_LINES} field lines"
+        )),
         wrong => Broken::Exchange(wrong.to_string()),
     })
 }
@@ -189,26 +244,36 @@ pub(super) fn broken(error: Broken) -> Error {
     error.into()
 }
 
-/// A response's content.
+/// A response body.
 pub(crate) struct Content {
-    /// With its place among the connections to the server; let go at the end.
-    running: Option<(Exchange, Place)>,
+    /// The exchange and its connection slot; dropped at the end.
+    running: Option<(Exchange, ConnectionSlot)>,
     timeout: Duration,
-    /// What came with the head.
+    /// The part of the body received with the head.
     first: Bytes,
-    /// Of the length that the head says, if it does, what is still to come.
+    /// Remaining bytes according to `content-length`, if present.
     left: Option<u64>,
 }
 
 impl Content {
-    pub(super) fn new(exchange: Exchange, timeout: Duration, first: Bytes, length: Option<u64>, place: Place) -> Self {
+    pub(super) fn new(
+        exchange: Exchange,
+        timeout: Duration,
+        first: Bytes,
+        length: Option<u64>,
+        place: ConnectionSlot,
+    ) -> Self {
         Self { running: Some((exchange, place)), timeout, first, left: length }
     }
 
-    /// Holds it to its length.
+    /// Checks the body against its `content-length`.
     fn measured(&mut self, piece: Option<Result<Bytes, Error>>) -> Option<Result<Bytes, Error>> {
         let Some(left) = &mut self.left else { return piece };
-        let wrong = |how: &str| Some(Err(broken(Broken::Exchange(format!("the response is {how} than its content-length")))));
+        let wrong = |how: &str| {
+            Some(Err(broken(Broken::Exchange(format!(
+                "the response is {how} than its content-length"
+            )))))
+        };
         match piece {
             Some(Ok(piece)) => match left.checked_sub(piece.len() as u64) {
                 Some(rest) => {
@@ -227,7 +292,10 @@ impl http_body::Body for Content {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let timeout = self.timeout;
         let first = std::mem::take(&mut self.first);
         let piece = if first.is_empty() {

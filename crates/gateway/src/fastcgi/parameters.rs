@@ -1,4 +1,5 @@
-//! What an application is told of a request: the variables of CGI (RFC 3875, section 4.1), with those that applications have come to expect.
+//! The CGI variables of a request (RFC 3875, section 4.1), with those that applications have come
+//! to expect.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,55 +8,61 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use pronghorn_engine::Protocol;
 use pronghorn_fastcgi::Parameters;
 
-use crate::identity_fields::{self, Kind};
+use crate::fields::identity_fields::{self, Kind};
 
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Which program is run, and where it stands in the address.
+/// The script to run, and its position in the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// Its path in the address, `/` first; empty for an application that answers at the root.
+    /// URL path of the script, starting with `/`; empty for an application that answers all paths.
     pub(crate) name: Vec<u8>,
-    /// Its file, as the application's machine sees it.
+    /// File of the script, as seen by the application's machine.
     pub(crate) file: Option<Vec<u8>>,
-    /// The folder that paths of the address are below, seen from there.
+    /// Document root, as seen by the application's machine.
     pub(crate) root: Option<Vec<u8>>,
-    /// What comes after the script in the path.
+    /// Part of the path after the script.
     pub(crate) path_info: Vec<u8>,
 }
 
-/// A request as the application is told of it, besides what goes on as it is.
+/// Information about a request that is not in its forwarded head.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestInfo {
     pub(crate) script: Script,
-    /// The target in canonical form, before anything was taken away or rewritten.
+    /// The target in canonical form, before `strip_prefix` and `rewrite`.
     pub(crate) target: Uri,
-    /// Whose request it is, behind proxies that are trusted.
+    /// The client's address, as reported by trusted proxies.
     pub(crate) client: IpAddr,
-    /// Who sent it.
+    /// The peer's address.
     pub(crate) peer: SocketAddr,
     pub(crate) protocol: Protocol,
     /// Whether the peer came over TLS.
     pub(crate) secure: bool,
-    /// Whether the peer is a proxy that is trusted.
+    /// Whether the peer is a trusted proxy.
     pub(crate) is_trusted: bool,
-    /// Bytes of the request's content.
+    /// Length of the request body, in bytes.
     pub(crate) length: u64,
-    /// What the configuration adds, or says in place of what stands here.
+    /// Variables that the configuration adds or overrides.
     pub(crate) variables: std::sync::Arc<[(String, String)]>,
 }
 
-/// What `asked` is told as.
-pub(super) fn of(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap) -> Parameters {
-    let mut out = Out { parameters: Parameters::default(), own: &asked.variables };
-    let Asked { script, target, client, peer, protocol, length, .. } = asked;
-    // Where each proxy added its own, the first one saw the client.
+/// Returns the parameters of a request.
+pub(super) fn of(
+    info: &RequestInfo,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Parameters {
+    let mut out = VariableWriter { parameters: Parameters::default(), own: &info.variables };
+    let RequestInfo { script, target, client, peer, protocol, length, .. } = info;
+    // If several proxies added a value, the first proxy saw the client.
     let said = |name: &HeaderName| {
-        let line = headers.get(name).filter(|_| asked.is_trusted)?.to_str().ok()?;
+        let line = headers.get(name).filter(|_| info.is_trusted)?.to_str().ok()?;
         line.split(',').next().map(str::trim).filter(|first| !first.is_empty())
     };
-    let secure = said(&X_FORWARDED_PROTO).map_or(asked.secure, |scheme| scheme.eq_ignore_ascii_case("https"));
+    let secure =
+        said(&X_FORWARDED_PROTO).map_or(info.secure, |scheme| scheme.eq_ignore_ascii_case("https"));
     out.put("GATEWAY_INTERFACE", "CGI/1.1");
     out.put("SERVER_SOFTWARE", "pronghorn");
     out.put(
@@ -85,45 +92,55 @@ pub(super) fn of(asked: &Asked, method: &Method, uri: &Uri, headers: &HeaderMap)
     if let Some(root) = &script.root {
         out.put("DOCUMENT_ROOT", root);
     }
-    // Programs ask whether it is there.
+    // Always set: applications test for its presence.
     out.put("PATH_INFO", &script.path_info);
     if let Some(root) = script.root.as_ref().filter(|_| !script.path_info.is_empty()) {
         out.put("PATH_TRANSLATED", [&**root, &script.path_info].concat());
     }
     out.put("REMOTE_ADDR", client.to_string());
-    // The port of whoever is behind a proxy is not known.
+    // The port of a client behind a proxy is unknown.
     if peer.ip().to_canonical() == *client {
         out.put("REMOTE_PORT", peer.port().to_string());
     }
-    // PHP takes none from strangers without it, where it was built to.
+    // Required by php-cgi unless `cgi.force_redirect` is off.
     out.put("REDIRECT_STATUS", "200");
     out.put("CONTENT_TYPE", headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes));
-    out.put("CONTENT_LENGTH", if *length == 0 && !headers.contains_key(CONTENT_LENGTH) { String::new() } else { length.to_string() });
+    out.put(
+        "CONTENT_LENGTH",
+        if *length == 0 && !headers.contains_key(CONTENT_LENGTH) {
+            String::new()
+        } else {
+            length.to_string()
+        },
+    );
     out.put_fields(headers);
-    for (name, value) in &*asked.variables {
+    for (name, value) in &*info.variables {
         out.parameters.put(name, value);
     }
     out.parameters
 }
 
-struct Out<'a> {
+struct VariableWriter<'a> {
     parameters: Parameters,
-    /// What the configuration says itself.
+    /// Variables of the configuration.
     own: &'a [(String, String)],
 }
 
-impl Out<'_> {
+impl VariableWriter<'_> {
     fn put(&mut self, name: &str, value: impl AsRef<[u8]>) {
         if !self.own.iter().any(|(own, _)| own == name) {
             self.parameters.put(name, value);
         }
     }
 
-    /// Each field as a variable of its own, `HTTP_` before its name.
+    /// Adds each field as a variable, its name prefixed with `HTTP_`.
     fn put_fields(&mut self, headers: &HeaderMap) {
         for name in headers.keys() {
-            // Different names would become one variable, whoever has said them.
-            let is_forbidden = matches!(identity_fields::kind(name.as_str()), Some(Kind::Unusual | Kind::Forbidden));
+            // Several such names would become the same variable.
+            let is_forbidden = matches!(
+                identity_fields::kind(name.as_str()),
+                Some(Kind::Unusual | Kind::Forbidden)
+            );
             if is_forbidden || *name == CONTENT_TYPE || *name == CONTENT_LENGTH {
                 continue;
             }
@@ -131,7 +148,8 @@ impl Out<'_> {
             let separator: &[u8] = if *name == COOKIE { b"; " } else { b", " };
             let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
             let first = lines.next().unwrap_or_default();
-            // A host is one; where there are two, who answers must not take another than who routed it.
+            // Only the first `host` counts: the application must not see another one than the
+            // router.
             if headers.get_all(name).iter().nth(1).is_none() || *name == HOST {
                 self.put(&variable, first);
             } else {
@@ -152,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> Asked {
-        Asked {
+    fn info() -> RequestInfo {
+        RequestInfo {
             script: Script {
                 name: b"/shop/index.php".to_vec(),
                 file: Some(b"/srv/www/index.php".to_vec()),
@@ -174,7 +192,11 @@ mod tests {
     fn decode(mut bytes: &[u8]) -> BTreeMap<String, String> {
         use bytes::Buf;
         fn length(bytes: &mut &[u8]) -> usize {
-            if bytes[0] < 0x80 { bytes.get_u8().into() } else { (bytes.get_u32() & 0x7FFF_FFFF) as usize }
+            if bytes[0] < 0x80 {
+                bytes.get_u8().into()
+            } else {
+                (bytes.get_u32() & 0x7FFF_FFFF) as usize
+            }
         }
         let mut found = BTreeMap::new();
         while !bytes.is_empty() {
@@ -187,18 +209,29 @@ mod tests {
         found
     }
 
-    fn told(asked: &Asked, lines: &[(&'static str, &'static str)]) -> BTreeMap<String, String> {
+    fn told(
+        info: &RequestInfo,
+        lines: &[(&'static str, &'static str)],
+    ) -> BTreeMap<String, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        decode(of(asked, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers).encoded())
+        decode(
+            of(info, &Method::POST, &Uri::from_static("/index.php/a%20b?x=%41"), &headers)
+                .encoded(),
+        )
     }
 
     #[test]
     fn request_is_told_as_cgi_has_it() {
-        let lines = [("host", "example.org:8443"), ("content-type", "text/x"), ("content-length", "5"), ("user-agent", "u")];
-        let told = told(&Asked { length: 5, ..asked() }, &lines);
+        let lines = [
+            ("host", "example.org:8443"),
+            ("content-type", "text/x"),
+            ("content-length", "5"),
+            ("user-agent", "u"),
+        ];
+        let told = told(&RequestInfo { length: 5, ..info() }, &lines);
         for (name, value) in [
             ("SERVER_PROTOCOL", "HTTP/3.0"),
             ("SERVER_NAME", "example.org"),
@@ -222,13 +255,21 @@ mod tests {
         ] {
             assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
         }
-        assert!(!told.contains_key("HTTP_CONTENT_LENGTH") && !told.contains_key("HTTP_CONTENT_TYPE"));
+        assert!(
+            !told.contains_key("HTTP_CONTENT_LENGTH") && !told.contains_key("HTTP_CONTENT_TYPE")
+        );
     }
 
     #[test]
     fn client_sets_no_variable_of_the_machine() {
-        let lines = [("proxy", "http://evil"), ("x_forwarded_for", "1.2.3.4"), ("a.b", "x"), ("host", "a"), ("host", "b")];
-        let told = told(&asked(), &lines);
+        let lines = [
+            ("proxy", "http://evil"),
+            ("x_forwarded_for", "1.2.3.4"),
+            ("a.b", "x"),
+            ("host", "a"),
+            ("host", "b"),
+        ];
+        let told = told(&info(), &lines);
         let fields: Vec<_> = told.iter().filter(|(name, _)| name.starts_with("HTTP_")).collect();
         assert_eq!(fields, [(&"HTTP_HOST".to_owned(), &"a".to_owned())]);
         assert_eq!(told["CONTENT_LENGTH"], "");
@@ -236,36 +277,55 @@ mod tests {
 
     #[test]
     fn lines_of_one_name_are_one_variable() {
-        let told = told(&asked(), &[("cookie", "a=b"), ("cookie", "c=d"), ("accept", "x"), ("accept", "y")]);
-        assert_eq!((told["HTTP_COOKIE"].as_str(), told["HTTP_ACCEPT"].as_str()), ("a=b; c=d", "x, y"));
+        let told = told(
+            &info(),
+            &[("cookie", "a=b"), ("cookie", "c=d"), ("accept", "x"), ("accept", "y")],
+        );
+        assert_eq!(
+            (told["HTTP_COOKIE"].as_str(), told["HTTP_ACCEPT"].as_str()),
+            ("a=b; c=d", "x, y")
+        );
     }
 
     #[test]
     fn proxy_that_is_trusted_says_how_the_client_came() {
         let lines = [("x-forwarded-proto", "http"), ("x-forwarded-port", "8080")];
-        let trusting = Asked { is_trusted: true, client: [203, 0, 113, 9].into(), ..asked() };
+        let trusting = RequestInfo { is_trusted: true, client: [203, 0, 113, 9].into(), ..info() };
         let told_to = told(&trusting, &lines);
-        assert_eq!((told_to["REQUEST_SCHEME"].as_str(), told_to["SERVER_PORT"].as_str()), ("http", "8080"));
+        assert_eq!(
+            (told_to["REQUEST_SCHEME"].as_str(), told_to["SERVER_PORT"].as_str()),
+            ("http", "8080")
+        );
         assert!(!told_to.contains_key("HTTPS") && !told_to.contains_key("REMOTE_PORT"));
-        assert_eq!(told(&asked(), &lines)["REQUEST_SCHEME"], "https");
-        // Several proxies may each have added theirs: the first one saw the client.
-        for (line, scheme) in [("https, http", "https"), ("HTTPS ,http", "https"), ("http, https", "http"), ("", "https")] {
-            assert_eq!(told(&trusting, &[("x-forwarded-proto", line)])["REQUEST_SCHEME"], scheme, "{line}");
+        assert_eq!(told(&info(), &lines)["REQUEST_SCHEME"], "https");
+        // Several proxies may each have added a value: the first proxy saw the client.
+        for (line, scheme) in [
+            ("https, http", "https"),
+            ("HTTPS ,http", "https"),
+            ("http, https", "http"),
+            ("", "https"),
+        ] {
+            assert_eq!(
+                told(&trusting, &[("x-forwarded-proto", line)])["REQUEST_SCHEME"],
+                scheme,
+                "{line}"
+            );
         }
         assert_eq!(told(&trusting, &[("x-forwarded-port", "8443, 80")])["SERVER_PORT"], "8443");
     }
 
     #[test]
     fn configuration_has_the_last_word() {
-        let variables = [("APP_ENV".to_owned(), "prod".to_owned()), ("HTTPS".to_owned(), "off".to_owned())];
-        let told = told(&Asked { variables: variables.into(), ..asked() }, &[]);
+        let variables =
+            [("APP_ENV".to_owned(), "prod".to_owned()), ("HTTPS".to_owned(), "off".to_owned())];
+        let told = told(&RequestInfo { variables: variables.into(), ..info() }, &[]);
         assert_eq!((told["APP_ENV"].as_str(), told["HTTPS"].as_str()), ("prod", "off"));
     }
 
     #[test]
     fn long_names_and_values_have_long_lengths() {
         let variables = [("N".repeat(128), "v".repeat(70_000)), ("M".repeat(127), "w".repeat(127))];
-        let told = told(&Asked { variables: variables.clone().into(), ..asked() }, &[]);
+        let told = told(&RequestInfo { variables: variables.clone().into(), ..info() }, &[]);
         for (name, value) in &variables {
             assert_eq!(told.get(name), Some(value));
         }

@@ -1,4 +1,4 @@
-//! Requests for a host on a connection whose certificate is for another one.
+//! Requests for a host on a connection whose certificate is for another host.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,24 +9,34 @@ use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 
-use crate::plan::{Plan, SitePlan};
+use crate::plan::Plan;
+use crate::routing::site_plan::SitePlan;
 
-/// Pairs of names of which a worker remembers whether they may share a connection. With more, it begins again.
+/// Maximum number of remembered pairs of names per worker. When it is exceeded, the cache is
+/// cleared.
 const KNOWN_PAIRS: usize = 256;
 
-/// The name that a connection was asked for in TLS, and the host of a request on it.
+/// The server name of the TLS connection, and the host of a request on it.
 type Pair = (Arc<str>, Box<str>);
 
-/// Which pairs may share a connection, as far as a worker has found out.
+/// A worker's cache of pairs that may share a connection.
 #[derive(Default)]
-pub(super) struct Shares(RefCell<FxHashMap<Pair, bool>>);
+pub(super) struct ConnectionReuse(RefCell<FxHashMap<Pair, bool>>);
 
-impl Shares {
-    /// Whether a connection that was asked for `name` may bring a request for `host`, which is of `site`.
+impl ConnectionReuse {
+    /// Returns whether a connection for the server name `name` may carry a request for `host`,
+    /// which belongs to `site`.
     ///
-    /// RFC 9110, section 7.4: a client has to find its host in the certificate of the connection. One that does not look may have been sent here
-    /// for another site, and to its own the rules of that one would not hold.
-    pub(super) fn allow(&self, plan: &Plan, name: &Arc<str>, host: &str, site: &Arc<SitePlan>) -> bool {
+    /// RFC 9110, section 7.4: a client must find its host in the certificate of the connection. A
+    /// client that does not check may have connected for another site, so that its own site's rules
+    /// would be bypassed.
+    pub(super) fn allow(
+        &self,
+        plan: &Plan,
+        name: &Arc<str>,
+        host: &str,
+        site: &Arc<SitePlan>,
+    ) -> bool {
         if **name == *host || plan.sites.find(name).is_some_and(|asked| Arc::ptr_eq(asked, site)) {
             return true;
         }
@@ -34,10 +44,13 @@ impl Shares {
         if let Some(known) = self.0.borrow().get(&key) {
             return *known;
         }
-        let [shown, wanted] = [&**name, host].map(|name| plan.certificates.find(Some(name)).and_then(|site| site.certificate.key()));
-        // A site whose certificate has not come yet has none that could be another.
-        let is_allowed =
-            shown.is_none_or(|shown| wanted.is_some_and(|wanted| wanted.cert.first() == shown.cert.first()) || covers(&shown, host));
+        let [shown, wanted] = [&**name, host]
+            .map(|name| plan.certificates.find(Some(name)).and_then(|site| site.certificate.key()));
+        // A site without a certificate yet has none that could differ.
+        let is_allowed = shown.is_none_or(|shown| {
+            wanted.is_some_and(|wanted| wanted.cert.first() == shown.cert.first())
+                || covers(&shown, host)
+        });
         let mut known = self.0.borrow_mut();
         if known.len() >= KNOWN_PAIRS {
             known.clear();
@@ -47,9 +60,12 @@ impl Shares {
     }
 }
 
-/// Whether the certificate is for this host, as a client sees it.
+/// Returns whether a client would accept the certificate for this host.
 fn covers(key: &CertifiedKey, host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let (Some(certificate), Ok(name)) = (key.cert.first(), ServerName::try_from(host)) else { return false };
-    ParsedCertificate::try_from(certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+    let (Some(certificate), Ok(name)) = (key.cert.first(), ServerName::try_from(host)) else {
+        return false;
+    };
+    ParsedCertificate::try_from(certificate)
+        .is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Requests that came by a way on which their site is not served.
+//! Requests that arrive over a transport on which their site is not served.
 
 use http::header::{ALT_SVC, LOCATION};
 use http::uri::PathAndQuery;
@@ -6,17 +6,22 @@ use http::{HeaderValue, StatusCode};
 use pronghorn_engine::{Protocol, Request, Response};
 
 use crate::config::ClearText;
-use crate::plan::{SitePlan, text};
+use crate::responses::text;
+use crate::routing::site_plan::SitePlan;
 
 impl SitePlan {
-    /// What a request gets that came by a way on which the site is not served.
+    /// Returns the response to a request over a transport on which the site is not served.
     pub(super) fn refusal(&self, request: &Request, https_port: Option<u16>) -> Option<Response> {
         let peer = &request.peer;
         if peer.secure && !self.is_secure {
-            return Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over TLS\n"));
+            return Some(text(
+                StatusCode::MISDIRECTED_REQUEST,
+                "the site is not served over TLS\n",
+            ));
         }
         if peer.protocol == Protocol::Http3 && !self.switches.http3() {
-            let answer = text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over HTTP/3\n");
+            let answer =
+                text(StatusCode::MISDIRECTED_REQUEST, "the site is not served over HTTP/3\n");
             return Some(answer.with_header(ALT_SVC, HeaderValue::from_static("clear")));
         }
         if peer.secure || !self.is_secure || self.clear_text == ClearText::Serve {
@@ -29,9 +34,10 @@ impl SitePlan {
             Some(port) => format!("https://{host}:{port}{target}"),
         };
         match HeaderValue::try_from(location) {
-            Ok(location) if self.clear_text == ClearText::Redirect => {
-                Some(text(StatusCode::PERMANENT_REDIRECT, "this site is served over HTTPS\n").with_header(LOCATION, location))
-            }
+            Ok(location) if self.clear_text == ClearText::Redirect => Some(
+                text(StatusCode::PERMANENT_REDIRECT, "this site is served over HTTPS\n")
+                    .with_header(LOCATION, location),
+            ),
             _ => Some(text(StatusCode::MISDIRECTED_REQUEST, "the site is served over TLS only\n")),
         }
     }

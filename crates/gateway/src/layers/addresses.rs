@@ -1,4 +1,4 @@
-//! `allow` and `deny`: clients by their address.
+//! `allow` and `deny`: filters clients by address.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
+use super::{
+    Around, Client, Layer, LocalService, Request, Response, WorkerContext, from_engine, too_early,
+};
 use crate::config::Network;
-use crate::plan::text;
+use crate::responses::text;
 
 /// Options of `allow` and `deny`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -24,29 +26,43 @@ pub(super) struct Options {
 #[derive(Clone)]
 pub(super) struct Addresses {
     networks: Arc<[IpNet]>,
-    /// What becomes of those that are named.
+    /// Whether the listed clients are allowed or denied.
     allows: bool,
 }
 
 impl Addresses {
     pub(super) fn new(options: &Options, allows: bool) -> Result<Self, String> {
         if options.addresses.is_empty() && !allows {
-            return Err("`addresses` is empty: name some, or leave the layer out".to_owned());
+            return Err("`addresses` is empty: list addresses, or remove the layer".to_owned());
         }
         Ok(Self { networks: options.addresses.iter().map(|network| network.0).collect(), allows })
     }
 }
 
 impl Layer for Addresses {
-    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+    fn around(&self, inner: LocalService, _: &WorkerContext) -> LocalService {
         LocalService::around(self.clone(), inner)
+    }
+
+    fn needs_client(&self) -> bool {
+        true
     }
 }
 
 impl Around for Addresses {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let Some(&Client(client)) = request.extensions().get::<Client>() else { return Ok(too_early()) };
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
+        let Some(&Client(client)) = request.extensions().get::<Client>() else {
+            return Ok(too_early());
+        };
         let may = self.networks.iter().any(|network| network.contains(&client)) == self.allows;
-        if may { inner.call(request).await } else { Ok(from_engine(text(StatusCode::FORBIDDEN, "forbidden\n"))) }
+        if may {
+            inner.call(request).await
+        } else {
+            Ok(from_engine(text(StatusCode::FORBIDDEN, "forbidden\n")))
+        }
     }
 }

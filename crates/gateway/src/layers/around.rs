@@ -1,4 +1,4 @@
-//! Layers written as one function.
+//! Layers written as a single function.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -9,13 +9,17 @@ use tower_service::Service;
 
 use super::{LocalFuture, LocalService, Request, Response};
 
-/// What a layer does with each request, on one worker.
+/// A layer's handling of requests on one worker.
 pub trait Around: 'static {
-    /// Answers `request` itself, or has `inner` answer it.
-    fn call(self: Rc<Self>, request: Request, inner: LocalService) -> impl Future<Output = Result<Response, BodyError>>;
+    /// Answers `request` itself or through `inner`.
+    fn call(
+        self: Rc<Self>,
+        request: Request,
+        inner: LocalService,
+    ) -> impl Future<Output = Result<Response, BodyError>>;
 }
 
-/// A service that does so.
+/// A service wrapped by an [`Around`].
 struct Wrapped<A> {
     around: Rc<A>,
     inner: LocalService,
@@ -43,7 +47,7 @@ impl<A: Around> Service<Request> for Wrapped<A> {
 }
 
 impl LocalService {
-    /// `around` around `inner`.
+    /// Wraps `inner` in `around`.
     pub fn around(around: impl Around, inner: Self) -> Self {
         Self::new(Wrapped { around: Rc::new(around), inner })
     }

@@ -1,6 +1,6 @@
-//! `basic-auth`: a name and a password (RFC 7617).
+//! `basic-auth`: authentication by user name and password (RFC 7617).
 
-mod checks;
+mod check_queue;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -20,30 +20,39 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use self::checks::Checks;
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away};
-use crate::client_address::network_of;
+use self::check_queue::Checks;
+use super::{
+    Around, Client, Layer, LayerContext, LocalService, Request, Response, WorkerContext,
+    from_engine, remove_in_all_spellings,
+};
 use crate::config::FieldName;
-use crate::plan::text;
+use crate::fields::client_address::network_of;
+use crate::responses::text;
 
 /// Options of `basic-auth`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Options {
-    /// Names with the hashes of their passwords, of bcrypt or Argon2.
+    /// User names with password hashes, of bcrypt or Argon2.
     users: BTreeMap<String, String>,
-    /// A file of them, a line `name:hash` each, as `htpasswd -B` writes it. Read at the start and at each reload.
+    /// A file with a line `name:hash` for each user, as written by `htpasswd -B`. Read at the start
+    /// and at each reload.
     file: Option<PathBuf>,
-    /// What is asked for, as browsers show it.
+    /// The realm that browsers show.
     realm: String,
-    /// The field in which whatever answers learns the name; what a client says in it is taken away.
+    /// Request header that passes the user name on; a client's own value is removed.
     #[schemars(example = "x-user")]
     user_header: Option<FieldName>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { users: BTreeMap::new(), file: None, realm: "restricted".to_owned(), user_header: None }
+        Self {
+            users: BTreeMap::new(),
+            file: None,
+            realm: "restricted".to_owned(),
+            user_header: None,
+        }
     }
 }
 
@@ -53,8 +62,8 @@ struct Users {
     hashes: HashMap<String, Hash>,
     challenge: HeaderValue,
     user_header: Option<http::HeaderName>,
-    /// Passwords that were right, as the MAC of name and password under a key that nobody knows: what takes a tenth of a second to check is
-    /// not checked for each request. One for each name at most.
+    /// Verified credentials, as a MAC of name and password under a random key: a check that takes a
+    /// tenth of a second is not repeated for each request. At most one entry for each name.
     right: Mutex<HashMap<String, hmac::Tag>>,
     key: hmac::Key,
     checks: Arc<Checks>,
@@ -70,51 +79,69 @@ impl Hash {
     fn read(text: &str) -> Result<Self, String> {
         if ["$2a$", "$2b$", "$2x$", "$2y$"].iter().any(|start| text.starts_with(start)) {
             let parts: Result<bcrypt::HashParts, _> = text.parse();
-            return parts.map(|_| Self::Bcrypt(text.to_owned())).map_err(|error| format!("its hash of bcrypt is damaged: {error}"));
+            return parts
+                .map(|_| Self::Bcrypt(text.to_owned()))
+                .map_err(|error| format!("invalid bcrypt hash: {error}"));
         }
         if text.starts_with("$argon2") {
             return PasswordHash::new(text)
                 .map(|_| Self::Argon2(text.to_owned()))
-                .map_err(|error| format!("its hash of Argon2 is damaged: {error}"));
+                .map_err(|error| format!("invalid Argon2 hash: {error}"));
         }
-        Err("its hash is of no kind that withstands guessing: make one with `htpasswd -B`, or one of Argon2".to_owned())
+        Err("unsupported password hash: create one with `htpasswd -B`, or use Argon2".to_owned())
     }
 
     fn is_of(&self, password: &[u8]) -> bool {
         match self {
             Self::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
-            Self::Argon2(hash) => PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
+            Self::Argon2(hash) => PasswordHash::new(hash)
+                .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok()),
         }
     }
 }
 
 impl BasicAuth {
-    pub(super) fn new(options: &Options, surroundings: &Surroundings<'_>) -> Result<Self, String> {
+    pub(super) fn new(options: &Options, context: &LayerContext<'_>) -> Result<Self, String> {
         let mut users: Vec<(String, String)> = options.users.clone().into_iter().collect();
         if let Some(file) = &options.file {
-            let file = surroundings.path(file);
-            let text = std::fs::read_to_string(&file)
-                .map_err(|error| format!("{}: {error}; name a file that this user may read", file.display()))?;
-            for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
-                let (name, hash) =
-                    line.trim().split_once(':').ok_or_else(|| format!("{}:{}: there is no colon", file.display(), number + 1))?;
+            let file = context.path(file);
+            let text = std::fs::read_to_string(&file).map_err(|error| {
+                format!(
+                    "cannot read {}: {error}; name a file that this user may read",
+                    file.display()
+                )
+            })?;
+            for (number, line) in text
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+            {
+                let (name, hash) = line
+                    .trim()
+                    .split_once(':')
+                    .ok_or_else(|| format!("{}:{}: missing colon", file.display(), number + 1))?;
                 users.push((name.to_owned(), hash.to_owned()));
             }
         }
         if users.is_empty() {
-            return Err("there are no users: give it `users` or a `file`".to_owned());
+            return Err("no users: set `users` or `file`".to_owned());
         }
         let read = |(name, hash): (String, String)| match Hash::read(&hash) {
-            Ok(_) if name.contains(':') => Err(format!("the name {name:?} has a colon")),
+            Ok(_) if name.contains(':') => {
+                Err(format!("invalid user name {name:?}: contains a colon"))
+            }
             Ok(hash) => Ok((name, hash)),
-            Err(error) => Err(format!("the user {name:?}: {error}")),
+            Err(error) => Err(format!("user {name:?}: {error}")),
         };
         let quoted = options.realm.replace('\\', "\\\\").replace('"', "\\\"");
-        let challenge = HeaderValue::try_from(format!("Basic realm=\"{quoted}\", charset=\"UTF-8\""));
+        let challenge =
+            HeaderValue::try_from(format!("Basic realm=\"{quoted}\", charset=\"UTF-8\""));
         let key = hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
         Ok(Self(Arc::new(Users {
             hashes: users.into_iter().map(read).collect::<Result<_, _>>()?,
-            challenge: challenge.map_err(|_| format!("the realm {:?} cannot stand in a field", options.realm))?,
+            challenge: challenge.map_err(|_| {
+                format!("invalid realm {:?}: not a valid header value", options.realm)
+            })?,
             user_header: options.user_header.as_ref().map(FieldName::name),
             right: Mutex::default(),
             key,
@@ -124,23 +151,30 @@ impl BasicAuth {
 }
 
 impl Layer for BasicAuth {
-    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
-        LocalService::around(OfWorker(self.0.clone()), inner)
+    fn around(&self, inner: LocalService, _: &WorkerContext) -> LocalService {
+        LocalService::around(WorkerLayer(self.0.clone()), inner)
     }
 }
 
-struct OfWorker(Arc<Users>);
+struct WorkerLayer(Arc<Users>);
 
-impl Around for OfWorker {
-    async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+impl Around for WorkerLayer {
+    async fn call(
+        self: Rc<Self>,
+        mut request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
         let users = &self.0;
         if let Some(name) = &users.user_header {
-            take_away(request.headers_mut(), name);
+            remove_in_all_spellings(request.headers_mut(), name);
         }
-        let Some((name, password)) = credentials(request.headers()) else { return Ok(users.refusal()) };
+        let Some((name, password)) = credentials(request.headers()) else {
+            return Ok(users.refusal());
+        };
         let tag = hmac::sign(&users.key, &message(&name, &password));
         if !users.is_known_to_be_right(&name, tag) {
-            let client = request.extensions().get::<Client>().map(|client| network_of(client.0, 64));
+            let client =
+                request.extensions().get::<Client>().map(|client| network_of(client.0, 64));
             let check = {
                 let (users, name) = (users.clone(), name.clone());
                 move || users.check(&name, &password, tag)
@@ -149,13 +183,18 @@ impl Around for OfWorker {
                 Some(true) => {}
                 Some(false) => return Ok(users.refusal()),
                 None => {
-                    let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many passwords to check\n");
+                    let answer = text(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "too many password checks are waiting\n",
+                    );
                     return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
                 }
             }
         }
         if let Some(header) = &users.user_header {
-            let Ok(value) = HeaderValue::from_bytes(name.as_bytes()) else { return Ok(users.refusal()) };
+            let Ok(value) = HeaderValue::from_bytes(name.as_bytes()) else {
+                return Ok(users.refusal());
+            };
             request.headers_mut().insert(header, value);
         }
         inner.call(request).await
@@ -164,19 +203,21 @@ impl Around for OfWorker {
 
 impl Users {
     fn refusal(&self) -> Response {
-        let answer = text(StatusCode::UNAUTHORIZED, "a name and a password are needed\n");
+        let answer = text(StatusCode::UNAUTHORIZED, "a user name and a password are required\n");
         from_engine(answer.with_header(WWW_AUTHENTICATE, self.challenge.clone()))
     }
 
     fn is_known_to_be_right(&self, name: &str, tag: hmac::Tag) -> bool {
         let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
-        right.get(name).is_some_and(|known| verify_slices_are_equal(known.as_ref(), tag.as_ref()).is_ok())
+        right
+            .get(name)
+            .is_some_and(|known| verify_slices_are_equal(known.as_ref(), tag.as_ref()).is_ok())
     }
 
-    /// Takes a while: not for a worker's thread.
+    /// Verifies a password. Slow: must not run on a worker.
     fn check(&self, name: &str, password: &[u8], tag: hmac::Tag) -> bool {
         let Some(hash) = self.hashes.get(name) else {
-            // A name that there is not takes as long as one that there is.
+            // An unknown name takes as long as a known one.
             if let Some(other) = self.hashes.values().next() {
                 other.is_of(password);
             }
@@ -190,7 +231,7 @@ impl Users {
     }
 }
 
-/// No name has a colon.
+/// Returns the input of the MAC. It is unambiguous, since names contain no colon.
 fn message(name: &str, password: &[u8]) -> Vec<u8> {
     [name.as_bytes(), b":", password].concat()
 }
@@ -210,18 +251,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_that_do_not_withstand_guessing_are_refused() {
+    fn weak_or_damaged_password_hashes_are_refused() {
         assert!(Hash::read("$apr1$x$y").is_err_and(|error| error.contains("htpasswd -B")));
         assert!(Hash::read("{SHA}x").is_err());
         assert!(Hash::read("antler").is_err());
-        assert!(Hash::read("$2y$04$short").is_err_and(|error| error.contains("damaged")));
+        assert!(
+            Hash::read("$2y$04$short").is_err_and(|error| error.contains("invalid bcrypt hash"))
+        );
         let hash = bcrypt::hash("antler", 4).expect("a hash");
         assert!(Hash::read(&hash).is_ok_and(|hash| hash.is_of(b"antler") && !hash.is_of(b"horn")));
     }
 
     #[test]
     fn credentials_are_read_whatever_they_hold() {
-        let read = |value: &str| credentials(&[(AUTHORIZATION, HeaderValue::from_str(value).expect("a value"))].into_iter().collect());
+        let read = |value: &str| {
+            credentials(
+                &[(AUTHORIZATION, HeaderValue::from_str(value).expect("a value"))]
+                    .into_iter()
+                    .collect(),
+            )
+        };
         let token = BASE64_STANDARD.encode("deer:a:b");
         assert_eq!(read(&format!("bAsIc {token}")), Some(("deer".to_owned(), b"a:b".to_vec())));
         assert_eq!(read(&format!("Bearer {token}")), None);

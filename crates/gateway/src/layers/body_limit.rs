@@ -1,4 +1,4 @@
-//! `body-limit`: no larger content of requests than that.
+//! `body-limit`: maximum size of request bodies.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Layer, LocalService, OnWorker, Request, Response, from_engine};
+use super::{Around, Layer, LocalService, Request, Response, WorkerContext, from_engine};
 use crate::config::Size;
-use crate::plan::text;
+use crate::responses::text;
 
 /// Options of `body-limit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct Options {
-    /// The most bytes of content that a request may have; with more it is answered 413.
+    /// Maximum size of a request body; larger requests are answered 413.
     size: Size,
 }
 
@@ -36,28 +36,37 @@ impl BodyLimit {
 }
 
 impl Layer for BodyLimit {
-    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+    fn around(&self, inner: LocalService, _: &WorkerContext) -> LocalService {
         LocalService::around(self.clone(), inner)
     }
 }
 
 impl Around for BodyLimit {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
+        let announced = request
+            .headers()
+            .get(CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > self.0) {
             return Ok(too_large());
         }
         let is_reached = Arc::new(AtomicBool::new(false));
-        let limited = |body: Body| Body::stream(Limited { body, left: self.0, is_reached: is_reached.clone() });
+        let limited = |body: Body| {
+            Body::stream(Limited { body, left: self.0, is_reached: is_reached.clone() })
+        };
         let request = request.map(|body| if body.is_end_stream() { body } else { limited(body) });
         let response = inner.call(request).await;
-        // What was said of a request that was cut off is of no use.
+        // The response to a truncated request is of no use.
         if is_reached.load(Ordering::Relaxed) { Ok(too_large()) } else { response }
     }
 }
 
 fn too_large() -> Response {
-    from_engine(text(StatusCode::PAYLOAD_TOO_LARGE, "the content is too large\n"))
+    from_engine(text(StatusCode::PAYLOAD_TOO_LARGE, "request body too large\n"))
 }
 
 struct Limited {
@@ -70,12 +79,17 @@ impl http_body::Body for Limited {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len) as u64;
+        let bytes =
+            frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len)
+                as u64;
         let Some(left) = self.left.checked_sub(bytes) else {
             self.is_reached.store(true, Ordering::Relaxed);
-            return Poll::Ready(Some(Err("the content is too large".into())));
+            return Poll::Ready(Some(Err("request body too large".into())));
         };
         self.left = left;
         Poll::Ready(frame)

@@ -1,5 +1,6 @@
 //! `compress`: responses compressed on the fly.
 
+mod decision;
 mod paced;
 
 use std::pin::Pin;
@@ -10,7 +11,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, IF_NONE_MATCH, VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
@@ -23,12 +25,13 @@ use tower_http::compression::predicate::Predicate;
 use tower_layer::Layer as _;
 use tower_service::Service;
 
+use self::decision::{Decision, FULL, TAKEN};
 use self::paced::Paced;
-use super::{Around, Layer, LocalService, OnWorker, Request, Response};
+use super::{Around, Layer, LocalService, Request, Response, WorkerContext};
 use crate::config::Size;
 
-/// What is compressed unless something else is said. Types that end in `+json` and `+xml`, and `text/` with anything but an event stream, are
-/// always meant with it.
+/// Types compressed by default, besides types that end in `+json` and `+xml`, and `text/` except an
+/// event stream.
 const TYPES: [&str; 15] = [
     "application/javascript",
     "application/json",
@@ -58,16 +61,16 @@ enum Encoding {
     Gzip,
 }
 
-/// How much processor time a smaller response is worth.
+/// Compression level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Level {
-    /// As little as possible.
+    /// As fast as possible.
     Fastest,
-    /// What suits responses that are made for one request.
+    /// Suits responses that are generated for one request.
     #[default]
     Default,
-    /// Level 6 of each coding: for what a cache keeps.
+    /// Level 6 of each coding: for responses that a cache stores.
     Best,
 }
 
@@ -75,17 +78,17 @@ enum Level {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Options {
-    /// Smaller responses stay as they are.
+    /// Minimum size; smaller responses are not compressed.
     min_size: Size,
-    /// Types of content that are compressed; what stands here replaces what is usual: text, JSON, XML, scripts, WebAssembly, fonts that are not
-    /// compressed.
+    /// Content types to compress, replacing the default: text, JSON, XML, scripts, WebAssembly, and
+    /// uncompressed fonts.
     types: Vec<String>,
-    /// What it may be compressed with.
+    /// Content codings that may be used.
     encodings: Vec<Encoding>,
-    /// How hard it tries.
+    /// Compression level.
     level: Level,
-    /// How many responses are compressed at once, on all workers; more are sent as they are. Each takes up to 12 MiB with Brotli, 6 MiB with
-    /// Zstandard and 1 MiB with gzip.
+    /// Maximum number of responses compressed at once, on all workers; further ones are sent
+    /// uncompressed. Each takes up to 12 MiB with Brotli, 6 MiB with Zstandard and 1 MiB with gzip.
     concurrent: usize,
 }
 
@@ -102,21 +105,29 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether the whole content, of which this is the size if it is known, is to be compressed.
+    /// Returns whether a complete response is to be compressed; `size` is its size, if known.
     fn mean(&self, headers: &HeaderMap, size: Option<u64>) -> bool {
-        size.is_none_or(|size| size >= self.min_size.0) && may_be_changed(headers) && is_of_type(headers, &self.types)
+        size.is_none_or(|size| size >= self.min_size.0)
+            && may_be_changed(headers)
+            && is_of_type(headers, &self.types)
     }
 
-    /// Whether the whole content, of which this response has a part, would be compressed for some clients.
+    /// Returns whether the complete response, of which this is a part, would be compressed for some
+    /// clients.
     fn mean_whole_of(&self, headers: &HeaderMap) -> bool {
         if headers.contains_key(CONTENT_ENCODING) {
             return false;
         }
-        // The type of the whole stands in the parts.
-        if headers.get(CONTENT_TYPE).is_some_and(|line| line.as_bytes().starts_with(b"multipart/byteranges")) {
+        // The complete response's type is inside the parts.
+        if headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|line| line.as_bytes().starts_with(b"multipart/byteranges"))
+        {
             return may_be_changed(headers);
         }
-        let size = headers.get(CONTENT_RANGE).and_then(|range| range.to_str().ok()?.rsplit_once('/')?.1.parse().ok());
+        let size = headers
+            .get(CONTENT_RANGE)
+            .and_then(|range| range.to_str().ok()?.rsplit_once('/')?.1.parse().ok());
         self.mean(headers, size)
     }
 }
@@ -129,14 +140,14 @@ pub(super) struct Compress {
 impl Compress {
     pub(super) fn new(options: Options) -> Result<Self, String> {
         if options.encodings.is_empty() {
-            return Err("`encodings` is empty: leave it out, or leave the layer out".to_owned());
+            return Err("`encodings` is empty: remove the key, or remove the layer".to_owned());
         }
         Ok(Self { options: Arc::new(options), slots: Arc::default() })
     }
 }
 
 impl Layer for Compress {
-    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+    fn around(&self, inner: LocalService, _: &WorkerContext) -> LocalService {
         self.on(inner)
     }
 }
@@ -147,7 +158,7 @@ impl Compress {
         let level = match self.options.level {
             Level::Fastest => CompressionLevel::Fastest,
             Level::Default => CompressionLevel::Default,
-            // Beyond that, Brotli takes twice the memory and time, and more.
+            // At higher levels Brotli takes at least twice the memory and time.
             Level::Best => CompressionLevel::Precise(6),
         };
         let layer = CompressionLayer::new()
@@ -155,30 +166,33 @@ impl Compress {
             .zstd(has(Encoding::Zstd))
             .gzip(has(Encoding::Gzip))
             .quality(level)
-            .compress_when(Compressible { options: self.options.clone(), slots: self.slots.clone() });
-        let marked = LocalService::around(Mark, inner);
-        let conclude = Conclude { options: self.options.clone(), slots: self.slots.clone() };
+            .compress_when(Compressible {
+                options: self.options.clone(),
+                slots: self.slots.clone(),
+            });
+        let marked = LocalService::around(AddDecision, inner);
+        let conclude =
+            FinishCompression { options: self.options.clone(), slots: self.slots.clone() };
         LocalService::around(conclude, LocalService::new(layer.layer(marked)))
     }
 }
 
-/// Whether the decision to compress was taken, and so a slot with it.
-#[derive(Clone, Default)]
-struct Decision(Arc<AtomicUsize>);
+/// Adds a [`Decision`] to each response's extensions, for [`Compressible`] to fill in, and paces
+/// its body.
+struct AddDecision;
 
-const TAKEN: usize = 1;
-/// It would have been compressed if there had been a slot.
-const FULL: usize = 2;
-
-/// Gives each response a [`Decision`], which has to be reachable from where it is taken, and its content a pace.
-struct Mark;
-
-impl Around for Mark {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+impl Around for AddDecision {
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
         let mut response = inner.call(request).await?;
         let decision = Decision::default();
         response.extensions_mut().insert(decision.clone());
-        Ok(response.map(|body| if body.is_end_stream() { body } else { Body::stream(Paced::new(body, decision)) }))
+        Ok(response.map(|body| {
+            if body.is_end_stream() { body } else { Body::stream(Paced::new(body, decision)) }
+        }))
     }
 }
 
@@ -190,38 +204,59 @@ struct Compressible {
 
 impl Predicate for Compressible {
     fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
-        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = response
+            .headers()
+            .get(CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
         let size = length.or_else(|| response.body().size_hint().exact());
         let is_meant = is_whole(response.status()) && self.options.mean(response.headers(), size);
-        let Some(decision) = response.extensions().get::<Decision>().filter(|_| is_meant) else { return false };
+        let Some(decision) = response.extensions().get::<Decision>().filter(|_| is_meant) else {
+            return false;
+        };
         let limit = self.options.concurrent;
-        let taken = self.slots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < limit).then_some(open + 1)).is_ok();
+        let taken = self
+            .slots
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+                (open < limit).then_some(open + 1)
+            })
+            .is_ok();
         decision.0.store(if taken { TAKEN } else { FULL }, Ordering::Relaxed);
         taken
     }
 }
 
 fn is_whole(status: StatusCode) -> bool {
-    !status.is_informational() && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT)
+    !status.is_informational()
+        && !matches!(
+            status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::PARTIAL_CONTENT
+        )
 }
 
 //= RFC 9110 section 7.7
 //# A proxy MUST NOT transform the content (Section 6.4) of a response message that contains a no-transform cache directive
 fn may_be_changed(headers: &HeaderMap) -> bool {
-    let directives = headers.get_all(CACHE_CONTROL).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    !directives.map(<[u8]>::trim_ascii).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+    let directives = headers
+        .get_all(CACHE_CONTROL)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    !directives
+        .map(<[u8]>::trim_ascii)
+        .any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
 fn is_of_type(headers: &HeaderMap, types: &[String]) -> bool {
-    let Some(content_type) = headers.get(CONTENT_TYPE).and_then(|line| line.to_str().ok()) else { return false };
+    let Some(content_type) = headers.get(CONTENT_TYPE).and_then(|line| line.to_str().ok()) else {
+        return false;
+    };
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if !types.is_empty() {
         return types.iter().any(|one| match one.strip_suffix('*') {
             Some(start) => essence.starts_with(start),
-            None => *one == essence,
+            None => current_type(one) == current_type(&essence),
         });
     }
-    // Its messages are framed, and compressed by themselves.
+    // gRPC frames its messages and compresses them itself.
     if essence.starts_with("application/grpc") {
         return false;
     }
@@ -229,24 +264,42 @@ fn is_of_type(headers: &HeaderMap, types: &[String]) -> bool {
     is_text || essence.ends_with("+json") || essence.ends_with("+xml") || TYPES.contains(&&*essence)
 }
 
-/// Says of a compressed response what is true of it, and gives its slot back at its end.
-struct Conclude {
+/// Returns the registered type of scripts for its older names (RFC 9239, section 6): configurations
+/// and servers use both.
+fn current_type(name: &str) -> &str {
+    match name {
+        "application/javascript" | "application/x-javascript" => "text/javascript",
+        other => other,
+    }
+}
+
+/// Corrects the fields of compressed responses, and frees the slot at the end of the body.
+struct FinishCompression {
     options: Arc<Options>,
     slots: Arc<AtomicUsize>,
 }
 
-impl Around for Conclude {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+impl Around for FinishCompression {
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
         let known = request.headers().get(IF_NONE_MATCH).cloned();
         let mut response = inner.call(request).await?;
-        let decision = response.extensions_mut().remove::<Decision>().map_or(0, |decision| decision.0.load(Ordering::Relaxed));
+        let decision = response
+            .extensions_mut()
+            .remove::<Decision>()
+            .map_or(0, |decision| decision.0.load(Ordering::Relaxed));
         if decision == FULL {
             vary(response.headers_mut());
         }
-        // RFC 9110, section 15.3.7: a part has the `Vary` that the whole content would have for the same request.
+        // RFC 9110, section 15.3.7: a partial response has the `Vary` that the complete response
+        // would have for the same request.
         let is_part_of_meant = match response.status() {
             StatusCode::PARTIAL_CONTENT => self.options.mean_whole_of(response.headers()),
-            // It says nothing of the content, as 304 does not; that there is no such range holds for what is not compressed.
+            // A 416 has no content type to check, like a 304; that the range does not exist holds
+            // for the uncompressed representation.
             StatusCode::RANGE_NOT_SATISFIABLE => true,
             _ => false,
         };
@@ -258,7 +311,9 @@ impl Around for Conclude {
         //# response to the same request
         if response.status() == StatusCode::NOT_MODIFIED {
             vary(response.headers_mut());
-            weaken(response.headers_mut(), |weak| known.is_some_and(|known| contains(known.as_bytes(), weak)));
+            weaken(response.headers_mut(), |weak| {
+                known.is_some_and(|known| contains(known.as_bytes(), weak))
+            });
         }
         if decision != TAKEN {
             return Ok(response);
@@ -267,23 +322,26 @@ impl Around for Conclude {
         if !response.headers().contains_key(CONTENT_ENCODING) {
             return Ok(response);
         }
-        // The content is another for each coding, and what was compressed twice need not be the same.
+        // The content differs for each coding, and compressing twice may give different bytes.
         weaken(response.headers_mut(), |_| true);
-        Ok(response.map(|body| Body::stream(Held { body, _slot: slot })))
+        Ok(response.map(|body| Body::stream(CompressedBody { body, _slot: slot })))
     }
 }
 
 fn vary(headers: &mut HeaderMap) {
     let name = ACCEPT_ENCODING.as_str().as_bytes();
-    let mut names = headers.get_all(VARY).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let mut names =
+        headers.get_all(VARY).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     if !names.any(|one| one.trim_ascii().eq_ignore_ascii_case(name) || one.trim_ascii() == b"*") {
         headers.append(VARY, ACCEPT_ENCODING.into());
     }
 }
 
-/// Makes a strong entity tag weak if the weak one is `wanted`.
+/// Makes a strong entity tag weak if `wanted` accepts the weak tag.
 fn weaken(headers: &mut HeaderMap, wanted: impl FnOnce(&[u8]) -> bool) {
-    let Some(tag) = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) else { return };
+    let Some(tag) = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")) else {
+        return;
+    };
     let weak = [b"W/", tag.as_bytes()].concat();
     if wanted(&weak)
         && let Ok(weak) = HeaderValue::from_bytes(&weak)
@@ -296,7 +354,7 @@ fn contains(list: &[u8], tag: &[u8]) -> bool {
     list.windows(tag.len()).any(|part| part == tag)
 }
 
-/// One of the responses that are being compressed.
+/// A compression slot, freed on drop.
 struct Slot(Arc<AtomicUsize>);
 
 impl Drop for Slot {
@@ -305,16 +363,19 @@ impl Drop for Slot {
     }
 }
 
-struct Held {
+struct CompressedBody {
     body: Body,
     _slot: Slot,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for CompressedBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 
@@ -337,13 +398,20 @@ mod tests {
     use super::*;
 
     fn of_type(content_type: &'static str, types: &[&str]) -> bool {
-        let headers = [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect();
+        let headers =
+            [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect();
         is_of_type(&headers, &types.iter().map(|&one| one.to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn what_is_compressed_already_is_no_type_for_it() {
-        for content_type in ["text/html; charset=utf-8", "TEXT/CSS", "application/ld+json", "image/svg+xml", "application/wasm"] {
+        for content_type in [
+            "text/html; charset=utf-8",
+            "TEXT/CSS",
+            "application/ld+json",
+            "image/svg+xml",
+            "application/wasm",
+        ] {
             assert!(of_type(content_type, &[]), "{content_type}");
         }
         for content_type in [
@@ -359,13 +427,17 @@ mod tests {
         }
         assert!(of_type("text/event-stream", &["text/event-stream"]));
         assert!(of_type("model/x", &["model/*"]));
+        assert!(of_type("text/javascript", &["application/javascript"]));
+        assert!(of_type("application/x-javascript", &["text/javascript"]));
+        assert!(!of_type("text/css", &["application/javascript"]));
         assert!(!of_type("text/html", &["model/*"]));
     }
 
     #[test]
     fn vary_is_said_once() {
         for (there, lines) in [("accept", 2), ("Origin, Accept-Encoding", 1), ("*", 1)] {
-            let mut headers: HeaderMap = [(VARY, HeaderValue::from_static(there))].into_iter().collect();
+            let mut headers: HeaderMap =
+                [(VARY, HeaderValue::from_static(there))].into_iter().collect();
             vary(&mut headers);
             assert_eq!(headers.get_all(VARY).iter().count(), lines, "{there}");
         }
@@ -373,19 +445,24 @@ mod tests {
 
     #[test]
     fn no_transform_is_obeyed() {
-        let headers = |value| [(CACHE_CONTROL, HeaderValue::from_static(value))].into_iter().collect::<HeaderMap>();
+        let headers = |value| {
+            [(CACHE_CONTROL, HeaderValue::from_static(value))].into_iter().collect::<HeaderMap>()
+        };
         assert!(!may_be_changed(&headers("max-age=60, No-Transform")));
         assert!(may_be_changed(&headers("max-age=60")));
     }
 
-    /// Zeros that are always ready; how many were taken.
+    /// Zeros that are always ready, with the number of bytes read.
     struct Endless(Arc<AtomicUsize>);
 
     impl http_body::Body for Endless {
         type Data = Bytes;
         type Error = BodyError;
 
-        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
             self.0.fetch_add(10_000, Ordering::Relaxed);
             Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 10_000])))))
         }
@@ -406,7 +483,9 @@ mod tests {
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
             let mut cx = Context::from_waker(Waker::noop());
             let mut answer = pin!(service.answer(request));
-            let Poll::Ready(answer) = answer.as_mut().poll(&mut cx) else { panic!("nothing is waited for") };
+            let Poll::Ready(answer) = answer.as_mut().poll(&mut cx) else {
+                panic!("the body is always ready")
+            };
             assert_eq!(answer.headers()[CONTENT_ENCODING], encoding);
             let mut body = answer.into_body();
             let mut before = 0;
@@ -427,7 +506,7 @@ mod tests {
 
     impl Around for Once {
         async fn call(self: Rc<Self>, _: Request, _: LocalService) -> Result<Response, BodyError> {
-            self.0.take().ok_or_else(|| "asked twice".into())
+            self.0.take().ok_or_else(|| "called twice".into())
         }
     }
 
@@ -444,7 +523,7 @@ mod tests {
         }
 
         fn call(&mut self, _: Request) -> LocalFuture {
-            unreachable!("it is not asked")
+            unreachable!("the service is not called")
         }
     }
 
@@ -461,7 +540,13 @@ mod tests {
         assert!(compressible.should_compress(&response()));
         let second = response();
         assert!(!compressible.should_compress(&second));
-        assert_eq!(second.extensions().get::<Decision>().map(|decision| decision.0.load(Ordering::Relaxed)), Some(FULL));
+        assert_eq!(
+            second
+                .extensions()
+                .get::<Decision>()
+                .map(|decision| decision.0.load(Ordering::Relaxed)),
+            Some(FULL)
+        );
         drop(Slot(compressible.slots.clone()));
         assert!(compressible.should_compress(&response()));
     }

@@ -1,4 +1,4 @@
-//! `concurrency-limit`: so many requests at once.
+//! `concurrency-limit`: maximum number of concurrent requests.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,33 +16,36 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
-use crate::client_address::network_of;
-use crate::plan::text;
+use super::{
+    Around, Client, Layer, LocalService, Request, Response, WorkerContext, from_engine, too_early,
+};
+use crate::fields::client_address::network_of;
+use crate::responses::text;
 
-/// Whose requests are counted together.
+/// Scope of the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum By {
-    /// Those of one address; of IPv6, of one /64 network.
+    /// Requests of one address; for IPv6, of one /64 network.
     #[default]
     Client,
-    /// All.
+    /// All requests.
     All,
 }
 
 /// Options of `concurrency-limit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct Options {
-    /// How many requests run at once, on all workers, until the ends of their responses; more are answered 503.
+    /// Maximum number of concurrent requests on all workers, counted until the end of their
+    /// responses; further requests are answered 503.
     #[schemars(range(min = 1))]
     requests: usize,
-    /// Whose requests are counted together.
+    /// Scope of the limit.
     #[serde(default)]
     by: By,
 }
 
-/// How many run. No more entries than requests that run.
+/// Running requests by client. It has at most one entry for each running request.
 #[derive(Default)]
 struct Running(Mutex<HashMap<Option<IpAddr>, usize>>);
 
@@ -55,57 +58,72 @@ pub(super) struct ConcurrencyLimit {
 impl ConcurrencyLimit {
     pub(super) fn new(options: Options) -> Result<Self, String> {
         match options.requests {
-            0 => Err("with no requests the route cannot be used: allow at least 1".to_owned()),
+            0 => Err("invalid `requests`: allow at least 1".to_owned()),
             _ => Ok(Self { running: Arc::default(), options }),
         }
     }
 
-    /// `key`: whose request it is, or `None` where all are counted together.
-    fn begin(&self, key: Option<IpAddr>) -> Option<Seat> {
+    /// Counts a request, or returns `None` at the limit. `key` is the client, or `None` if all are
+    /// counted together.
+    fn begin(&self, key: Option<IpAddr>) -> Option<RequestPermit> {
         let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = running.entry(key).or_default();
         if *count >= self.options.requests {
             return None;
         }
         *count += 1;
-        Some(Seat { running: self.running.clone(), key })
+        Some(RequestPermit { running: self.running.clone(), key })
     }
 }
 
 impl Layer for ConcurrencyLimit {
-    fn around(&self, inner: LocalService, _: &OnWorker) -> LocalService {
+    fn around(&self, inner: LocalService, _: &WorkerContext) -> LocalService {
         LocalService::around(self.clone(), inner)
     }
 
-    fn has_memory(&self) -> bool {
+    fn is_stateful(&self) -> bool {
         true
+    }
+
+    fn needs_client(&self) -> bool {
+        self.options.by == By::Client
     }
 }
 
 impl Around for ConcurrencyLimit {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
         let client = request.extensions().get::<Client>().copied();
         let key = match (self.options.by, client) {
             (By::All, _) => None,
             (By::Client, Some(Client(client))) => Some(network_of(client, 64)),
             (By::Client, None) => return Ok(too_early()),
         };
-        let Some(seat) = self.begin(key) else {
+        let Some(permit) = self.begin(key) else {
             let answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n");
             return Ok(from_engine(answer.with_header(RETRY_AFTER, 1.into())));
         };
         let response = inner.call(request).await?;
-        Ok(response.map(|body| if body.is_end_stream() { body } else { Body::stream(Seated { body, seat: Some(seat) }) }))
+        Ok(response.map(|body| {
+            if body.is_end_stream() {
+                body
+            } else {
+                Body::stream(CountedBody { body, permit: Some(permit) })
+            }
+        }))
     }
 }
 
-/// A request that runs.
-struct Seat {
+/// A running request, counted until dropped.
+struct RequestPermit {
     running: Arc<Running>,
     key: Option<IpAddr>,
 }
 
-impl Drop for Seat {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = running.get_mut(&self.key) {
@@ -117,19 +135,22 @@ impl Drop for Seat {
     }
 }
 
-struct Seated {
+struct CountedBody {
     body: Body,
-    seat: Option<Seat>,
+    permit: Option<RequestPermit>,
 }
 
-impl http_body::Body for Seated {
+impl http_body::Body for CountedBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.seat = None;
+            self.permit = None;
         }
         frame
     }
@@ -149,13 +170,14 @@ mod tests {
 
     #[test]
     fn seats_are_counted_by_client_and_leave_nothing_behind() {
-        let limit = ConcurrencyLimit::new(Options { requests: 1, by: By::Client }).expect("it is right");
+        let limit =
+            ConcurrencyLimit::new(Options { requests: 1, by: By::Client }).expect("it is right");
         let (one, other) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
-        let seat = limit.begin(one);
-        assert!(seat.is_some());
+        let permit = limit.begin(one);
+        assert!(permit.is_some());
         assert!(limit.begin(one).is_none());
         assert!(limit.begin(other).is_some());
-        drop(seat);
+        drop(permit);
         assert!(limit.begin(one).is_some());
         assert!(limit.running.0.lock().expect("no panic").is_empty());
     }

@@ -1,4 +1,4 @@
-//! `cors`: pages of other origins may ask.
+//! `cors`: cross-origin resource sharing.
 
 use http::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
@@ -11,19 +11,19 @@ use crate::config::{FieldName, Method, Time};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Options {
-    /// Origins whose pages may read responses, such as `https://app.example.org`; `*` for all.
+    /// Allowed origins, such as `https://app.example.org`; `*` for all.
     origins: Vec<String>,
-    /// Methods that they may use.
+    /// Allowed methods.
     methods: Vec<Method>,
-    /// Fields that they may send besides those that every page may.
+    /// Allowed request headers, besides those that are always allowed.
     #[schemars(example = ["x-requested-with"])]
     headers: Vec<FieldName>,
-    /// Fields of responses that they may read besides those that every page may.
+    /// Response headers that pages may read, besides those that are always readable.
     #[schemars(example = ["x-total-count"])]
     expose: Vec<FieldName>,
-    /// Whether they may send cookies and credentials.
+    /// Whether pages may send cookies and credentials.
     credentials: bool,
-    /// How long a browser may go by an answer.
+    /// How long browsers cache a preflight response.
     max_age: Time,
 }
 
@@ -42,18 +42,24 @@ impl Default for Options {
 
 pub(super) fn layer(options: Options) -> Result<CorsLayer, String> {
     let Options { origins, methods, headers, expose, credentials, max_age } = options;
-    let names = |names: &[FieldName]| names.iter().map(FieldName::name).collect::<Vec<HeaderName>>();
+    let names =
+        |names: &[FieldName]| names.iter().map(FieldName::name).collect::<Vec<HeaderName>>();
     let allowed = if origins.iter().any(|origin| origin == "*") {
-        // What every page may read may not be what the client's cookies make of it.
+        // A response that every page may read must not depend on the client's cookies.
         if credentials {
-            return Err("credentials and the origin \"*\" do not go together: name the origins".to_owned());
+            return Err("`credentials` cannot be combined with the origin \"*\": list the origins"
+                .to_owned());
         }
         AllowOrigin::any()
     } else {
-        AllowOrigin::list(origins.iter().map(|origin| read_origin(origin)).collect::<Result<Vec<_>, _>>()?)
+        AllowOrigin::list(
+            origins.iter().map(|origin| read_origin(origin)).collect::<Result<Vec<_>, _>>()?,
+        )
     };
     if origins.is_empty() {
-        return Err("`origins` is missing: name them, such as \"https://app.example.org\", or \"*\" for all".to_owned());
+        return Err("missing `origins`: list them, such as \"https://app.example.org\", or use \
+        \"*\" for all"
+            .to_owned());
     }
     Ok(CorsLayer::new()
         .allow_origin(allowed)
@@ -65,9 +71,14 @@ pub(super) fn layer(options: Options) -> Result<CorsLayer, String> {
 }
 
 fn read_origin(text: &str) -> Result<HeaderValue, String> {
-    let wrong =
-        || format!("{text:?} is no origin: write scheme and host, and the port if it is an unusual one, such as https://app.example.org");
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
+    let wrong = || {
+        format!(
+            "invalid origin {text:?}: write scheme and host, and the port if it is not the \
+            default, such as https://app.example.org"
+        )
+    };
+    let rest =
+        text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
     if rest.is_empty() || rest.contains(['/', '?', '#', '*']) {
         return Err(wrong());
     }
@@ -89,8 +100,9 @@ mod tests {
 
     #[test]
     fn credentials_for_all_are_refused() {
-        let options = Options { origins: vec!["*".to_owned()], credentials: true, ..Options::default() };
-        assert!(layer(options).is_err_and(|error| error.contains("do not go together")));
+        let options =
+            Options { origins: vec!["*".to_owned()], credentials: true, ..Options::default() };
+        assert!(layer(options).is_err_and(|error| error.contains("cannot be combined")));
         assert!(layer(Options::default()).is_err());
     }
 }

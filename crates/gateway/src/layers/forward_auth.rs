@@ -1,4 +1,4 @@
-//! `forward-auth`: another server says who may.
+//! `forward-auth`: authorisation by an auth server.
 
 use std::cell::OnceCell;
 use std::fmt::Display;
@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
-    PROXY_AUTHORIZATION, RANGE, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, PROXY_AUTHORIZATION, RANGE, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -18,15 +18,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Asked, Client, Layer, LocalService, OnWorker, Request, Response, Surroundings, from_engine, take_away, too_early};
-use crate::canonical::{AMBIGUOUS, Reading};
+use super::{
+    Around, Client, Layer, LayerContext, LocalService, OriginalTarget, Request, Response,
+    WorkerContext, from_engine, remove_in_all_spellings, too_early,
+};
 use crate::config::{FieldName, ServerAddress, Time};
-use crate::forwarding;
-use crate::in_time::in_time;
-use crate::plan::text;
-use crate::proxy::{Cause, Failure, RequestLine, Then, Trouble};
+use crate::fields::forwarding;
+use crate::proxy::{Cause, Failure, FailureLog, Outcome, RequestLine};
+use crate::responses::text;
+use crate::routing::canonical::{AMBIGUOUS, PathReading};
+use crate::timeout::in_time;
 
-/// What belongs to the request's connection or content, which the other server does not get.
+/// Fields about the request's connection or body, which are not sent to the auth server.
 const NOT_ASKED_WITH: [HeaderName; 17] = [
     CONNECTION,
     CONTENT_LENGTH,
@@ -50,19 +53,21 @@ const NOT_ASKED_WITH: [HeaderName; 17] = [
 /// Options of `forward-auth`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct Options {
-    /// The server that is asked, such as `http://127.0.0.1:9091`.
+    /// Address of the auth server, such as `http://127.0.0.1:9091`.
     address: ServerAddress,
-    /// What it is asked for.
+    /// Path of the request to the auth server.
     #[serde(default = "path")]
     path: String,
-    /// Fields of its answer that whatever answers the request gets; what a client says in them is taken away.
+    /// Fields of the auth server's response that are added to the request; a client's own values
+    /// are removed.
     #[serde(default)]
     #[schemars(example = ["remote-user"])]
     copy: Vec<FieldName>,
-    /// How long it may take until the head of the answer is there.
+    /// Time limit for the auth server's response headers.
     #[serde(default = "timeout")]
     timeout: Time,
-    /// A file with the certificates of whom to trust, in PEM form, for a server at `https://`; if it is left out, whom the system trusts.
+    /// A file with trusted root certificates in PEM form, for an auth server at `https://`; by
+    /// default the system's roots.
     trust: Option<PathBuf>,
 }
 
@@ -81,25 +86,33 @@ struct Settings {
     copy: Vec<HeaderName>,
     options: Options,
     roots: Roots,
-    trouble: Arc<Trouble>,
+    failures: Arc<FailureLog>,
 }
 
 impl ForwardAuth {
-    pub(super) fn new(options: Options, surroundings: &Surroundings<'_>) -> Result<Self, String> {
-        let path: PathAndQuery = options
-            .path
-            .parse()
-            .ok()
-            .filter(|_| options.path.starts_with('/'))
-            .ok_or_else(|| format!("{:?} is no path: it begins with a slash, as in /verify", options.path))?;
-        let target = crate::proxy::target(options.address.secure, &options.address.authority, &path);
+    pub(super) fn new(options: Options, context: &LayerContext<'_>) -> Result<Self, String> {
+        let path: PathAndQuery =
+            options.path.parse().ok().filter(|_| options.path.starts_with('/')).ok_or_else(
+                || {
+                    format!(
+                        "invalid path {:?}: it must begin with a slash, as in /verify",
+                        options.path
+                    )
+                },
+            )?;
+        let target =
+            crate::proxy::target(options.address.secure, &options.address.authority, &path);
         let roots = match &options.trust {
             _ if !options.address.secure => nobody()?,
             None => Roots::System.to_config().map_err(|error| error.to_string())?,
             Some(file) => {
-                let file = surroundings.path(file);
-                let wrong =
-                    |error: &dyn std::fmt::Display| format!("{}: {error}; name a file with certificates in PEM form", file.display());
+                let file = context.path(file);
+                let wrong = |error: &dyn std::fmt::Display| {
+                    format!(
+                        "cannot use {}: {error}; name a file with certificates in PEM form",
+                        file.display()
+                    )
+                };
                 let pem = std::fs::read(&file).map_err(|error| wrong(&error))?;
                 Roots::Pem(pem.into()).to_config().map_err(|error| wrong(&error))?
             }
@@ -108,32 +121,40 @@ impl ForwardAuth {
             target,
             copy: options.copy.iter().map(FieldName::name).collect(),
             roots: Roots::Config(roots.into()),
-            trouble: surroundings.trouble(),
+            failures: context.failures(),
             options,
         })))
     }
 }
 
-/// Trust for those who ask in clear text.
+/// A TLS configuration without roots, for unencrypted connections.
 fn nobody() -> Result<rustls::ClientConfig, String> {
-    let builder = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider()).with_safe_default_protocol_versions();
+    let builder = rustls::ClientConfig::builder_with_provider(pronghorn_engine::provider())
+        .with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
 }
 
 impl Layer for ForwardAuth {
-    fn around(&self, inner: LocalService, worker: &OnWorker) -> LocalService {
-        LocalService::around(OfWorker { settings: self.0.clone(), worker: worker.clone(), pool: OnceCell::new() }, inner)
+    fn around(&self, inner: LocalService, worker: &WorkerContext) -> LocalService {
+        LocalService::around(
+            WorkerLayer { settings: self.0.clone(), worker: worker.clone(), pool: OnceCell::new() },
+            inner,
+        )
+    }
+
+    fn needs_client(&self) -> bool {
+        true
     }
 }
 
-struct OfWorker {
+struct WorkerLayer {
     settings: Arc<Settings>,
-    worker: OnWorker,
+    worker: WorkerContext,
     pool: OnceCell<Pool>,
 }
 
-impl OfWorker {
+impl WorkerLayer {
     fn pool(&self) -> Option<&Pool> {
         if self.pool.get().is_none() {
             let time = self.settings.options.timeout.0;
@@ -150,7 +171,7 @@ impl OfWorker {
         self.pool.get()
     }
 
-    /// What is asked about a request.
+    /// Builds the request to the auth server.
     fn question(&self, request: &Request) -> http::Request<Body> {
         let mut question = http::Request::new(Body::empty());
         *question.method_mut() = Method::GET;
@@ -160,19 +181,24 @@ impl OfWorker {
         for name in &NOT_ASKED_WITH {
             headers.remove(name);
         }
-        crate::identity_fields::remove_for_question(&mut headers);
+        crate::fields::identity_fields::remove_for_auth_request(&mut headers);
         let extensions = request.extensions();
-        let asked = extensions.get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
-        // As routes compare it: an auth server that decides by the path must see what they see, however the client spelled it.
-        let reading = extensions.get::<Reading>().map(|reading| match asked.query() {
+        let asked =
+            extensions.get::<OriginalTarget>().map_or_else(|| request.uri(), |asked| &asked.0);
+        // The path in the form that routes compare: an auth server that decides by path must see
+        // the same path as the routes, however the client spelled it.
+        let reading = extensions.get::<PathReading>().map(|reading| match asked.query() {
             Some(query) => format!("{}?{query}", reading.path),
             None => reading.path.to_string(),
         });
-        let target = reading.as_deref().unwrap_or_else(|| asked.path_and_query().map_or("/", PathAndQuery::as_str));
+        let target = reading
+            .as_deref()
+            .unwrap_or_else(|| asked.path_and_query().map_or("/", PathAndQuery::as_str));
         let host = asked.authority().map(http::uri::Authority::as_str);
-        // There is such a field only of a proxy that is trusted.
+        // The field is only present if a trusted proxy sent it.
         let told = forwarding::is_secure(request.headers());
-        let secure = told.unwrap_or_else(|| extensions.get::<Peer>().is_some_and(|peer| peer.secure));
+        let secure =
+            told.unwrap_or_else(|| extensions.get::<Peer>().is_some_and(|peer| peer.secure));
         let client = extensions.get::<Client>().map(|client| client.0.to_string());
         for (name, value) in [
             ("x-forwarded-method", Some(request.method().as_str())),
@@ -192,32 +218,46 @@ impl OfWorker {
     }
 }
 
-impl OfWorker {
-    /// Whoever looks after the server learns why it was not asked.
+impl WorkerLayer {
+    /// Logs why the auth server did not respond, and returns the response to the client.
     fn failed(&self, request: &Request, cause: Cause, reason: &dyn Display) -> Response {
-        let asked = request.extensions().get::<Asked>().map_or_else(|| request.uri(), |asked| &asked.0);
+        let asked = request
+            .extensions()
+            .get::<OriginalTarget>()
+            .map_or_else(|| request.uri(), |asked| &asked.0);
         let note = request.extensions().get().cloned();
         let line = RequestLine { method: request.method().clone(), uri: asked.clone(), note };
-        let (server, then) = (&self.settings.options.address, Then::Answered(StatusCode::BAD_GATEWAY));
-        self.settings.trouble.failed(Failure { cause: Some(cause), server: Some(server), asked: &line, reason, then });
+        let (server, outcome) =
+            (&self.settings.options.address, Outcome::Answered(StatusCode::BAD_GATEWAY));
+        self.settings.failures.log_failure(Failure {
+            cause: Some(cause),
+            server: Some(server),
+            request_line: &line,
+            reason,
+            outcome,
+        });
         unreachable()
     }
 }
 
 fn unreachable() -> Response {
-    from_engine(text(StatusCode::BAD_GATEWAY, "whether this may be cannot be asked\n"))
+    from_engine(text(StatusCode::BAD_GATEWAY, "the auth server cannot be reached\n"))
 }
 
-impl Around for OfWorker {
-    async fn call(self: Rc<Self>, mut request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
+impl Around for WorkerLayer {
+    async fn call(
+        self: Rc<Self>,
+        mut request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
         for name in &self.settings.copy {
-            take_away(request.headers_mut(), name);
+            remove_in_all_spellings(request.headers_mut(), name);
         }
         if request.extensions().get::<Client>().is_none() {
             return Ok(too_early());
         }
-        // What is allowed for one reading of a path may be forbidden for another.
-        if request.extensions().get::<Reading>().is_some_and(|reading| !reading.is_only) {
+        // One reading of a path may be allowed and another one forbidden.
+        if request.extensions().get::<PathReading>().is_some_and(|reading| !reading.is_only) {
             return Ok(from_engine(AMBIGUOUS.into()));
         }
         let Some(pool) = self.pool() else { return Ok(unreachable()) };
@@ -225,11 +265,19 @@ impl Around for OfWorker {
         let asked = in_time(self.worker.handle(), self.settings.options.timeout.0, asked).await;
         let answer = match asked {
             Some(Ok(answer)) => answer,
-            Some(Err(error)) if !error.is_timeout() => return Ok(self.failed(&request, Cause::of(&error), &error)),
+            Some(Err(error)) if !error.is_timeout() => {
+                return Ok(self.failed(&request, Cause::of(&error), &error));
+            }
             late => {
-                let cause = late.and_then(Result::err).map_or(Cause::HeadTimeout, |error| Cause::of(&error));
+                let cause = late
+                    .and_then(Result::err)
+                    .map_or(Cause::HeadTimeout, |error| Cause::of(&error));
                 let time = humantime::format_duration(self.settings.options.timeout.0);
-                return Ok(self.failed(&request, cause, &format_args!("no answer in time (timeout = {time})")));
+                return Ok(self.failed(
+                    &request,
+                    cause,
+                    &format_args!("no response in time (timeout = {time})"),
+                ));
             }
         };
         if !answer.status().is_success() {

@@ -1,4 +1,4 @@
-//! `rate-limit`: so many requests of each client in so much time.
+//! `rate-limit`: maximum request rate of each client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -14,30 +14,34 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tower_service::Service;
 
-use super::{Around, Client, Layer, LocalService, OnWorker, Request, Response, from_engine, too_early};
-use crate::client_address::network_of;
+use super::{
+    Around, Client, Layer, LocalService, Request, Response, WorkerContext, from_engine, too_early,
+};
 use crate::config::Time;
-use crate::plan::text;
+use crate::fields::client_address::network_of;
+use crate::responses::text;
 
-/// Parts of the table, each with a lock of its own.
+/// Number of shards of the table, each with its own lock.
 const PARTS: usize = 16;
 
 /// Options of `rate-limit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct Options {
-    /// How many requests a client may make in `per`.
+    /// Maximum number of requests of a client in `per`.
     #[schemars(range(min = 1))]
     requests: u32,
-    /// In which time.
+    /// The period of `requests`.
     #[serde(default = "second")]
     per: Time,
-    /// How many it may make at once; `requests` if it is left out.
+    /// Maximum number of requests at once; defaults to `requests`.
     burst: Option<u32>,
-    /// How many bits of an IPv6 address make a client: whoever has one address has a network of them.
+    /// Number of leading bits of an IPv6 address that identify a client, since a subscriber has a
+    /// whole network.
     #[serde(default = "ipv6_prefix")]
     #[schemars(range(max = 128))]
     ipv6_prefix: u8,
-    /// How many clients are remembered, on all workers. Beyond that some are forgotten, and start anew. Each takes about 150 bytes.
+    /// Maximum number of tracked clients on all workers. Beyond that, some are forgotten and start
+    /// again. Each takes about 150 bytes.
     #[serde(default = "clients")]
     clients: usize,
 }
@@ -54,14 +58,15 @@ fn clients() -> usize {
     100_000
 }
 
-/// A bucket of tokens for each client, as the time at which it will be full (the generic cell rate algorithm): one number for each.
+/// A token bucket for each client, stored as the time at which it will be full (the generic cell
+/// rate algorithm): one number for each client.
 pub(super) struct Buckets {
     parts: [Mutex<Part>; PARTS],
     hasher: RandomState,
     began: Instant,
-    /// What a request costs of time.
+    /// Time that one request costs.
     cost: Duration,
-    /// How much may be owed.
+    /// Maximum time that may be owed.
     depth: Duration,
     most_in_part: usize,
     ipv6_prefix: u8,
@@ -70,7 +75,7 @@ pub(super) struct Buckets {
 #[derive(Default)]
 struct Part {
     full_at: HashMap<IpAddr, Duration>,
-    /// The same, whoever owes least first.
+    /// The same entries in order of time, the client that owes least first.
     in_order: BTreeSet<(Duration, IpAddr)>,
 }
 
@@ -78,14 +83,17 @@ impl Buckets {
     fn new(options: &Options) -> Result<Self, String> {
         let burst = options.burst.unwrap_or(options.requests);
         if options.requests == 0 || burst == 0 {
-            return Err("with no requests the route cannot be used: allow at least 1".to_owned());
+            return Err("invalid `requests` or `burst`: allow at least 1".to_owned());
         }
         if options.ipv6_prefix > 128 {
-            return Err(format!("an address of IPv6 has 128 bits, not {}", options.ipv6_prefix));
+            return Err(format!(
+                "invalid `ipv6_prefix` {}: an IPv6 address has 128 bits",
+                options.ipv6_prefix
+            ));
         }
         let cost = options.per.0 / options.requests;
         if cost.is_zero() {
-            return Err("that is more than one request in each nanosecond: leave the layer out".to_owned());
+            return Err("rate exceeds one request per nanosecond: remove the layer".to_owned());
         }
         Ok(Self {
             parts: std::array::from_fn(|_| Mutex::default()),
@@ -98,11 +106,11 @@ impl Buckets {
         })
     }
 
-    /// Takes a token of a client.
+    /// Takes a token from a client's bucket.
     ///
     /// # Errors
     ///
-    /// When there will be one.
+    /// The time until a token is available.
     fn take(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         let now = now.saturating_duration_since(self.began);
         let client = network_of(client, self.ipv6_prefix);
@@ -116,7 +124,8 @@ impl Buckets {
         }
         match known {
             Some(known) => drop(part.in_order.remove(&(known, client))),
-            // Whoever owes least loses least by being forgotten; nobody can push out one that is held back.
+            // The client that owes least is forgotten, since it gains least by that; a limited
+            // client cannot be pushed out.
             None if part.full_at.len() >= self.most_in_part => {
                 if let Some((_, least)) = part.in_order.pop_first() {
                     part.full_at.remove(&least);
@@ -139,23 +148,36 @@ impl RateLimit {
 }
 
 impl Layer for RateLimit {
-    fn around(&self, inner: LocalService, worker: &OnWorker) -> LocalService {
-        LocalService::around(OfWorker { buckets: self.0.clone(), handle: worker.handle().clone() }, inner)
+    fn around(&self, inner: LocalService, worker: &WorkerContext) -> LocalService {
+        LocalService::around(
+            WorkerLayer { buckets: self.0.clone(), handle: worker.handle().clone() },
+            inner,
+        )
     }
 
-    fn has_memory(&self) -> bool {
+    fn is_stateful(&self) -> bool {
+        true
+    }
+
+    fn needs_client(&self) -> bool {
         true
     }
 }
 
-struct OfWorker {
+struct WorkerLayer {
     buckets: Arc<Buckets>,
     handle: Handle,
 }
 
-impl Around for OfWorker {
-    async fn call(self: Rc<Self>, request: Request, mut inner: LocalService) -> Result<Response, BodyError> {
-        let Some(&Client(client)) = request.extensions().get::<Client>() else { return Ok(too_early()) };
+impl Around for WorkerLayer {
+    async fn call(
+        self: Rc<Self>,
+        request: Request,
+        mut inner: LocalService,
+    ) -> Result<Response, BodyError> {
+        let Some(&Client(client)) = request.extensions().get::<Client>() else {
+            return Ok(too_early());
+        };
         match self.buckets.take(client, self.handle.now()) {
             Ok(()) => inner.call(request).await,
             Err(wait) => {
@@ -174,7 +196,13 @@ mod tests {
     use super::*;
 
     fn buckets(clients: usize) -> Buckets {
-        let options = Options { requests: 2, per: Time::seconds(1), burst: Some(3), ipv6_prefix: 64, clients };
+        let options = Options {
+            requests: 2,
+            per: Time::seconds(1),
+            burst: Some(3),
+            ipv6_prefix: 64,
+            clients,
+        };
         Buckets::new(&options).expect("they are right")
     }
 
@@ -219,8 +247,10 @@ mod tests {
         for number in 0..10_000_u32 {
             let _ = buckets.take(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), buckets.began);
         }
-        let held: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").full_at.len()).sum();
-        let ordered: usize = buckets.parts.iter().map(|part| part.lock().expect("no panic").in_order.len()).sum();
+        let held: usize =
+            buckets.parts.iter().map(|part| part.lock().expect("no panic").full_at.len()).sum();
+        let ordered: usize =
+            buckets.parts.iter().map(|part| part.lock().expect("no panic").in_order.len()).sum();
         assert_eq!(held, ordered);
         assert!(held <= 64, "{held}");
         assert!(buckets.take(greedy, buckets.began).is_err());

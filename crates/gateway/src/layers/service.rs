@@ -1,4 +1,4 @@
-//! The type of service that layers are around.
+//! The service type that layers wrap.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -10,32 +10,39 @@ use http::StatusCode;
 use pronghorn_engine::{Body, BodyError};
 use tower_service::Service;
 
-use super::OnWorker;
-use crate::plan::text;
+use super::context::{TOO_EARLY, WorkerContext};
+use crate::responses::text;
 
-/// A request on its way through layers. Its extensions have a [`super::Client`], a [`super::Asked`] and a [`pronghorn_engine::Peer`], and a
-/// [`pronghorn_engine::Upgrade`] if it asks for another protocol.
+/// A request through layers. Its extensions have a [`super::Client`], a [`super::OriginalTarget`]
+/// and a [`pronghorn_engine::Peer`], and a [`pronghorn_engine::Upgrade`] if it is an upgrade
+/// request.
 pub type Request = http::Request<Body>;
 
-/// A response on its way back. One of status 101 stands for the other protocol that was asked for and can be had: its fields go to the
-/// client with it.
+/// A response through layers. Status 101 means that the upgrade is granted: the fields are sent to
+/// the client with it.
 pub type Response = http::Response<Body>;
 
-/// What a [`LocalService`] answers with.
+/// The future of a [`LocalService`]'s response.
 pub type LocalFuture = Pin<Box<dyn Future<Output = Result<Response, BodyError>>>>;
 
-/// A layer as it is registered: what holds for all workers.
+/// A layer as registered, shared by all workers.
 pub trait Layer: Send + Sync + 'static {
-    /// Puts the layer around `inner` on one worker. Called once for each route that has the layer.
-    fn around(&self, inner: LocalService, worker: &OnWorker) -> LocalService;
+    /// Wraps `inner` in the layer on one worker. Called once for each route that has the layer.
+    fn around(&self, inner: LocalService, worker: &WorkerContext) -> LocalService;
 
-    /// Whether it knows of requests that came before, and is kept over a reload that does not change its route and options.
-    fn has_memory(&self) -> bool {
+    /// Returns whether the layer has state from earlier requests. Such a layer is kept over a
+    /// reload that does not change its route and options.
+    fn is_stateful(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the layer answers 425 to requests without a [`Client`].
+    fn needs_client(&self) -> bool {
         false
     }
 }
 
-/// Any service of requests, on one worker: need not be sent to other threads.
+/// A boxed service on one worker. It need not be `Send`.
 #[derive(Clone)]
 pub struct LocalService(Box<dyn Boxed>);
 
@@ -76,7 +83,7 @@ where
 }
 
 impl LocalService {
-    /// A service whose clones are asked, one for each request.
+    /// Boxes a service. Each request is served by a clone.
     pub fn new<S, B>(service: S) -> Self
     where
         S: Service<Request, Response = http::Response<B>> + Clone + 'static,
@@ -87,7 +94,7 @@ impl LocalService {
         Self(Box::new(Tower(service)))
     }
 
-    /// The answer to a request. A service that fails is answered for with 500.
+    /// Returns the response to a request, or 500 if the service fails.
     pub(crate) async fn answer(&mut self, request: Request) -> Response {
         let failed = || from_engine(text(StatusCode::INTERNAL_SERVER_ERROR, "a layer failed\n"));
         self.0.call(request).await.unwrap_or_else(|_| failed())
@@ -108,7 +115,7 @@ impl Service<Request> for LocalService {
     }
 }
 
-/// What is a [`Body`] already stays one.
+/// Converts a body; a [`Body`] stays as it is.
 fn to_body<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + 'static,
@@ -121,11 +128,16 @@ where
     body.map_or_else(Body::empty, Body::stream)
 }
 
-/// The engine's response, its field lines all in one place.
+/// Converts a response of the engine.
 pub(crate) fn from_engine(mut response: pronghorn_engine::Response) -> Response {
     let headers = std::mem::take(response.fields_mut());
     let mut converted = http::Response::new(response.body);
     *converted.status_mut() = response.status;
     *converted.headers_mut() = headers;
     converted
+}
+
+/// Returns the response to a request without a [`Client`], if the layer needs the address.
+pub(crate) fn too_early() -> Response {
+    from_engine(text(StatusCode::TOO_EARLY, TOO_EARLY))
 }

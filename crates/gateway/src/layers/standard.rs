@@ -1,4 +1,4 @@
-//! The layers that come with Pronghorn.
+//! The standard layers.
 
 use super::addresses::Addresses;
 use super::basic_auth::BasicAuth;
@@ -11,11 +11,11 @@ use super::timeout::Timeout;
 use super::{Registry, addresses, body_limit, cors, rate_limit, timeout};
 
 impl Registry {
-    /// Those that come with Pronghorn; docs/gateway/layers.md describes them.
+    /// Returns the layers that come with Pronghorn; docs/gateway/layers.md describes them.
     pub fn standard() -> Self {
         Self::empty()
             .with("allow", |options: addresses::Options, _| Addresses::new(&options, true))
-            .with("basic-auth", |options, surroundings| BasicAuth::new(&options, surroundings))
+            .with("basic-auth", |options, context| BasicAuth::new(&options, context))
             .with("body-limit", |options: body_limit::Options, _| Ok(BodyLimit::new(&options)))
             .with("compress", |options, _| Compress::new(options))
             .with("concurrency-limit", |options, _| ConcurrencyLimit::new(options))

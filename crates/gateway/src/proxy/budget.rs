@@ -1,6 +1,7 @@
-//! How many requests of an upstream may be sent again, over all workers.
+//! Retry budget of an upstream, over all workers.
 //!
-//! When many servers fail at once, requests sent again are what keeps the rest from recovering: they may only be a share of all.
+//! When many servers fail at once, retries keep the others from recovering. So retries are limited
+//! to a share of all requests.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,61 +9,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::RetryBudget;
 
-/// What a request that is sent again costs, in parts that neither a percentage nor a millisecond divides any further.
+/// Cost of a retry, in units that divide evenly by a percentage and by a millisecond.
 const PRICE: u64 = 100_000;
 const OF_REQUEST_PER_PERCENT: u64 = PRICE / 100;
 const OF_MILLISECOND_PER_SECOND: u64 = PRICE / 1000;
 
-/// What so many requests bring, and what so many seconds do, is kept for a burst.
+/// The budget saves what this many requests and this many seconds earn, for a burst.
 const KEPT_REQUESTS: u64 = 500;
 const KEPT_SECONDS: u64 = 10;
 
-/// Requests that a worker counts for itself, so that workers rarely write where others do.
+/// Number of requests that a worker counts locally, so that workers rarely write to shared memory.
 const BATCH: u64 = 16;
 
-/// A budget, as all workers share it.
+/// A budget, shared by all workers.
 pub(crate) struct Budget {
     percent: u64,
     per_second: u64,
     saved: AtomicU64,
-    /// Until when time has been paid out, in milliseconds.
+    /// Time up to which the per-second share has been credited, in milliseconds.
     paid_until: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(rule: &RetryBudget, now: u64) -> Self {
         let (percent, per_second) = (u64::from(rule.percent), u64::from(rule.per_second));
-        let budget = Self { percent, per_second, saved: AtomicU64::new(0), paid_until: AtomicU64::new(now) };
+        let budget =
+            Self { percent, per_second, saved: AtomicU64::new(0), paid_until: AtomicU64::new(now) };
         budget.saved.store(budget.most(), Ordering::Relaxed);
         budget
     }
 
     fn most(&self) -> u64 {
-        self.percent * OF_REQUEST_PER_PERCENT * KEPT_REQUESTS + self.per_second * PRICE * KEPT_SECONDS
+        self.percent * OF_REQUEST_PER_PERCENT * KEPT_REQUESTS
+            + self.per_second * PRICE * KEPT_SECONDS
     }
 
     fn save(&self, amount: u64) {
         let more = |saved: u64| Some(saved.saturating_add(amount).min(self.most()));
-        // It always has a next value.
+        // Cannot fail: the closure always returns a value.
         let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Takes what one request that is sent again costs. `now` in milliseconds.
+    /// Takes the cost of one retry. `now` is in milliseconds.
     fn take(&self, now: u64) -> bool {
         let paid_until = self.paid_until.load(Ordering::Relaxed);
         let passed = now.saturating_sub(paid_until).min(KEPT_SECONDS * 1000);
-        // Whoever is first pays it out.
-        if passed > 0 && self.paid_until.compare_exchange(paid_until, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        // The first worker credits the elapsed time.
+        if passed > 0
+            && self
+                .paid_until
+                .compare_exchange(paid_until, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             self.save(passed * self.per_second * OF_MILLISECOND_PER_SECOND);
         }
-        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(PRICE)).is_ok()
+        self.saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(PRICE))
+            .is_ok()
     }
 }
 
 /// A budget on one worker.
 pub(crate) struct WorkerBudget {
     shared: Arc<Budget>,
-    /// Requests that are not in the shared one yet.
+    /// Requests that are not credited to the shared budget yet.
     requests: Cell<u64>,
 }
 
@@ -71,7 +81,7 @@ impl WorkerBudget {
         Self { shared: shared.clone(), requests: Cell::new(0) }
     }
 
-    /// Counts a request that is new.
+    /// Counts a new request.
     pub(crate) fn count(&self) {
         self.requests.set(self.requests.get() + 1);
         if self.requests.get() >= BATCH {
@@ -79,7 +89,7 @@ impl WorkerBudget {
         }
     }
 
-    /// Whether a request may be sent again.
+    /// Takes from the budget and returns whether a retry is allowed.
     pub(crate) fn allows(&self, now: u64) -> bool {
         self.hand_in();
         self.shared.take(now)
@@ -99,7 +109,7 @@ mod tests {
         [(); 2].map(|()| WorkerBudget::new(&shared))
     }
 
-    /// How many are allowed before the first that is not.
+    /// Returns the number of retries until the budget is exhausted.
     fn left(worker: &WorkerBudget, now: u64) -> usize {
         (0..10_000).take_while(|_| worker.allows(now)).count()
     }
@@ -107,11 +117,11 @@ mod tests {
     #[test]
     fn requests_of_all_workers_bring_their_share_up_to_what_is_kept() {
         let [one, other] = workers(20, 0);
-        assert_eq!(left(&one, 1), 100, "what 500 requests bring is there at the start");
-        assert!(!other.allows(1) && !other.allows(1_000_000), "no time brings anything");
+        assert_eq!(left(&one, 1), 100, "the budget starts with what 500 requests earn");
+        assert!(!other.allows(1) && !other.allows(1_000_000), "time earns nothing");
         (0..60).for_each(|_| one.count());
         (0..40).for_each(|_| other.count());
-        // What a worker has not handed in yet are fewer than 16 requests.
+        // A worker holds back fewer than 16 requests.
         assert_eq!(left(&one, 1) + left(&other, 1), 20);
         (0..10_000).for_each(|_| one.count());
         assert_eq!(left(&one, 1), 100);
@@ -120,7 +130,7 @@ mod tests {
     #[test]
     fn some_are_allowed_each_second_whatever_the_requests() {
         let [one, other] = workers(0, 10);
-        assert_eq!(left(&one, 1), 100, "what 10 seconds bring");
+        assert_eq!(left(&one, 1), 100, "what 10 seconds earn");
         assert_eq!(left(&one, 100), 0);
         assert_eq!(left(&one, 101), 1);
         assert_eq!(left(&other, 1_101), 10);

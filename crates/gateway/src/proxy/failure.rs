@@ -1,4 +1,4 @@
-//! What became of a request that a server did not answer: what the client gets, and what the operator is told.
+//! Failed requests to upstreams: the response to the client, and the reason in the log.
 
 use std::fmt::{self, Display};
 
@@ -7,21 +7,25 @@ use http::{HeaderValue, StatusCode};
 use pronghorn_client::{Error, Phase};
 use pronghorn_engine::{BodyError, Error as Broken, Response};
 
-use super::trouble::Cause;
+use super::failure_log::Cause;
 use crate::config::Upstream;
-use crate::plan::text;
+use crate::responses::text;
 
-/// What the client gets when there is no response.
+/// Returns the response to the client if the server did not respond.
 pub(super) fn refusal(error: &Error) -> Response {
     let message = match error {
         Error::Busy(_) | Error::TimedOut(Phase::Queue) => "the upstream is busy\n",
-        Error::TimedOut(Phase::Connect) => "the upstream cannot be reached in time\n",
-        Error::TimedOut(_) => "the upstream does not answer in time\n",
-        Error::Exchange(error) if matches!(**error, Broken::HeadTooLarge(_)) => "the head of the upstream's response is too large\n",
-        _ => "the upstream cannot be reached, or gives no answer\n",
+        Error::TimedOut(Phase::Connect) => "timed out connecting to the upstream\n",
+        Error::TimedOut(_) => "the upstream did not respond in time\n",
+        Error::Exchange(error) if matches!(**error, Broken::HeadTooLarge(_)) => {
+            "the upstream's response headers are too large\n"
+        }
+        _ => "the upstream cannot be reached or did not respond\n",
     };
     match status(error) {
-        status @ StatusCode::SERVICE_UNAVAILABLE => text(status, message).with_header(RETRY_AFTER, HeaderValue::from_static("1")),
+        status @ StatusCode::SERVICE_UNAVAILABLE => {
+            text(status, message).with_header(RETRY_AFTER, HeaderValue::from_static("1"))
+        }
         status => text(status, message),
     }
 }
@@ -58,14 +62,14 @@ impl Cause {
             E::Refused(_) => Self::Refused,
             E::Reset(_) => Self::Reset,
             E::Closed(_) => Self::Closed,
-            E::Lost(_) => Self::Lost,
+            E::Unreachable(_) => Self::Lost,
             E::HeadTooLarge(_) => Self::HeadTooLarge,
             E::Exchange(_) => Self::Malformed,
         }
     }
 }
 
-/// Why the content of a response ended before its end.
+/// Converts the error that cut a response body off.
 pub(super) fn of_content(error: &BodyError) -> Error {
     match error.downcast_ref::<Error>() {
         Some(error) => error.clone(),
@@ -73,18 +77,21 @@ pub(super) fn of_content(error: &BodyError) -> Error {
     }
 }
 
-/// Why a server did not answer, with the key that says how long it may take.
+/// Formats why a server did not respond, with the configuration key of the exceeded limit.
 pub(super) struct Reason<'a>(pub(super) &'a Error, pub(super) &'a Upstream);
 
 impl Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(error, Upstream { connect_timeout, head_timeout, body_timeout, waiting, .. }) = self;
+        let Self(error, Upstream { connect_timeout, head_timeout, body_timeout, waiting, .. }) =
+            self;
         let (key, time) = match error {
             Error::TimedOut(Phase::Connect | Phase::Queue) => ("connect_timeout", connect_timeout),
             Error::TimedOut(Phase::Head) => ("head_timeout", head_timeout),
             Error::TimedOut(Phase::Body) => ("body_timeout", body_timeout),
             Error::Busy(_) => return write!(f, "{error} (waiting = {waiting})"),
-            Error::Exchange(broken) if matches!(**broken, Broken::HeadTooLarge(_)) && !self.1.speaks_fastcgi() => {
+            Error::Exchange(broken)
+                if matches!(**broken, Broken::HeadTooLarge(_)) && !self.1.speaks_fastcgi() =>
+            {
                 return write!(f, "{error} (field_section_bytes and field_lines in [limits])");
             }
             _ => return error.fmt(f),
@@ -102,10 +109,22 @@ mod tests {
         let mut upstream = Upstream::of("http://10.0.0.1:80".parse().expect("an address"));
         upstream.head_timeout = "90s".parse().expect("a time");
         let reason = |error: Error| Reason(&error, &upstream).to_string();
-        assert_eq!(reason(Error::TimedOut(Phase::Connect)), "no connection in time (connect_timeout = 10s)");
-        assert_eq!(reason(Error::TimedOut(Phase::Queue)), "no free connection in time (connect_timeout = 10s)");
-        assert_eq!(reason(Error::TimedOut(Phase::Head)), "no response in time (head_timeout = 1m 30s)");
-        assert_eq!(reason(Error::Busy("a".into())), "too many requests to a wait for a connection (waiting = 1024)");
+        assert_eq!(
+            reason(Error::TimedOut(Phase::Connect)),
+            "no connection in time (connect_timeout = 10s)"
+        );
+        assert_eq!(
+            reason(Error::TimedOut(Phase::Queue)),
+            "no free connection in time (connect_timeout = 10s)"
+        );
+        assert_eq!(
+            reason(Error::TimedOut(Phase::Head)),
+            "no response in time (head_timeout = 1m 30s)"
+        );
+        assert_eq!(
+            reason(Error::Busy("a".into())),
+            "too many requests to a wait for a connection (waiting = 1024)"
+        );
     }
 
     #[test]

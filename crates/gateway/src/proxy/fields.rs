@@ -1,4 +1,4 @@
-//! Fields that change on the way.
+//! Header fields that the proxy changes.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use http::header::{
-    ALT_SVC, CONNECTION, CONTENT_TYPE, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE, VIA,
+    ALT_SVC, CONNECTION, CONTENT_TYPE, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use pronghorn_engine::{Peer, Protocol};
 
-use crate::canonical;
+use crate::routing::canonical;
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -24,24 +24,32 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// What is written here of where a request comes from. What clients say of it was set aside before ([`crate::identity_fields`]); what is
-/// there then is of a proxy that is trusted, or of the route.
-const SAID_BY_PROXIES: [HeaderName; 8] =
-    [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PREFIX, X_FORWARDED_PROTO, X_REAL_IP, EARLY_DATA];
+/// Fields about the origin of a request that only a trusted proxy and this server set. A client's
+/// own values, of these and of all other such fields, were set aside before
+/// ([`crate::fields::identity_fields`]); the route may set the others (`request_headers`).
+const OF_PROXIES_ALONE: [HeaderName; 3] = [FORWARDED, X_FORWARDED_FOR, EARLY_DATA];
 
-/// What ends with the connection that it came over.
-const OF_ONE_CONNECTION: [HeaderName; 7] =
-    [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, HTTP2_SETTINGS, PROXY_AUTHENTICATE];
+/// Connection-specific fields.
+const OF_ONE_CONNECTION: [HeaderName; 7] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HTTP2_SETTINGS,
+    PROXY_AUTHENTICATE,
+];
 
-/// What each request is given: [`FORWARDED`], four lines that say the same, and [`VIA`].
+/// Number of field lines added to each request: [`FORWARDED`], four `x-forwarded-*` lines, and
+/// [`VIA`].
 const ADDED_LINES: usize = 6;
 
-/// The longest element of `forwarded`, without a host, and a port.
+/// Length of the longest element of `forwarded` without a host, and of a port.
 const ELEMENT_BYTES: usize = "for=\"[]\";host=\"\";proto=https".len() + 39 + "65535".len();
 
-/// Which of the fields that have to change a message has: found in one pass, since most have none of them.
+/// The kinds of changing fields that a message has. Found in one pass, since most messages have
+/// few.
 #[derive(Clone, Copy, Default)]
 struct Present {
     connection: bool,
@@ -59,12 +67,13 @@ impl Present {
         for name in headers.keys() {
             match name.as_str() {
                 "connection" => present.connection = true,
-                "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "http2-settings" | "proxy-authenticate" => {
+                "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade"
+                | "http2-settings" | "proxy-authenticate" => {
                     present.of_one_connection = true;
                 }
                 "te" => present.te = true,
                 "expect" | "proxy-authorization" => present.for_this_proxy = true,
-                "forwarded" | "x-real-ip" | "early-data" => present.said_by_proxies = true,
+                "forwarded" | "early-data" => present.said_by_proxies = true,
                 "alt-svc" => present.alt_svc = true,
                 "via" => present.via = true,
                 name => present.said_by_proxies |= name.starts_with("x-forwarded-"),
@@ -74,10 +83,10 @@ impl Present {
     }
 }
 
-/// Makes the fields of a request those that a server behind this one gets.
+/// Converts the fields of a request to those for the upstream.
 ///
-/// `is_trusted`: the peer is a proxy that is believed. `prefix`: what was taken away from the path. Returns whether the client waits for
-/// 100 (Continue).
+/// `is_trusted` means that the peer is a trusted proxy. `prefix` is the prefix that was stripped
+/// from the path. Returns whether the client waits for 100 (Continue).
 pub(super) fn to_upstream(
     clients: &Clients,
     headers: &mut HeaderMap,
@@ -87,9 +96,10 @@ pub(super) fn to_upstream(
     is_trusted: bool,
 ) -> bool {
     let present = Present::of(headers);
-    // A map that has to grow for more than it is given takes twice the memory.
+    // Without the reservation the map would grow to twice its capacity.
     headers.reserve(ADDED_LINES + usize::from(prefix.is_some()) + usize::from(peer.early_data));
-    let takes_trailers = present.te && headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
+    let takes_trailers =
+        present.te && headers.get_all(TE).iter().any(|line| has_token(line, "trailers"));
     remove_of_connection(headers, present);
     let expects_continue = present.for_this_proxy && headers.contains_key(EXPECT);
     if present.te || present.for_this_proxy {
@@ -101,7 +111,7 @@ pub(super) fn to_upstream(
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if !is_trusted && present.said_by_proxies {
-        for name in &SAID_BY_PROXIES {
+        for name in &OF_PROXIES_ALONE {
             headers.remove(name);
         }
     }
@@ -111,8 +121,8 @@ pub(super) fn to_upstream(
     let (scheme, usual_port) = if peer.secure { ("https", 443) } else { ("http", 80) };
     let port = canonical::port(uri).unwrap_or(usual_port);
     let forwarded = clients.forwarded(peer.remote.ip().to_canonical(), host.as_ref(), scheme, port);
-    // Where none is there, as mostly, none is searched for.
-    let is_said = is_trusted && present.said_by_proxies;
+    // Most requests have none, and need no search.
+    let is_said = present.said_by_proxies;
     if let Some(Forwarded { element, address, port }) = forwarded {
         join(headers, is_said, FORWARDED, element);
         join(headers, is_said, X_FORWARDED_FOR, address);
@@ -143,11 +153,12 @@ pub(super) fn to_upstream(
     expects_continue
 }
 
-/// Makes the fields of a server's response those that the client gets. `version`: what the server spoke.
+/// Converts the fields of an upstream's response to those for the client. `version` is the
+/// upstream's HTTP version.
 pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
     let present = Present::of(headers);
     remove_of_connection(headers, present);
-    // It speaks of the server's own ports.
+    // `alt-svc` names the upstream's own ports.
     if present.alt_svc {
         headers.remove(ALT_SVC);
     }
@@ -159,26 +170,33 @@ pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
     join(headers, present.via, VIA, HeaderValue::from_static(via));
 }
 
-/// The same for an application that does not speak HTTP.
+/// Converts the fields of a FastCGI response to those for the client.
 pub(super) fn from_application(headers: &mut HeaderMap) {
     headers.remove(ALT_SVC);
     join(headers, true, VIA, HeaderValue::from_static("FastCGI/1.0 pronghorn"));
 }
 
-/// Whether content may be held for a client that reads slowly, which nobody wants of a stream whose end is open: what is sent late is no
-/// news, and over gRPC who sends goes by how fast it is read. Takes away what was said of it to this server.
-pub(super) fn may_be_held(headers: &mut HeaderMap) -> bool {
-    let is_refused = headers.remove(X_ACCEL_BUFFERING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"no"));
+/// Returns whether a body may be buffered for a slow client. Streams must not be buffered: late
+/// events are useless, and gRPC senders pace themselves by the reader. Removes the field that
+/// controls buffering.
+pub(super) fn may_buffer(headers: &mut HeaderMap) -> bool {
+    let is_refused = headers
+        .remove(X_ACCEL_BUFFERING)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"no"));
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let is_stream = [&b"text/event-stream"[..], b"application/grpc"]
-        .iter()
-        .any(|kind| content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    let is_stream = [&b"text/event-stream"[..], b"application/grpc"].iter().any(|kind| {
+        content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
+    });
     !is_refused && !is_stream
 }
 
-/// Has an interim response passed on, without what is not the client's. 100 (Continue) is not: the engine
-/// sends it when content is read.
-pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl FnOnce(&HeaderMap)) {
+/// Forwards an interim response, without connection-specific fields. 100 (Continue) is not
+/// forwarded: the engine sends it when the body is read.
+pub(super) fn interim(
+    status: StatusCode,
+    mut headers: HeaderMap,
+    pass_on: impl FnOnce(&HeaderMap),
+) {
     if status != StatusCode::CONTINUE {
         let present = Present::of(&headers);
         remove_of_connection(&mut headers, present);
@@ -193,12 +211,21 @@ pub(super) fn interim(status: StatusCode, mut headers: HeaderMap, pass_on: impl 
 //# the Connection header field itself
 fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
     if present.connection && !is_keep_alive(headers) {
-        let options = headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-        // Others say it too, beside what they name.
-        let options = options.map(<[u8]>::trim_ascii).filter(|option| !option.eq_ignore_ascii_case(b"keep-alive"));
-        let named: Vec<_> = options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect();
-        // What frames the message and names its host is not a connection's, whatever is said of it.
-        for name in named.iter().filter(|name| **name != HOST && **name != http::header::CONTENT_LENGTH) {
+        let options = headers
+            .get_all(CONNECTION)
+            .iter()
+            .flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        // `keep-alive` may also stand next to other options.
+        let options = options
+            .map(<[u8]>::trim_ascii)
+            .filter(|option| !option.eq_ignore_ascii_case(b"keep-alive"));
+        let named: Vec<_> =
+            options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect();
+        // Fields that frame the message or name its host are never connection-specific, even if
+        // listed.
+        for name in
+            named.iter().filter(|name| **name != HOST && **name != http::header::CONTENT_LENGTH)
+        {
             headers.remove(name);
         }
     }
@@ -211,7 +238,7 @@ fn remove_of_connection(headers: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Whether that is all that `connection` says, as it mostly is.
+/// Returns whether `connection` is just `keep-alive`, the most common value.
 fn is_keep_alive(headers: &HeaderMap) -> bool {
     let repeats_names = headers.len() > headers.keys_len();
     headers.get(CONNECTION).is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
@@ -225,7 +252,8 @@ fn has_token(line: &HeaderValue, token: &str) -> bool {
     })
 }
 
-/// Adds to the end of a list, in one line: not all servers read several. `may_be_there`: whether there may be such a list.
+/// Appends to a list field, in one line, since not all servers read several. `may_be_there` is
+/// whether the field may exist.
 fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: HeaderValue) {
     if !may_be_there {
         headers.append(name, value);
@@ -249,7 +277,7 @@ fn join(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: He
     }
 }
 
-/// Adds what is not there. `may_be_there`: whether it may be.
+/// Adds a field unless it exists. `may_be_there` is whether it may exist.
 fn keep(headers: &mut HeaderMap, may_be_there: bool, name: HeaderName, value: HeaderValue) {
     if may_be_there {
         headers.entry(name).or_insert(value);
@@ -263,7 +291,8 @@ const SLOTS: usize = 64;
 /// Length of the longest host that is cached, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-/// A cache of the forwarding fields of recent clients. Most clients send several requests in a row, to the same host.
+/// A cache of the forwarding fields of recent clients. Most clients send several requests in a row,
+/// to the same host.
 pub(super) struct Clients(RefCell<Box<[Option<Client>; SLOTS]>>);
 
 struct Client {
@@ -279,7 +308,7 @@ struct Client {
 struct Forwarded {
     /// RFC 7239.
     element: HeaderValue,
-    /// The one in it.
+    /// The address in the element.
     address: HeaderValue,
     port: HeaderValue,
 }
@@ -291,7 +320,13 @@ impl Default for Clients {
 }
 
 impl Clients {
-    fn forwarded(&self, address: IpAddr, host: Option<&HeaderValue>, scheme: &'static str, port: u16) -> Option<Forwarded> {
+    fn forwarded(
+        &self,
+        address: IpAddr,
+        host: Option<&HeaderValue>,
+        scheme: &'static str,
+        port: u16,
+    ) -> Option<Forwarded> {
         let slot = &mut self.0.borrow_mut()[slot_of(address)];
         if let Some(known) = slot
             && (known.address, known.port, known.scheme) == (address, port, scheme)
@@ -302,7 +337,8 @@ impl Clients {
         let forwarded = Forwarded::new(address, host, scheme, port)?;
         if host.is_none_or(|host| host.len() <= MAX_HOST_BYTES) {
             // Copied: the value of the request keeps its whole head allocated.
-            let host = host.map(|host| HeaderValue::from_bytes(host.as_bytes())).transpose().ok()?;
+            let host =
+                host.map(|host| HeaderValue::from_bytes(host.as_bytes())).transpose().ok()?;
             *slot = Some(Client { address, host, scheme, port, forwarded: forwarded.clone() });
         }
         Some(forwarded)
@@ -320,7 +356,8 @@ fn slot_of(address: IpAddr) -> usize {
 }
 
 impl Forwarded {
-    /// An IPv6 address stands in brackets and quotes, and so does a host with a port.
+    /// Builds the values. An IPv6 address is put in brackets and quotes, a host with a port in
+    /// quotes.
     fn new(address: IpAddr, host: Option<&HeaderValue>, scheme: &str, port: u16) -> Option<Self> {
         // A host that was admitted has neither quotes nor backslashes.
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' && *byte != b'\\';
@@ -332,8 +369,11 @@ impl Forwarded {
         let address_end = text.len();
         text.extend_from_slice(after.as_bytes());
         if let Some(host) = host {
-            let is_token = host.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
-            let (before, after): (&[u8], &[u8]) = if is_token { (b";host=", b"") } else { (b";host=\"", b"\"") };
+            let is_token = host
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+            let (before, after): (&[u8], &[u8]) =
+                if is_token { (b";host=", b"") } else { (b";host=\"", b"\"") };
             for part in [before, host, after] {
                 text.extend_from_slice(part);
             }
@@ -344,11 +384,15 @@ impl Forwarded {
         text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
         let text = Bytes::from(text);
         let value = |part: Range<usize>| HeaderValue::from_maybe_shared(text.slice(part)).ok();
-        Some(Self { element: value(0..element_end)?, address: value(before.len()..address_end)?, port: value(element_end..text.len())? })
+        Some(Self {
+            element: value(0..element_end)?,
+            address: value(before.len()..address_end)?,
+            port: value(element_end..text.len())?,
+        })
     }
 }
 
-/// What is formatted for each request: the formatting of the standard library takes ten times as long.
+/// Writes an address. The standard library's formatting takes ten times as long.
 fn write_address(text: &mut Vec<u8>, address: IpAddr) {
     let IpAddr::V4(address) = address else {
         return text.extend_from_slice(address.to_string().as_bytes());
@@ -367,7 +411,15 @@ mod tests {
 
     fn peer(protocol: Protocol, early_data: bool) -> Peer {
         let remote = "[::ffff:192.0.2.7]:4000".parse().expect("an address");
-        Peer { protocol, remote, secure: true, early_data, tls: None, server_name: None, client_certificate: None }
+        Peer {
+            protocol,
+            remote,
+            secure: true,
+            early_data,
+            tls: None,
+            server_name: None,
+            client_certificate: None,
+        }
     }
 
     fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -381,14 +433,21 @@ mod tests {
     fn passed(lines: &[(&'static str, &'static str)], is_trusted: bool) -> HeaderMap {
         let mut headers = map(lines);
         let uri = Uri::from_static("https://example.org:8443/x");
-        to_upstream(&Clients::default(), &mut headers, &peer(Protocol::Http3, false), &uri, None, is_trusted);
+        to_upstream(
+            &Clients::default(),
+            &mut headers,
+            &peer(Protocol::Http3, false),
+            &uri,
+            None,
+            is_trusted,
+        );
         headers
     }
 
     #[test]
     fn client_is_named_and_cannot_name_another() {
         let headers = passed(
-            &[("x-forwarded-for", "10.0.0.1"), ("x-real-ip", "10.0.0.1"), ("forwarded", "for=10.0.0.1"), ("early-data", "1")],
+            &[("x-forwarded-for", "10.0.0.1"), ("forwarded", "for=10.0.0.1"), ("early-data", "1")],
             false,
         );
         for (name, value) in [
@@ -400,9 +459,32 @@ mod tests {
             ("via", "3.0 pronghorn"),
             ("host", "example.org:8443"),
         ] {
-            assert_eq!(headers.get(name).map(HeaderValue::as_bytes), Some(value.as_bytes()), "{name}");
+            assert_eq!(
+                headers.get(name).map(HeaderValue::as_bytes),
+                Some(value.as_bytes()),
+                "{name}"
+            );
         }
-        assert!(!headers.contains_key("x-real-ip") && !headers.contains_key("early-data"));
+        assert!(!headers.contains_key("early-data"));
+        assert_eq!(headers.get_all("x-forwarded-for").iter().count(), 1);
+    }
+
+    #[test]
+    fn fields_that_the_route_sets_are_sent() {
+        let set = [
+            ("x-real-ip", "192.0.2.8"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "inside.test"),
+            ("x-forwarded-port", "80"),
+            ("x-forwarded-prefix", "/app"),
+        ];
+        for is_trusted in [false, true] {
+            let headers = passed(&set, is_trusted);
+            for (name, value) in set {
+                let lines: Vec<_> = headers.get_all(name).iter().collect();
+                assert_eq!(lines, [value], "{name}");
+            }
+        }
     }
 
     #[test]
@@ -417,15 +499,19 @@ mod tests {
             ("x-accel-buffering", "yes", true),
         ] {
             let mut headers = map(&[(name, value)]);
-            assert_eq!(may_be_held(&mut headers), may, "{name}: {value}");
+            assert_eq!(may_buffer(&mut headers), may, "{name}: {value}");
             assert_eq!(headers.contains_key(name), name == "content-type", "{name}: {value}");
         }
     }
 
     #[test]
     fn trusted_proxy_is_believed_and_joined() {
-        let lines =
-            [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "10.0.0.2"), ("x-forwarded-proto", "http"), ("via", "1.1 edge")];
+        let lines = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-proto", "http"),
+            ("via", "1.1 edge"),
+        ];
         let headers = passed(&lines, true);
         assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.2, 192.0.2.7");
         assert_eq!(headers["x-forwarded-proto"], "http");
@@ -435,7 +521,10 @@ mod tests {
     #[test]
     fn whom_no_proxy_has_passed_on_is_named_by_this_one_alone() {
         for is_trusted in [false, true] {
-            for (lines, via) in [(&[][..], "3.0 pronghorn"), (&[("via", "1.0 a"), ("via", "1.1 b")], "1.0 a, 1.1 b, 3.0 pronghorn")] {
+            for (lines, via) in [
+                (&[][..], "3.0 pronghorn"),
+                (&[("via", "1.0 a"), ("via", "1.1 b")], "1.0 a, 1.1 b, 3.0 pronghorn"),
+            ] {
                 let headers = passed(lines, is_trusted);
                 assert_eq!((headers.len(), headers.keys_len()), (7, 7), "{headers:?}");
                 assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
@@ -449,8 +538,15 @@ mod tests {
 
     #[test]
     fn proxy_that_says_a_part_is_believed_in_that_alone() {
-        let headers = passed(&[("x-forwarded-port", "80"), ("x-forwarded-host", "a.example"), ("host", "b.example")], true);
-        for (name, value) in [("x-forwarded-port", "80"), ("x-forwarded-host", "a.example"), ("x-forwarded-proto", "https")] {
+        let headers = passed(
+            &[("x-forwarded-port", "80"), ("x-forwarded-host", "a.example"), ("host", "b.example")],
+            true,
+        );
+        for (name, value) in [
+            ("x-forwarded-port", "80"),
+            ("x-forwarded-host", "a.example"),
+            ("x-forwarded-proto", "https"),
+        ] {
             assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
         }
         assert_eq!(headers.get_all("host").iter().collect::<Vec<_>>(), ["b.example"]);
@@ -473,10 +569,22 @@ mod tests {
             ],
             false,
         );
-        for name in ["connection", "x-secret", "keep-alive", "expect", "proxy-authorization", "http2-settings"] {
+        for name in [
+            "connection",
+            "x-secret",
+            "keep-alive",
+            "expect",
+            "proxy-authorization",
+            "http2-settings",
+        ] {
             assert!(!headers.contains_key(name), "{name}");
         }
-        for (name, value) in [("te", "trailers"), ("host", "example.org"), ("content-length", "5"), ("cookie", "a=b")] {
+        for (name, value) in [
+            ("te", "trailers"),
+            ("host", "example.org"),
+            ("content-length", "5"),
+            ("cookie", "a=b"),
+        ] {
             assert_eq!(headers[name], value);
         }
     }
@@ -484,25 +592,43 @@ mod tests {
     #[test]
     fn early_data_is_told() {
         let mut headers = HeaderMap::new();
-        to_upstream(&Clients::default(), &mut headers, &peer(Protocol::Http2, true), &Uri::from_static("https://a/"), None, false);
+        to_upstream(
+            &Clients::default(),
+            &mut headers,
+            &peer(Protocol::Http2, true),
+            &Uri::from_static("https://a/"),
+            None,
+            false,
+        );
         assert_eq!(headers["early-data"], "1");
     }
 
     #[test]
     fn client_that_asks_again_is_named_as_one_that_does_not() {
         let clients = Clients::default();
-        let hosts = [None, Some("a.example"), Some("b.example:8443")].map(|host| host.map(HeaderValue::from_static));
-        // More than there are slots.
-        let addresses = || (0..200_u8).map(|number| IpAddr::from([10, 0, number, 7])).chain([IpAddr::from([0x2001, 0, 0, 0, 0, 0, 0, 1])]);
+        let hosts = [None, Some("a.example"), Some("b.example:8443")]
+            .map(|host| host.map(HeaderValue::from_static));
+        // More clients than slots.
+        let addresses = || {
+            (0..200_u8)
+                .map(|number| IpAddr::from([10, 0, number, 7]))
+                .chain([IpAddr::from([0x2001, 0, 0, 0, 0, 0, 0, 1])])
+        };
         for _ in 0..2 {
             for address in addresses() {
-                for (host, (scheme, port)) in
-                    hosts.iter().flat_map(|host| [("https", 443), ("https", 8443), ("http", 443)].map(|to| (host, to)))
-                {
+                for (host, (scheme, port)) in hosts.iter().flat_map(|host| {
+                    [("https", 443), ("https", 8443), ("http", 443)].map(|to| (host, to))
+                }) {
                     for _ in 0..2 {
-                        let said = clients.forwarded(address, host.as_ref(), scheme, port).expect("values");
-                        let fresh = Forwarded::new(address, host.as_ref(), scheme, port).expect("values");
-                        assert_eq!((said.element, said.address, said.port), (fresh.element, fresh.address, fresh.port));
+                        let said = clients
+                            .forwarded(address, host.as_ref(), scheme, port)
+                            .expect("values");
+                        let fresh =
+                            Forwarded::new(address, host.as_ref(), scheme, port).expect("values");
+                        assert_eq!(
+                            (said.element, said.address, said.port),
+                            (fresh.element, fresh.address, fresh.port)
+                        );
                     }
                 }
             }
@@ -512,7 +638,8 @@ mod tests {
     #[test]
     fn addresses_are_written_as_usual() {
         for text in ["0.0.0.0", "192.0.2.7", "255.10.99.100", "2001:db8::1"] {
-            let forwarded = Forwarded::new(text.parse().expect("an address"), None, "https", u16::MAX);
+            let forwarded =
+                Forwarded::new(text.parse().expect("an address"), None, "https", u16::MAX);
             let Forwarded { element, address, port } = forwarded.expect("values");
             assert_eq!((address.as_bytes(), port.as_bytes()), (text.as_bytes(), &b"65535"[..]));
             assert!(element.len() + port.len() <= ELEMENT_BYTES);
@@ -521,8 +648,16 @@ mod tests {
 
     #[test]
     fn each_field_that_changes_is_noticed_alone() {
-        let hop = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings", "proxy-authenticate"];
-        for name in hop.into_iter().chain(["te", "expect", "proxy-authorization", "x-real-ip", "early-data", "x-forwarded-prefix"]) {
+        let hop = [
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "transfer-encoding",
+            "upgrade",
+            "http2-settings",
+            "proxy-authenticate",
+        ];
+        for name in hop.into_iter().chain(["te", "expect", "proxy-authorization", "early-data"]) {
             let headers = passed(&[("host", "example.org"), (name, "x")], false);
             assert!(!headers.contains_key(name), "{name}");
         }
@@ -536,7 +671,8 @@ mod tests {
     #[test]
     fn ipv6_client_is_quoted() {
         let address = "2001:db8::1".parse().expect("an address");
-        let forwarded = Forwarded::new(address, Some(&HeaderValue::from_static("a.example")), "http", 80);
+        let forwarded =
+            Forwarded::new(address, Some(&HeaderValue::from_static("a.example")), "http", 80);
         let Forwarded { element, address, .. } = forwarded.expect("values");
         assert_eq!(element, "for=\"[2001:db8::1]\";host=a.example;proto=http");
         assert_eq!(address, "2001:db8::1");
@@ -544,7 +680,10 @@ mod tests {
 
     #[test]
     fn what_connection_names_beside_keep_alive_goes_too() {
-        for lines in [&[("connection", "keep-alive, x-hop")][..], &[("connection", "keep-alive"), ("connection", "x-hop")]] {
+        for lines in [
+            &[("connection", "keep-alive, x-hop")][..],
+            &[("connection", "keep-alive"), ("connection", "x-hop")],
+        ] {
             let mut headers = map(lines);
             headers.insert("x-hop", HeaderValue::from_static("1"));
             to_client(&mut headers, Version::HTTP_11);
@@ -554,8 +693,13 @@ mod tests {
 
     #[test]
     fn response_says_nothing_of_the_servers_connection() {
-        let mut headers =
-            map(&[("connection", "x-hop"), ("x-hop", "1"), ("alt-svc", "h3=\":8443\""), ("transfer-encoding", "chunked"), ("etag", "x")]);
+        let mut headers = map(&[
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("alt-svc", "h3=\":8443\""),
+            ("transfer-encoding", "chunked"),
+            ("etag", "x"),
+        ]);
         to_client(&mut headers, Version::HTTP_11);
         assert_eq!(headers, map(&[("etag", "x"), ("via", "1.1 pronghorn")]));
     }

@@ -1,4 +1,4 @@
-//! Which recorded response a request gets.
+//! Selection of the recorded response for a request.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,12 @@ use http::{Method, Uri};
 
 /// Recorded requests by host and path.
 ///
-/// A request gets the response that was recorded for its method, host, path and query. Where the query is not one that was recorded,
-/// as with a time or a random number in it, the nearest one to it of the same path is taken: the one that has the most parameters in
-/// common with it, then the most names of parameters, then the fewest parameters that the request does not have. Scheme and port
-/// decide between what is still alike, because a replay listens where it can, and the first that was recorded comes last.
+/// A request gets the response recorded for its method, host, path and query. If the query was not
+/// recorded, for example because it contains a time or a random number, the nearest recorded query
+/// of the same path is used: the one with the most parameters in common, then the most parameter
+/// names in common, then the fewest parameters that the request does not have. Scheme and port
+/// break ties, since a replay listens on any free port, and finally the first recorded request
+/// wins.
 #[derive(Default)]
 pub(crate) struct Index {
     hosts: HashMap<String, HashMap<String, Vec<Known>>>,
@@ -19,35 +21,40 @@ struct Known {
     number: usize,
     method: Method,
     query: Option<String>,
-    /// Of the origin, with the port written out.
+    /// Whether the scheme is https, and the port, the default one filled in.
     scheme_and_port: (bool, u16),
 }
 
 impl Index {
-    /// Adds the request that entry `number` answers.
+    /// Adds the request of entry `number`.
     pub(crate) fn insert(&mut self, number: usize, method: &Method, url: &Uri) {
-        let known = Known { number, method: method.clone(), query: url.query().map(str::to_owned), scheme_and_port: scheme_and_port(url) };
+        let known = Known {
+            number,
+            method: method.clone(),
+            query: url.query().map(str::to_owned),
+            scheme_and_port: scheme_and_port(url),
+        };
         let paths = self.hosts.entry(host(url)).or_default();
         paths.entry(url.path().to_owned()).or_default().push(known);
     }
 
-    /// The number of the entry that answers a request. What answers GET answers HEAD.
+    /// Returns the number of the entry for a request. Entries for GET also answer HEAD.
     pub(crate) fn find(&self, method: &Method, url: &Uri) -> Option<usize> {
         let known = self.hosts.get(&host(url))?.get(url.path())?;
         let nearest = |method: &Method| {
             let alike = known.iter().filter(|each| each.method == *method);
-            // Of those that are equally near, `max_by_key` takes the last.
+            // `max_by_key` returns the last of equal elements, so the order is reversed.
             alike.rev().max_by_key(|each| each.nearness(url)).map(|each| each.number)
         };
         nearest(method).or_else(|| nearest(&Method::GET).filter(|_| method == Method::HEAD))
     }
 
-    /// Whether anything was recorded of the host.
+    /// Returns whether the recording has the host.
     pub(crate) fn has_host(&self, url: &Uri) -> bool {
         self.hosts.contains_key(&host(url))
     }
 
-    /// The hosts, in alphabetical order.
+    /// Returns the hosts, in alphabetical order.
     pub(crate) fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<_> = self.hosts.keys().map(String::as_str).collect();
         hosts.sort_unstable();
@@ -56,13 +63,20 @@ impl Index {
 }
 
 impl Known {
-    /// The larger, the nearer.
+    /// Returns a sort key: larger is nearer.
     fn nearness(&self, url: &Uri) -> (bool, usize, usize, isize, bool) {
         let (own, asked) = (parameters(self.query.as_deref()), parameters(url.query()));
         let common = own.iter().filter(|each| asked.contains(each)).count();
-        let common_names = own.iter().filter(|(name, _)| asked.iter().any(|(other, _)| name == other)).count();
+        let common_names =
+            own.iter().filter(|(name, _)| asked.iter().any(|(other, _)| name == other)).count();
         let foreign = own.len() - common_names;
-        (self.query.as_deref() == url.query(), common, common_names, -foreign.cast_signed(), self.scheme_and_port == scheme_and_port(url))
+        (
+            self.query.as_deref() == url.query(),
+            common,
+            common_names,
+            -foreign.cast_signed(),
+            self.scheme_and_port == scheme_and_port(url),
+        )
     }
 }
 
@@ -132,7 +146,11 @@ mod tests {
 
     #[test]
     fn scheme_and_port_decide_between_equals_and_else_the_first() {
-        let index = index(&[("GET", "https://a.test/"), ("GET", "http://a.test/"), ("GET", "https://a.test:444/")]);
+        let index = index(&[
+            ("GET", "https://a.test/"),
+            ("GET", "http://a.test/"),
+            ("GET", "https://a.test:444/"),
+        ]);
         assert_eq!(get(&index, "http://a.test/"), Some(1));
         assert_eq!(get(&index, "https://a.test/"), Some(0));
         assert_eq!(get(&index, "https://a.test:444/"), Some(2));

@@ -1,4 +1,4 @@
-//! `recording.json`, as it is written by `pronghorn-lab`.
+//! Parsing of `recording.json`, which `pronghorn-lab` writes.
 
 use std::fs;
 use std::io;
@@ -8,40 +8,40 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde::Deserialize;
 
-/// The name of the manifest in a recording's folder.
+/// File name of the manifest in a recording's folder.
 pub(crate) const MANIFEST: &str = "recording.json";
-/// The only version of it that is understood.
+/// The supported version of the schema.
 const SCHEMA: u64 = 1;
 
-/// Nobody waits longer for a page.
+/// Maximum think time.
 const LONGEST_THINK_TIME: Duration = Duration::from_secs(600);
 
-/// Why a recording cannot be served.
+/// Why a recording cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The manifest, or a body that it names, is not there or may not be read.
-    #[error("{} cannot be read: {source}", path.display())]
+    /// The manifest or a body is missing or unreadable.
+    #[error("cannot read {}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The manifest does not say what it has to.
-    #[error("{} is not a recording: {reason}", path.display())]
+    /// The manifest is malformed.
+    #[error("invalid recording {}: {reason}", path.display())]
     Malformed {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is malformed.
         reason: String,
     },
-    /// A body is not the one that was recorded.
-    #[error("{} {reason}", path.display())]
+    /// A body differs from what was recorded.
+    #[error("{}: {reason}", path.display())]
     Body {
         /// The body's file.
         path: PathBuf,
-        /// How it differs.
+        /// How the body differs.
         reason: &'static str,
     },
 }
@@ -69,7 +69,7 @@ struct RawEntry {
     think_seconds: Option<f64>,
 }
 
-/// A file of the recording with content.
+/// A body's file, size and hash.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct StoredBody {
     pub(crate) file: String,
@@ -84,7 +84,7 @@ struct EncodedBody {
     body: StoredBody,
 }
 
-/// What is recorded of one request.
+/// A recorded request and its response.
 pub(crate) struct Recorded {
     pub(crate) method: Method,
     pub(crate) url: Uri,
@@ -92,60 +92,90 @@ pub(crate) struct Recorded {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<StoredBody>,
     pub(crate) encoded: Option<(HeaderValue, StoredBody)>,
-    /// How long the recorded server took before it answered; zero where that is not known.
+    /// How long the recorded server took to respond; zero if unknown.
     pub(crate) think_time: Duration,
 }
 
-/// Reads the manifest in `folder`: the URL of the document, and the entries.
+/// Reads the manifest in `folder` and returns the URL of the document and the entries.
 pub(crate) fn read(folder: &Path) -> Result<(String, Vec<Recorded>), RecordingError> {
     let path = folder.join(MANIFEST);
-    let text = fs::read(&path).map_err(|source| RecordingError::File { path: path.clone(), source })?;
+    let text =
+        fs::read(&path).map_err(|source| RecordingError::File { path: path.clone(), source })?;
     let malformed = |reason: String| RecordingError::Malformed { path: path.clone(), reason };
-    // First, because in another version anything may have another form.
-    let Schema { schema } = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+    // Checked first, since another version may differ in any other part.
+    let Schema { schema } =
+        serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
     if schema != SCHEMA {
-        return Err(malformed(format!("it is of schema {schema}, and only {SCHEMA} is understood")));
+        return Err(malformed(format!("unsupported schema {schema}: expected {SCHEMA}")));
     }
-    let Manifest { url, entries } = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+    let Manifest { url, entries } =
+        serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
     if entries.is_empty() {
-        return Err(malformed("it has no entries".to_owned()));
+        return Err(malformed("no entries".to_owned()));
     }
-    let checked = entries
-        .into_iter()
-        .enumerate()
-        .map(|(number, entry)| entry.check().map_err(|reason| malformed(format!("entries[{number}]: {reason}"))));
+    let checked = entries.into_iter().enumerate().map(|(number, entry)| {
+        entry.check().map_err(|reason| malformed(format!("entries[{number}]: {reason}")))
+    });
     Ok((url, checked.collect::<Result<_, _>>()?))
 }
 
 impl RawEntry {
     fn check(self) -> Result<Recorded, String> {
-        let method = Method::from_bytes(self.method.as_bytes()).map_err(|_| format!("{:?} is no method", self.method))?;
-        let url: Uri = self.url.parse().map_err(|error| format!("{:?} is no URL: {error}", self.url))?;
-        if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
-            return Err(format!("{:?} is no URL of http or https", self.url));
+        let method = Method::from_bytes(self.method.as_bytes())
+            .map_err(|_| format!("invalid method {:?}", self.method))?;
+        let url: Uri =
+            self.url.parse().map_err(|error| format!("invalid URL {:?}: {error}", self.url))?;
+        if !matches!(url.scheme_str(), Some("http" | "https"))
+            || url.host().is_none_or(str::is_empty)
+        {
+            return Err(format!("invalid URL {:?}: expected http or https", self.url));
         }
-        let status = StatusCode::from_u16(self.status).ok().filter(|status| (200..600).contains(&status.as_u16()));
-        let status = status.ok_or_else(|| format!("{} is no status of a final response", self.status))?;
-        let headers = self.headers.iter().map(|(name, value)| field(name, value)).collect::<Result<_, _>>()?;
+        let status = StatusCode::from_u16(self.status)
+            .ok()
+            .filter(|status| (200..600).contains(&status.as_u16()));
+        let status =
+            status.ok_or_else(|| format!("invalid status {}: expected 200 to 599", self.status))?;
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| field(name, value))
+            .collect::<Result<_, _>>()?;
         if self.encoded.is_some() && self.body.is_none() {
-            return Err("it has `encoded` without `body`".to_owned());
+            return Err("`encoded` without `body`".to_owned());
         }
         let think_time = match self.think_seconds {
             None => Duration::ZERO,
             Some(seconds) => Duration::try_from_secs_f64(seconds)
                 .ok()
                 .filter(|time| *time <= LONGEST_THINK_TIME)
-                .ok_or_else(|| format!("`thinkSeconds` is {seconds}, which is no time of 0 to {} s", LONGEST_THINK_TIME.as_secs()))?,
+                .ok_or_else(|| {
+                    format!(
+                        "invalid `thinkSeconds` {seconds}: expected 0 to {}",
+                        LONGEST_THINK_TIME.as_secs()
+                    )
+                })?,
         };
         let encoded = self.encoded.map(|EncodedBody { coding, body }| {
-            HeaderValue::from_str(&coding).map(|name| (name, body)).map_err(|_| format!("{coding:?} is no content coding"))
+            HeaderValue::from_str(&coding)
+                .map(|name| (name, body))
+                .map_err(|_| format!("invalid content coding {coding:?}"))
         });
-        Ok(Recorded { method, url, status, headers, body: self.body, encoded: encoded.transpose()?, think_time })
+        Ok(Recorded {
+            method,
+            url,
+            status,
+            headers,
+            body: self.body,
+            encoded: encoded.transpose()?,
+            think_time,
+        })
     }
 }
 
 fn field(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let field_name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a field"))?;
-    let field_value = HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| format!("{value:?} is no value of a field"))?;
+    let field_name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| format!("invalid header name {name:?}"))?;
+    let field_value = HeaderValue::from_bytes(value.trim().as_bytes())
+        .map_err(|_| format!("invalid header value {value:?}"))?;
     Ok((field_name, field_value))
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Role, ledger::Ledger};
+use super::cost_balance::CostBalance;
 use crate::{
     error::{ConnectionError, ErrorCode},
     frame::{
@@ -12,13 +12,14 @@ use crate::{
     },
     limit::Limit,
     priority::Priority,
+    role::Role,
     stream::StreamId,
 };
 
 /// GOAWAY, MAX_PUSH_ID and CANCEL_PUSH hold one varint.
 const MAX_VARINT_LEN: u64 = 8;
 
-/// What a frame of the control stream means for the connection.
+/// Meaning of a control stream frame for the connection.
 #[derive(Debug)]
 pub(super) enum ControlFrame {
     Settings(Settings),
@@ -38,7 +39,7 @@ pub(super) struct ControlStream {
     go_away: Option<u64>,
 }
 
-/// What is awaited.
+/// What the reader expects next.
 #[derive(Debug)]
 enum Reading {
     Header,
@@ -59,19 +60,23 @@ impl ControlStream {
         }
     }
 
-    /// Whether the peer said that it goes away, and the last ID it gave.
+    /// Returns the last ID of the peer's GOAWAY frames, if any.
     pub(super) const fn go_away(&self) -> Option<u64> {
         self.go_away
     }
 
-    /// Takes bytes until a frame that matters is complete; `None` when all are taken.
-    pub(super) fn read(&mut self, data: &mut Bytes, ledger: &mut Ledger) -> Result<Option<ControlFrame>, ConnectionError> {
+    /// Reads bytes until a relevant frame is complete. Returns `None` when all bytes are used up.
+    pub(super) fn read(
+        &mut self,
+        data: &mut Bytes,
+        cost_balance: &mut CostBalance,
+    ) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
             match &mut self.reading {
                 Reading::Header if data.is_empty() => return Ok(None),
                 Reading::Header => {
                     if let Some(header) = self.header.read(data) {
-                        self.reading = self.on_header(header, ledger)?;
+                        self.reading = self.on_header(header, cost_balance)?;
                     }
                 }
                 Reading::Skipped { left } => {
@@ -95,25 +100,36 @@ impl ControlStream {
         }
     }
 
-    fn on_header(&mut self, header: FrameHeader, ledger: &mut Ledger) -> Result<Reading, ConnectionError> {
+    fn on_header(
+        &mut self,
+        header: FrameHeader,
+        cost_balance: &mut CostBalance,
+    ) -> Result<Reading, ConnectionError> {
         //= RFC 9114 section 6.2.1
         //# If the first frame of the control stream is any other frame type, this MUST be treated as a connection error
         //# of type H3_MISSING_SETTINGS.
         if !self.has_settings && header.frame_type != FrameType::SETTINGS {
-            return Err(ConnectionError::new(ErrorCode::H3_MISSING_SETTINGS, "the control stream does not begin with SETTINGS"));
+            return Err(ConnectionError::new(
+                ErrorCode::H3_MISSING_SETTINGS,
+                "the control stream does not begin with SETTINGS",
+            ));
         }
         let limit = match header.frame_type {
             //= RFC 9114 section 7.2.4
             //# If an endpoint receives a second SETTINGS frame on the control stream, the endpoint MUST respond with a
             //# connection error of type H3_FRAME_UNEXPECTED.
-            FrameType::SETTINGS if self.has_settings => return Err(unexpected("a second SETTINGS frame")),
+            FrameType::SETTINGS if self.has_settings => {
+                return Err(unexpected("a second SETTINGS frame"));
+            }
             FrameType::SETTINGS => {
                 self.has_settings = true;
                 settings::MAX_PAYLOAD
             }
             FrameType::GOAWAY | FrameType::CANCEL_PUSH => MAX_VARINT_LEN,
             FrameType::MAX_PUSH_ID if self.role == Role::Server => MAX_VARINT_LEN,
-            FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH if self.role == Role::Server => {
+            FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH
+                if self.role == Role::Server =>
+            {
                 priority_update::MAX_PAYLOAD
             }
             //= RFC 9114 section 7.2.1
@@ -127,19 +143,23 @@ impl ControlStream {
             //= RFC 9114 section 7.2.5
             //# If a PUSH_PROMISE frame is received on the control stream, the client MUST respond with a connection
             //# error of type H3_FRAME_UNEXPECTED.
-            FrameType::PUSH_PROMISE => return Err(unexpected("a PUSH_PROMISE frame on the control stream")),
+            FrameType::PUSH_PROMISE => {
+                return Err(unexpected("a PUSH_PROMISE frame on the control stream"));
+            }
             //= RFC 9114 section 7.2.7
             //# A client MUST treat the receipt of a MAX_PUSH_ID frame as a connection error of type H3_FRAME_UNEXPECTED.
             FrameType::MAX_PUSH_ID => return Err(unexpected("a MAX_PUSH_ID frame from a server")),
             FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH => {
                 return Err(unexpected("a PRIORITY_UPDATE frame from a server"));
             }
-            frame_type if frame_type.is_http2_reserved() => return Err(unexpected("a frame type of HTTP/2")),
+            frame_type if frame_type.is_http2_reserved() => {
+                return Err(unexpected("a reserved HTTP/2 frame type"));
+            }
             //= RFC 9114 section 9
             //# Implementations MUST ignore unknown or unsupported values in all extensible protocol elements.
             _ => {
-                ledger.on_useless_frame(header.len);
-                ledger.verdict()?;
+                cost_balance.on_useless_frame(header.len);
+                cost_balance.verdict()?;
                 return Ok(Reading::Skipped { left: header.len });
             }
         };
@@ -147,16 +167,22 @@ impl ControlStream {
             return Err(too_long(header.frame_type));
         }
         if header.frame_type != FrameType::SETTINGS {
-            ledger.on_control_frame();
-            ledger.verdict()?;
+            cost_balance.on_control_frame();
+            cost_balance.verdict()?;
         }
         self.payload.start(header.len as usize);
         Ok(Reading::Payload(header.frame_type))
     }
 
-    fn on_payload(&mut self, frame_type: FrameType, payload: &[u8]) -> Result<Option<ControlFrame>, ConnectionError> {
+    fn on_payload(
+        &mut self,
+        frame_type: FrameType,
+        payload: &[u8],
+    ) -> Result<Option<ControlFrame>, ConnectionError> {
         match frame_type {
-            FrameType::SETTINGS => return Ok(Some(ControlFrame::Settings(Settings::decode(payload)?))),
+            FrameType::SETTINGS => {
+                return Ok(Some(ControlFrame::Settings(Settings::decode(payload)?)));
+            }
             FrameType::GOAWAY => {
                 let id = decode_single_varint(payload)?;
                 self.on_go_away(id)?;
@@ -171,7 +197,7 @@ impl ControlStream {
                 //= RFC 9114 section 7.2.3
                 //# If a server receives a CANCEL_PUSH frame for a push ID that has not yet been mentioned by a
                 //# PUSH_PROMISE frame, this MUST be treated as a connection error of type H3_ID_ERROR.
-                // As client we allow none; as server we have promised none, which is the same error.
+                // A client permits no push; a server has promised none, which is the same error.
                 return Err(id_error("a CANCEL_PUSH frame names a push that does not exist"));
             }
             FrameType::PRIORITY_UPDATE_REQUEST => {
@@ -189,13 +215,13 @@ impl ControlStream {
         //# A client MUST treat receipt of a GOAWAY frame containing a stream ID of any other type as a connection error
         //# of type H3_ID_ERROR.
         if self.role == Role::Client && !StreamId(id).is_request() {
-            return Err(id_error("a GOAWAY frame names no request stream"));
+            return Err(id_error("a GOAWAY frame has an ID that is not a request stream"));
         }
         //= RFC 9114 section 5.2
         //# Receiving a GOAWAY containing a larger identifier than previously received MUST be treated as a connection
         //# error of type H3_ID_ERROR.
         if self.go_away.replace(id).is_some_and(|earlier| id > earlier) {
-            return Err(id_error("the ID of a GOAWAY frame has grown"));
+            return Err(id_error("the ID of a GOAWAY frame increased"));
         }
         Ok(())
     }
@@ -219,11 +245,17 @@ const fn id_error(reason: &'static str) -> ConnectionError {
     ConnectionError::new(ErrorCode::H3_ID_ERROR, reason)
 }
 
-/// A single varint longer than eight bytes is a wrong layout; the others are only longer than we want to hold.
+/// A frame with a single varint longer than eight bytes is malformed; other frames only exceed the
+/// buffering limit.
 const fn too_long(frame_type: FrameType) -> ConnectionError {
     match frame_type {
         FrameType::SETTINGS => ConnectionError::limit_reached(Limit::SettingsSize),
-        FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH => ConnectionError::limit_reached(Limit::PriorityUpdateSize),
-        _ => ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a frame's payload is not exactly one integer"),
+        FrameType::PRIORITY_UPDATE_REQUEST | FrameType::PRIORITY_UPDATE_PUSH => {
+            ConnectionError::limit_reached(Limit::PriorityUpdateSize)
+        }
+        _ => ConnectionError::new(
+            ErrorCode::H3_FRAME_ERROR,
+            "a frame's payload is not exactly one integer",
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! The events that wait for the caller.
+//! The queue of events.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,18 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{event::Event, stream::StreamId};
 
-/// A piece of content below this size is joined with the one before it. Copying it costs less than an event of its own.
+/// Content pieces below this size are appended to the previous one. Copying costs less than a
+/// separate event.
 const JOINED_BELOW: usize = 1024;
-/// Joined pieces grow to at most this size.
+/// Maximum size of joined pieces.
 const MAX_JOINED: usize = 16 * 1024;
 
-/// Events in order. However small the DATA frames are that a peer sends, content gives at most two events for each
-/// [`JOINED_BELOW`] bytes.
+/// Events in order. However small the peer's DATA frames are, content causes at most two events for
+/// each [`JOINED_BELOW`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     events: VecDeque<Event>,
-    /// The content of the last event, a `Data` that is empty meanwhile, if pieces were joined into it.
+    /// Content of the last event if pieces were joined; the queued `Data` is empty meanwhile.
     joined: BytesMut,
 }
 
@@ -26,14 +27,16 @@ impl EventQueue {
         self.events.push_back(event);
     }
 
-    /// For what belongs right behind the event taken last.
+    /// Inserts an event that must follow the one polled last.
     pub(super) fn push_front(&mut self, event: Event) {
         self.events.push_front(event);
     }
 
     pub(super) fn push_data(&mut self, stream: StreamId, piece: Bytes) {
         match self.events.back_mut() {
-            Some(Event::Data { stream: last, data }) if *last == stream && piece.len() < JOINED_BELOW => {
+            Some(Event::Data { stream: last, data })
+                if *last == stream && piece.len() < JOINED_BELOW =>
+            {
                 let is_joined = !self.joined.is_empty();
                 if is_joined && self.joined.len() + piece.len() <= MAX_JOINED {
                     self.joined.extend_from_slice(&piece);
@@ -61,13 +64,14 @@ impl EventQueue {
         }
         let event = self.events.pop_front();
         if self.events.is_empty() {
-            // The next ones lie where these did, which is in the caches; a ring would go on through all of its memory.
+            // Reuse the same memory for the next events, because it is in the CPU caches; a ring
+            // would move on through all of its memory.
             self.events.clear();
         }
         event
     }
 
-    /// Gives back memory that is kept for the next events.
+    /// Releases memory that is kept for later events.
     pub(super) fn release_memory(&mut self) {
         self.events.shrink_to_fit();
         if self.joined.is_empty() {
@@ -75,12 +79,12 @@ impl EventQueue {
         }
     }
 
-    /// The last event, unless it is content.
+    /// Returns the last event, unless it is content.
     pub(super) fn back_mut(&mut self) -> Option<&mut Event> {
         self.events.back_mut()
     }
 
-    /// Gives the last event what was joined.
+    /// Moves the joined content into the last event.
     fn settle(&mut self) {
         if self.joined.is_empty() {
             return;
@@ -118,7 +122,8 @@ mod tests {
         queue.push_data(StreamId(4), Bytes::from_static(b"e"));
         queue.push_data(STREAM, Bytes::from_static(b"f"));
         let pieces = drain(&mut queue);
-        let expected: [(u64, &[u8]); 5] = [(0, b"abc"), (0, &large), (0, b"d"), (4, b"e"), (0, b"f")];
+        let expected: [(u64, &[u8]); 5] =
+            [(0, b"abc"), (0, &large), (0, b"d"), (4, b"e"), (0, b"f")];
         assert_eq!(pieces, expected.map(|(stream, data)| (stream, Bytes::copy_from_slice(data))));
         assert_eq!(pieces[1].1.as_ptr(), large.as_ptr());
     }

@@ -2,14 +2,15 @@
 
 use bytes::{Buf, Bytes};
 
-use super::{Role, control::ControlStream, ledger::Ledger, request_stream::Shared};
+use super::{control::ControlStream, cost_balance::CostBalance, stream_context::StreamContext};
 use crate::{
     error::{ConnectionError, ErrorCode},
+    role::Role,
     stream::{StreamId, StreamType},
     varint,
 };
 
-/// The peer's unidirectional streams that are open. There are a handful: the transport limits how many.
+/// The peer's open unidirectional streams. There are only a few: the transport limits their number.
 #[derive(Debug)]
 pub(super) struct IncomingStreams {
     streams: Vec<(StreamId, Incoming)>,
@@ -19,10 +20,10 @@ pub(super) struct IncomingStreams {
     has_decoder: bool,
 }
 
-/// What a unidirectional stream is for.
+/// Purpose of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Incoming {
-    /// Its type has not arrived completely: the bytes so far.
+    /// The type is incomplete: the bytes so far.
     AwaitingType {
         bytes: [u8; 8],
         filled: u8,
@@ -30,43 +31,54 @@ enum Incoming {
     Known(Purpose),
 }
 
-/// The purposes that data can have.
+/// Purpose of a stream's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Control,
     QpackEncoder,
     QpackDecoder,
-    /// Of no use to us: what comes is dropped.
+    /// Unused; data is dropped.
     Ignored,
 }
 
-/// What the bytes of a stream are.
+/// Classification of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sorted {
-    /// They end inside the stream's type.
+pub(super) enum Classified {
+    /// The bytes end inside the stream type.
     AwaitingType,
-    /// The type has just become known, and it is not ours to serve: the peer should stop.
+    /// The type is now known to be unsupported: the peer should stop.
     Unknown,
-    /// The type has just become known: the stream belongs to a WebTransport session, whose ID follows.
+    /// The type is now known: the stream belongs to a WebTransport session, whose ID follows.
     Session,
-    /// They belong to a stream with this purpose.
+    /// Data for this purpose.
     Known(Purpose),
 }
 
 impl IncomingStreams {
     pub(super) fn new(role: Role) -> Self {
-        Self { streams: Vec::new(), control: ControlStream::new(role), has_control: false, has_encoder: false, has_decoder: false }
+        Self {
+            streams: Vec::new(),
+            control: ControlStream::new(role),
+            has_control: false,
+            has_encoder: false,
+            has_decoder: false,
+        }
     }
 
-    /// Says what `data` is for, after taking the stream's type off its front.
-    pub(super) fn sort(&mut self, stream: StreamId, data: &mut Bytes, shared: &mut Shared) -> Result<Sorted, ConnectionError> {
+    /// Classifies `data`, after removing the stream type from its front.
+    pub(super) fn sort(
+        &mut self,
+        stream: StreamId,
+        data: &mut Bytes,
+        shared: &mut StreamContext,
+    ) -> Result<Classified, ConnectionError> {
         let place = self.streams.iter().position(|(id, _)| *id == stream).unwrap_or_else(|| {
-            shared.ledger.on_unknown_stream();
+            shared.cost_balance.on_unknown_stream();
             self.streams.push((stream, Incoming::AwaitingType { bytes: [0; 8], filled: 0 }));
             self.streams.len() - 1
         });
         let (mut bytes, mut filled) = match self.streams[place].1 {
-            Incoming::Known(purpose) => return Ok(Sorted::Known(purpose)),
+            Incoming::Known(purpose) => return Ok(Classified::Known(purpose)),
             Incoming::AwaitingType { bytes, filled } => (bytes, filled),
         };
         while !data.is_empty() {
@@ -77,10 +89,15 @@ impl IncomingStreams {
             }
         }
         self.streams[place].1 = Incoming::AwaitingType { bytes, filled };
-        Ok(Sorted::AwaitingType)
+        Ok(Classified::AwaitingType)
     }
 
-    fn on_type(&mut self, place: usize, stream_type: StreamType, shared: &mut Shared) -> Result<Sorted, ConnectionError> {
+    fn on_type(
+        &mut self,
+        place: usize,
+        stream_type: StreamType,
+        shared: &mut StreamContext,
+    ) -> Result<Classified, ConnectionError> {
         let (purpose, is_open) = match stream_type {
             StreamType::CONTROL => (Purpose::Control, &mut self.has_control),
             //= RFC 9204 section 4.2
@@ -92,23 +109,33 @@ impl IncomingStreams {
             //# Only servers can push; if a server receives a client-initiated push stream, this MUST be treated as a
             //# connection error of type H3_STREAM_CREATION_ERROR.
             StreamType::PUSH if shared.role == Role::Server => {
-                return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a client opened a push stream"));
+                return Err(ConnectionError::new(
+                    ErrorCode::H3_STREAM_CREATION_ERROR,
+                    "a client opened a push stream",
+                ));
             }
             //= RFC 9114 section 4.6
             //# A client MUST treat receipt of a push stream as a connection error of type H3_ID_ERROR when no
             //# MAX_PUSH_ID frame has been sent or when the stream references a push ID that is greater than the maximum
             //# push ID.
             StreamType::PUSH => {
-                return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a push stream, but no push is allowed"));
+                return Err(ConnectionError::new(
+                    ErrorCode::H3_ID_ERROR,
+                    "a push stream, but no push is allowed",
+                ));
             }
-            StreamType::WEBTRANSPORT if shared.config.speaks_webtransport() => {
-                shared.ledger.on_known_stream();
-                return Ok(Sorted::Session);
+            StreamType::WEBTRANSPORT if shared.config.has_webtransport() => {
+                shared.cost_balance.on_known_stream();
+                return Ok(Classified::Session);
             }
             _ => {
                 self.streams[place].1 = Incoming::Known(Purpose::Ignored);
                 let is_ignored = stream_type.is_reserved();
-                return Ok(if is_ignored { Sorted::Known(Purpose::Ignored) } else { Sorted::Unknown });
+                return Ok(if is_ignored {
+                    Classified::Known(Purpose::Ignored)
+                } else {
+                    Classified::Unknown
+                });
             }
         };
         //= RFC 9114 section 6.2.1
@@ -118,18 +145,25 @@ impl IncomingStreams {
         //# Receipt of a second instance of either stream type MUST be treated as a connection error of type
         //# H3_STREAM_CREATION_ERROR.
         if std::mem::replace(is_open, true) {
-            return Err(ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, "a second control, encoder or decoder stream"));
+            return Err(ConnectionError::new(
+                ErrorCode::H3_STREAM_CREATION_ERROR,
+                "a second control, encoder or decoder stream",
+            ));
         }
-        shared.ledger.on_known_stream();
+        shared.cost_balance.on_known_stream();
         self.streams[place].1 = Incoming::Known(purpose);
-        Ok(Sorted::Known(purpose))
+        Ok(Classified::Known(purpose))
     }
 
     /// The peer ended or reset the stream.
-    pub(super) fn on_end(&mut self, stream: StreamId, ledger: &mut Ledger) -> Result<(), ConnectionError> {
+    pub(super) fn on_end(
+        &mut self,
+        stream: StreamId,
+        cost_balance: &mut CostBalance,
+    ) -> Result<(), ConnectionError> {
         let Some(place) = self.streams.iter().position(|(id, _)| *id == stream) else {
-            ledger.on_unknown_stream();
-            return ledger.verdict();
+            cost_balance.on_unknown_stream();
+            return cost_balance.verdict();
         };
         match self.streams.swap_remove(place).1 {
             //= RFC 9114 section 6.2
@@ -140,7 +174,7 @@ impl IncomingStreams {
         }
     }
 
-    /// The caller reads the stream no more.
+    /// Forgets a stream that the caller no longer reads.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.streams.retain(|(id, _)| *id != stream);
     }
@@ -152,5 +186,8 @@ impl IncomingStreams {
 //= RFC 9204 section 4.2
 //# Closure of either unidirectional stream type MUST be treated as a connection error of type H3_CLOSED_CRITICAL_STREAM.
 pub(super) const fn closed_critical_stream() -> ConnectionError {
-    ConnectionError::new(ErrorCode::H3_CLOSED_CRITICAL_STREAM, "a control, encoder or decoder stream was closed")
+    ConnectionError::new(
+        ErrorCode::H3_CLOSED_CRITICAL_STREAM,
+        "a control, encoder or decoder stream was closed",
+    )
 }

@@ -1,4 +1,4 @@
-//! Our own unidirectional streams.
+//! The local unidirectional streams.
 
 use bytes::{Bytes, BytesMut};
 
@@ -12,8 +12,8 @@ use crate::{
     varint,
 };
 
-/// A unidirectional stream of ours. The caller opens it when [`crate::Connection::poll_uni_write`] first names it, and
-/// keeps it open as long as the connection.
+/// A local unidirectional stream. The caller opens it when [`crate::Connection::poll_uni_write`]
+/// first returns it, and keeps it open as long as the connection.
 //= RFC 9204 section 4.2
 //# The sender MUST NOT close either of these streams, and the receiver MUST NOT request that the sender close either of these
 //# streams.
@@ -28,7 +28,7 @@ pub enum UniStream {
 }
 
 impl UniStream {
-    /// All of them, in the order in which they should be written.
+    /// All streams, in the order in which they should be written.
     pub const ALL: [Self; 3] = [Self::Control, Self::QpackEncoder, Self::QpackDecoder];
 
     const fn stream_type(self) -> StreamType {
@@ -40,19 +40,19 @@ impl UniStream {
     }
 }
 
-/// One such stream: whether its type was written, and what waits.
+/// A stream: whether its type was written, and its pending bytes.
 #[derive(Debug, Default)]
 struct Outgoing {
     is_open: bool,
     bytes: BytesMut,
 }
 
-/// What waits to be written to our unidirectional streams.
+/// Pending bytes of the local unidirectional streams.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingStreams([Outgoing; 3]);
 
 impl OutgoingStreams {
-    /// Where to append bytes; the stream's type comes first of itself.
+    /// Returns the buffer to append to, after writing the stream's type if needed.
     //= RFC 9204 section 4.2
     //# Each endpoint MUST initiate, at most, one encoder stream and, at most, one decoder stream.
     pub(super) fn open(&mut self, stream: UniStream) -> &mut BytesMut {
@@ -68,7 +68,7 @@ impl OutgoingStreams {
         self.0.iter().any(|outgoing| !outgoing.bytes.is_empty())
     }
 
-    /// Gives back memory that is kept for what is written next.
+    /// Releases memory that is kept for later bytes.
     pub(super) fn release_memory(&mut self) {
         for outgoing in self.0.iter_mut().filter(|outgoing| outgoing.bytes.is_empty()) {
             outgoing.bytes = BytesMut::new();
@@ -76,11 +76,12 @@ impl OutgoingStreams {
     }
 
     pub(super) fn poll(&mut self) -> Option<(UniStream, Bytes)> {
-        let stream = UniStream::ALL.into_iter().find(|stream| !self.0[*stream as usize].bytes.is_empty())?;
+        let stream =
+            UniStream::ALL.into_iter().find(|stream| !self.0[*stream as usize].bytes.is_empty())?;
         Some((stream, self.0[stream as usize].bytes.split().freeze()))
     }
 
-    /// SETTINGS, and what keeps peers tolerant.
+    /// Writes SETTINGS, and reserved values that keep peers tolerant.
     //= RFC 9114 section 7.2.4
     //# SETTINGS frames MUST NOT be sent on any stream other than the control stream.
     //= RFC 9114 section 7.2.4

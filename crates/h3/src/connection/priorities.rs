@@ -1,14 +1,15 @@
-//! Priorities of requests that have yet to come (RFC 9218 section 7).
+//! Priorities of requests that have not arrived yet (RFC 9218 section 7).
 
 use std::collections::VecDeque;
 
 use crate::{priority::Priority, stream::StreamId};
 
-/// How many are held on a connection, of 16 bytes each. Control stream and requests overtake each other by a round trip or so.
+/// Maximum number stored per connection, of 16 bytes each. Control stream and requests overtake
+/// each other by about a round trip.
 const MAX_EARLY_PRIORITIES: usize = 64;
 
-/// PRIORITY_UPDATE frames that overtook the requests they name, the oldest first. When there are too many, the oldest goes:
-/// it is also how those go that name a request which is over.
+/// PRIORITY_UPDATE frames that overtook their requests, oldest first. If there are too many, the
+/// oldest is dropped; this also removes those for requests that have already ended.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPriorities {
     waiting: VecDeque<(StreamId, Priority)>,

@@ -1,9 +1,9 @@
-//! One request stream: what the peer sends on it becomes events; what we have sent is remembered as far as it matters.
+//! A request stream: converts received data to events, and tracks the state of the local side.
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_qpack::{Decoded, Decoder, FieldSection};
+use pronghorn_qpack::{Decoded, FieldSection};
 
-use super::{REQUEST_REJECTED, Role, events::EventQueue, ledger::Ledger};
+use super::{cost_balance::CostBalance, stream_context::StreamContext};
 use crate::{
     config::Config,
     error::{ConnectionError, DecodeFault, ErrorCode, StreamFault},
@@ -12,59 +12,22 @@ use crate::{
     head::Head,
     limit::Limit,
     message,
+    role::Role,
     stream::StreamId,
 };
 
-/// How many sections' memory is kept for later messages.
-const MAX_SPARE_SECTIONS: usize = 16;
-/// A section that grew beyond this is not kept.
-const MAX_SPARE_SECTION_BYTES: usize = 16 * 1024;
-/// A HEADERS payload may exceed the limit for decoded sections by this much: no sane encoder needs more than the 32 bytes
-/// that each line counts anyway, and the prefix.
+/// A HEADERS payload may exceed the limit for decoded sections by this much: a reasonable encoder
+/// needs no more than the prefix and the 32 bytes that each line counts anyway.
 const ENCODED_SECTION_SLACK: u64 = 64;
-/// Bytes of a blocked stream that are held besides its section. What the caller passes beyond, though it was told not to
-/// read the stream, ends the connection.
+/// Maximum bytes buffered for a blocked stream in addition to its section. If the caller keeps
+/// reading the blocked stream beyond that, the connection ends.
 const MAX_HELD_BYTES: usize = 64 * 1024;
 
-/// What the streams of one connection share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) role: Role,
-    pub(super) config: Config,
-    pub(super) decoder: Decoder,
-    pub(super) events: EventQueue,
-    pub(super) ledger: Ledger,
-    spare_sections: Vec<FieldSection>,
-    /// Server role: the authority of the latest request, which the next one most likely has too.
-    latest_authority: Vec<u8>,
-}
-
-impl Shared {
-    pub(super) fn new(role: Role, config: Config) -> Self {
-        let ledger = Ledger::new(&config);
-        let decoder = Decoder::with_table(config.qpack_table_capacity, config.qpack_blocked_streams);
-        Self { role, config, decoder, events: EventQueue::default(), ledger, spare_sections: Vec::new(), latest_authority: Vec::new() }
-    }
-
-    pub(super) fn recycle(&mut self, mut section: FieldSection) {
-        if self.spare_sections.len() < MAX_SPARE_SECTIONS && section.capacity_bytes() <= MAX_SPARE_SECTION_BYTES {
-            section.clear();
-            self.spare_sections.push(section);
-        }
-    }
-
-    /// Gives back memory that is kept for later messages.
-    pub(super) fn release_memory(&mut self) {
-        self.decoder.release_memory();
-        self.events.release_memory();
-        self.spare_sections = Vec::new();
-    }
-
-    fn fault(&mut self, stream: StreamId, fault: StreamFault) {
-        let StreamFault { code, reason, limit } = fault;
-        self.events.push_back(Event::StreamError { stream, code, reason, limit });
-    }
-}
+/// Error of a request after the last one that the server accepts.
+pub(super) const REQUEST_REJECTED: StreamFault = StreamFault::new(
+    ErrorCode::H3_REQUEST_REJECTED,
+    "the request came after the connection was shut down",
+);
 
 /// The state of a request stream.
 ///
@@ -82,37 +45,37 @@ impl Shared {
 pub(super) struct RequestStream {
     awaiting: Awaiting,
     reading: Reading,
-    /// The header of a frame has come.
+    /// Whether a frame header has arrived.
     has_begun: bool,
-    /// Server role: the stream may still be one of a session, but no request any more.
+    /// Server role: whether the stream can only be one of a session, no longer a request.
     pub(super) is_late: bool,
     header: HeaderReader,
     payload: PayloadReader,
-    /// There while a field section waits for the dynamic table.
+    /// Set while a field section is blocked on the dynamic table.
     blocked: Option<Box<Blocked>>,
-    /// What `content-length` still demands, if anything does.
+    /// Content still expected according to `content-length`, if present.
     content_left: Option<u64>,
-    /// After CONNECT: no trailers can come.
+    /// After CONNECT: trailers are not permitted.
     is_tunnel: bool,
-    /// Server role: its head says that it has nothing to do with datagrams.
+    /// Server role: the request's head excludes datagrams.
     has_no_datagrams: bool,
     interim_responses: u32,
-    /// Server role: the request was cancelled or refused before our response was complete.
+    /// Server role: the request was cancelled or refused before its response was complete.
     is_aborted: bool,
-    /// Client role: what we asked for decides what the response may contain.
+    /// Client role: kind of request, which determines what the response may contain.
     pub(super) requested: Requested,
     pub(super) sent: Sent,
-    /// The transport has nothing more to read for us.
+    /// Whether the transport has no more data to deliver.
     pub(super) is_receiving_done: bool,
-    /// The transport has nothing more to write from us.
+    /// Whether the transport has no more data to send.
     pub(super) is_sending_done: bool,
 }
 
-/// What a stream of a WebTransport session begins with.
+/// First bytes of a WebTransport session's stream.
 #[derive(Debug)]
 pub(super) struct Preamble {
     pub(super) session: u64,
-    /// What has come after it.
+    /// Data received after the preamble.
     pub(super) rest: Bytes,
 }
 
@@ -121,13 +84,13 @@ pub(super) struct Preamble {
 struct Blocked {
     /// The encoded section.
     section: Bytes,
-    /// What came after it.
+    /// Data received after the section.
     held: BytesMut,
-    /// The stream has ended after that.
+    /// Whether the stream has ended after that data.
     fin: bool,
 }
 
-/// What the peer's message has to bring next.
+/// What the peer's message must contain next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaiting {
     /// HEADERS with a request or a final response.
@@ -136,11 +99,11 @@ enum Awaiting {
     Content,
     /// The end.
     End,
-    /// Nothing: the message is over or given up, and what still comes is ignored.
+    /// Nothing: the message has ended or was abandoned, and further data is ignored.
     Nothing,
 }
 
-/// Where in a frame the input stands.
+/// Position of the input within a frame.
 #[derive(Debug)]
 enum Reading {
     Header,
@@ -149,7 +112,7 @@ enum Reading {
     Skipped { left: u64 },
 }
 
-/// The kind of request that a client has sent.
+/// Kind of request sent by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requested {
     Head,
@@ -157,7 +120,7 @@ pub(super) enum Requested {
     Other,
 }
 
-/// How far our message has come.
+/// Progress of the local message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Nothing, or interim responses only.
@@ -188,15 +151,21 @@ impl RequestStream {
         }
     }
 
-    /// Whether the transport has no more use for the stream, so that its state can go. A blocked one has yet to be told.
+    /// Returns whether the transport needs the stream no longer, so that its state can be dropped.
+    /// Events of a blocked stream are still pending.
     pub(super) const fn is_done(&self) -> bool {
         self.is_receiving_done && self.is_sending_done && self.blocked.is_none()
     }
 
-    /// Gives the message up with an error of the stream.
+    /// Abandons the message with a stream error.
     //= RFC 9114 section 4.1.2
     //# Malformed requests or responses that are detected MUST be treated as a stream error of type H3_MESSAGE_ERROR.
-    pub(super) fn refuse(&mut self, stream: StreamId, fault: StreamFault, shared: &mut Shared) {
+    pub(super) fn refuse(
+        &mut self,
+        stream: StreamId,
+        fault: StreamFault,
+        shared: &mut StreamContext,
+    ) {
         if self.awaiting != Awaiting::Nothing {
             self.abandon(stream, shared);
             self.on_aborted(shared);
@@ -204,54 +173,60 @@ impl RequestStream {
         }
     }
 
-    /// Client role: the server says that it has not processed the request.
+    /// Client role: handles a request that the server did not process.
     //= RFC 9114 section 4.1.1
     //# Clients MUST NOT use the H3_REQUEST_REJECTED error code, except when a server has requested closure of the
     //# request stream with this error code.
-    pub(super) fn on_unprocessed(&mut self, stream: StreamId, shared: &mut Shared) {
+    pub(super) fn on_unprocessed(&mut self, stream: StreamId, shared: &mut StreamContext) {
         if self.awaiting != Awaiting::Nothing {
             self.abandon(stream, shared);
             shared.events.push_back(Event::Unprocessed { stream });
         }
     }
 
-    /// Counts the request as aborted if work may have been begun for it that is of no use now.
-    pub(super) fn on_aborted(&mut self, shared: &mut Shared) {
+    /// Counts the request as aborted if work may have been started that is now useless.
+    pub(super) fn on_aborted(&mut self, shared: &mut StreamContext) {
         if shared.role == Role::Server && !self.is_sending_done && !self.is_aborted {
             self.is_aborted = true;
-            shared.ledger.on_aborted_request();
+            shared.cost_balance.on_aborted_request();
         }
     }
 
-    /// Both sides are done.
-    pub(super) const fn on_done(&self, ledger: &mut Ledger) {
+    /// Records that both sides are done.
+    pub(super) const fn on_done(&self, cost_balance: &mut CostBalance) {
         if !self.is_aborted {
-            ledger.on_completed_request();
+            cost_balance.on_completed_request();
         }
     }
 
-    /// Reads no more of the message, and tells the peer's encoder so if it had not ended.
-    pub(super) fn abandon(&mut self, stream: StreamId, shared: &mut Shared) {
+    /// Stops reading the message, and notifies the peer's encoder if it had not ended.
+    pub(super) fn abandon(&mut self, stream: StreamId, shared: &mut StreamContext) {
         if self.awaiting != Awaiting::Nothing {
             self.ignore();
             shared.decoder.cancel_stream(stream.0);
         }
     }
 
-    /// Whether a field section waits for the dynamic table.
+    /// Returns whether a field section is blocked on the dynamic table.
     pub(super) const fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Ignores what still comes, and frees what was kept of it.
+    /// Ignores further data, and frees buffered data.
     fn ignore(&mut self) {
         self.awaiting = Awaiting::Nothing;
         self.payload = PayloadReader::default();
         self.blocked = None;
     }
 
-    /// Takes bytes of the peer. They may turn out to be no message, but what a stream of a session begins with.
-    pub(super) fn on_data(&mut self, stream: StreamId, mut data: Bytes, shared: &mut Shared) -> Result<Option<Preamble>, ConnectionError> {
+    /// Handles received bytes, which may turn out to be the preamble of a session's stream instead
+    /// of a message.
+    pub(super) fn on_data(
+        &mut self,
+        stream: StreamId,
+        mut data: Bytes,
+        shared: &mut StreamContext,
+    ) -> Result<Option<Preamble>, ConnectionError> {
         while self.awaiting != Awaiting::Nothing {
             if let Some(blocked) = &mut self.blocked {
                 return blocked.hold(&data).map(|()| None);
@@ -260,7 +235,9 @@ impl RequestStream {
                 Reading::Header if data.is_empty() => break,
                 Reading::Header => {
                     if let Some(header) = self.header.read(&mut data) {
-                        if header.frame_type == FrameType::WEBTRANSPORT_STREAM && shared.config.speaks_webtransport() {
+                        if header.frame_type == FrameType::WEBTRANSPORT_STREAM
+                            && shared.config.has_webtransport()
+                        {
                             return self.on_preamble(header.len, data, shared.role).map(Some);
                         }
                         self.has_begun = true;
@@ -271,11 +248,13 @@ impl RequestStream {
                         self.on_frame_header(stream, header, shared)?;
                     }
                 }
-                Reading::Data { left: 0 } | Reading::Skipped { left: 0 } => self.reading = Reading::Header,
+                Reading::Data { left: 0 } | Reading::Skipped { left: 0 } => {
+                    self.reading = Reading::Header;
+                }
                 Reading::Data { .. } | Reading::Skipped { .. } if data.is_empty() => break,
                 Reading::Data { left } => {
                     let piece = take_up_to(left, &mut data);
-                    shared.ledger.on_useful_bytes(piece.len());
+                    shared.cost_balance.on_useful_bytes(piece.len());
                     shared.events.push_data(stream, piece);
                 }
                 Reading::Skipped { left } => {
@@ -284,7 +263,7 @@ impl RequestStream {
                 Reading::Headers => {
                     let Some(payload) = self.payload.read(&mut data) else { break };
                     self.reading = Reading::Header;
-                    shared.ledger.on_useful_bytes(payload.len());
+                    shared.cost_balance.on_useful_bytes(payload.len());
                     self.on_headers(stream, &payload, shared)?;
                 }
             }
@@ -292,20 +271,32 @@ impl RequestStream {
         Ok(None)
     }
 
-    /// The stream belongs to a session, if nothing else has come on it.
+    /// Assigns the stream to a session, if it carried nothing else before.
     //= draft-ietf-webtrans-http3-16 section 4.3
     //# Endpoints MUST NOT send WT_STREAM as a frame type on HTTP/3 streams other than the very first bytes of a request stream.
     //= draft-ietf-webtrans-http3-16 section 4.3
     //# Receiving this frame type in any other circumstances MUST be treated as a connection error of type H3_FRAME_ERROR.
-    fn on_preamble(&self, session: u64, rest: Bytes, role: Role) -> Result<Preamble, ConnectionError> {
+    fn on_preamble(
+        &self,
+        session: u64,
+        rest: Bytes,
+        role: Role,
+    ) -> Result<Preamble, ConnectionError> {
         if self.has_begun || self.awaiting != Awaiting::Head || role == Role::Client {
-            return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a session's signal on a stream that has begun otherwise"));
+            return Err(ConnectionError::new(
+                ErrorCode::H3_FRAME_ERROR,
+                "a WebTransport preamble in the middle of a stream",
+            ));
         }
         Ok(Preamble { session, rest })
     }
 
-    /// The peer's side ended cleanly.
-    pub(super) fn on_fin(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
+    /// Handles the clean end of the peer's side.
+    pub(super) fn on_fin(
+        &mut self,
+        stream: StreamId,
+        shared: &mut StreamContext,
+    ) -> Result<(), ConnectionError> {
         self.is_receiving_done = true;
         if self.awaiting == Awaiting::Nothing {
             return Ok(());
@@ -323,12 +314,20 @@ impl RequestStream {
         //# When a stream terminates cleanly, if the last frame on the stream was truncated, this MUST be treated as a
         //# connection error of type H3_FRAME_ERROR.
         if !is_at_boundary {
-            return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a stream ends inside a frame"));
+            return Err(ConnectionError::new(
+                ErrorCode::H3_FRAME_ERROR,
+                "a stream ends inside a frame",
+            ));
         }
         if self.awaiting == Awaiting::Head {
             let fault = match shared.role {
-                Role::Server => StreamFault::new(ErrorCode::H3_REQUEST_INCOMPLETE, "the stream ends before the request's head"),
-                Role::Client => StreamFault::malformed("the stream ends before the response's head"),
+                Role::Server => StreamFault::new(
+                    ErrorCode::H3_REQUEST_INCOMPLETE,
+                    "the stream ends before the request's head",
+                ),
+                Role::Client => {
+                    StreamFault::malformed("the stream ends before the response's head")
+                }
             };
             self.refuse(stream, fault, shared);
         } else if self.has_missing_content() {
@@ -343,8 +342,13 @@ impl RequestStream {
         Ok(())
     }
 
-    /// The peer reset its side.
-    pub(super) fn on_reset(&mut self, stream: StreamId, code: ErrorCode, shared: &mut Shared) {
+    /// Handles a reset of the peer's side.
+    pub(super) fn on_reset(
+        &mut self,
+        stream: StreamId,
+        code: ErrorCode,
+        shared: &mut StreamContext,
+    ) {
         self.is_receiving_done = true;
         if self.awaiting != Awaiting::Nothing {
             self.abandon(stream, shared);
@@ -353,11 +357,12 @@ impl RequestStream {
         }
     }
 
-    /// A datagram has come for this request, which is no session. One that may come to be one waits with its datagrams.
+    /// Handles a datagram for a request that is no session. If the request may still become one,
+    /// the datagram waits.
     //= RFC 9297 section 2
     //# If an HTTP Datagram is received and it is associated with a request that has no known semantics for HTTP Datagrams, the receiver
     //# MUST terminate the request. If HTTP/3 is in use, the request stream MUST be aborted with H3_DATAGRAM_ERROR (0x33).
-    pub(super) fn takes_datagram(&mut self, stream: StreamId, shared: &mut Shared) -> bool {
+    pub(super) fn takes_datagram(&mut self, stream: StreamId, shared: &mut StreamContext) -> bool {
         let is_ordinary = match shared.role {
             Role::Server => self.has_no_datagrams,
             Role::Client => self.sent != Sent::Nothing && self.requested != Requested::Connect,
@@ -368,17 +373,21 @@ impl RequestStream {
         !is_ordinary
     }
 
-    /// Whether the head of the peer's message has come, or will not.
+    /// Returns whether the head of the peer's message has arrived or never will.
     pub(super) fn has_head(&self) -> bool {
         self.awaiting != Awaiting::Head
     }
 
-    /// The insertions that the stream waited for have arrived.
-    pub(super) fn resume(&mut self, stream: StreamId, shared: &mut Shared) -> Result<(), ConnectionError> {
+    /// Continues after the required insertions have arrived.
+    pub(super) fn resume(
+        &mut self,
+        stream: StreamId,
+        shared: &mut StreamContext,
+    ) -> Result<(), ConnectionError> {
         let Some(blocked) = self.blocked.take() else { return Ok(()) };
         let Blocked { section, held, fin } = *blocked;
         self.on_headers(stream, &section, shared)?;
-        // A message has begun, so it is nothing else.
+        // A message has begun, so the data is no preamble.
         self.on_data(stream, held.freeze(), shared)?;
         if fin { self.on_fin(stream, shared) } else { Ok(()) }
     }
@@ -387,7 +396,12 @@ impl RequestStream {
         self.content_left.is_some_and(|left| left > 0)
     }
 
-    fn on_frame_header(&mut self, stream: StreamId, header: FrameHeader, shared: &mut Shared) -> Result<(), ConnectionError> {
+    fn on_frame_header(
+        &mut self,
+        stream: StreamId,
+        header: FrameHeader,
+        shared: &mut StreamContext,
+    ) -> Result<(), ConnectionError> {
         match header.frame_type {
             FrameType::DATA => {
                 //= RFC 9114 section 4.1
@@ -404,17 +418,21 @@ impl RequestStream {
                     //# field (Section 8.6 of [HTTP]) is malformed if the value of the Content-Length header field does not
                     //# equal the sum of the DATA frame lengths received.
                     let Some(rest) = left.checked_sub(header.len) else {
-                        self.refuse(stream, StreamFault::malformed("there is more content than there may be"), shared);
+                        self.refuse(
+                            stream,
+                            StreamFault::malformed("more content than permitted"),
+                            shared,
+                        );
                         return Ok(());
                     };
                     *left = rest;
                 }
                 self.reading = Reading::Data { left: header.len };
                 if header.len > 0 {
-                    shared.ledger.on_useful_frame();
+                    shared.cost_balance.on_useful_frame();
                 } else {
-                    shared.ledger.on_useless_frame(0);
-                    shared.ledger.verdict()?;
+                    shared.cost_balance.on_useless_frame(0);
+                    shared.cost_balance.verdict()?;
                 }
             }
             FrameType::HEADERS => {
@@ -427,14 +445,17 @@ impl RequestStream {
                 if self.is_tunnel {
                     return Err(unexpected("a HEADERS frame in a tunnel"));
                 }
-                shared.ledger.on_useful_frame();
+                shared.cost_balance.on_useful_frame();
                 self.start_headers(stream, header.len, shared);
             }
             FrameType::PUSH_PROMISE if shared.role == Role::Client => {
                 //= RFC 9114 section 7.2.5
                 //# A client MUST treat receipt of a PUSH_PROMISE frame that contains a larger push ID than the client
                 //# has advertised as a connection error of H3_ID_ERROR.
-                return Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PUSH_PROMISE frame, but no push is allowed"));
+                return Err(ConnectionError::new(
+                    ErrorCode::H3_ID_ERROR,
+                    "a PUSH_PROMISE frame, but no push is allowed",
+                ));
             }
             //= RFC 9114 section 7.2.5
             //# A server MUST treat the receipt of a PUSH_PROMISE frame as a connection error of type
@@ -458,24 +479,26 @@ impl RequestStream {
             | FrameType::MAX_PUSH_ID
             | FrameType::PRIORITY_UPDATE_REQUEST
             | FrameType::PRIORITY_UPDATE_PUSH => {
-                return Err(unexpected("a frame that does not belong on a request stream"));
+                return Err(unexpected("a frame that is not permitted on a request stream"));
             }
             //= RFC 9114 section 7.2.8
             //# These frame types MUST NOT be sent, and their receipt MUST be treated as a connection error of type
             //# H3_FRAME_UNEXPECTED.
-            frame_type if frame_type.is_http2_reserved() => return Err(unexpected("a frame type of HTTP/2")),
+            frame_type if frame_type.is_http2_reserved() => {
+                return Err(unexpected("a reserved HTTP/2 frame type"));
+            }
             //= RFC 9114 section 7.2.8
             //# Endpoints MUST NOT consider these frames to have any meaning upon receipt.
             _ => {
-                shared.ledger.on_useless_frame(header.len);
-                shared.ledger.verdict()?;
+                shared.cost_balance.on_useless_frame(header.len);
+                shared.cost_balance.verdict()?;
                 self.reading = Reading::Skipped { left: header.len };
             }
         }
         Ok(())
     }
 
-    fn start_headers(&mut self, stream: StreamId, len: u64, shared: &mut Shared) {
+    fn start_headers(&mut self, stream: StreamId, len: u64, shared: &mut StreamContext) {
         let limit = shared.config.max_field_section_size + ENCODED_SECTION_SLACK;
         match usize::try_from(len) {
             Ok(payload_len) if len <= limit => {
@@ -486,18 +509,26 @@ impl RequestStream {
         }
     }
 
-    fn on_headers(&mut self, stream: StreamId, payload: &[u8], shared: &mut Shared) -> Result<(), ConnectionError> {
+    fn on_headers(
+        &mut self,
+        stream: StreamId,
+        payload: &[u8],
+        shared: &mut StreamContext,
+    ) -> Result<(), ConnectionError> {
         let mut section = shared.spare_sections.pop().unwrap_or_default();
         let limit = shared.config.max_field_section_size;
         let result = match shared.decoder.decode(stream.0, payload, limit, &mut section) {
             Ok(Decoded::Blocked) => {
                 shared.recycle(section);
-                // A copy, because a piece of a datagram would keep all of it.
+                // Copy, because a slice of a datagram would keep all of it allocated.
                 let section = Bytes::copy_from_slice(payload);
-                self.blocked = Some(Box::new(Blocked { section, held: BytesMut::new(), fin: false }));
+                self.blocked =
+                    Some(Box::new(Blocked { section, held: BytesMut::new(), fin: false }));
                 Ok(())
             }
-            Ok(Decoded::Complete) if self.awaiting == Awaiting::Content => self.on_trailers(stream, section, shared),
+            Ok(Decoded::Complete) if self.awaiting == Awaiting::Content => {
+                self.on_trailers(stream, section, shared)
+            }
             Ok(Decoded::Complete) => self.on_head(stream, section, shared),
             Err(error) => match DecodeFault::from(error) {
                 DecodeFault::Connection(error) => return Err(error),
@@ -510,11 +541,20 @@ impl RequestStream {
         Ok(())
     }
 
-    fn on_head(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+    fn on_head(
+        &mut self,
+        stream: StreamId,
+        section: FieldSection,
+        shared: &mut StreamContext,
+    ) -> Result<(), StreamFault> {
         check_lines(&section, &shared.config)?;
         let head = match shared.role {
             Role::Server => {
-                let head = message::request_head(section, shared.config.extended_connect, &mut shared.latest_authority)?;
+                let head = message::request_head(
+                    section,
+                    shared.config.extended_connect,
+                    &mut shared.latest_authority,
+                )?;
                 self.is_tunnel = head.is_connect;
                 self.has_no_datagrams = !self.is_tunnel || head.protocol() != Some(b"webtransport");
                 self.content_left = if self.is_tunnel { None } else { head.content_length() };
@@ -533,7 +573,7 @@ impl RequestStream {
                 Head::Response(head)
             }
         };
-        shared.ledger.on_message();
+        shared.cost_balance.on_message();
         shared.events.push_back(Event::Head { stream, head, end: false });
         Ok(())
     }
@@ -546,7 +586,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Which content a final response may have (RFC 9110 sections 6.4.1 and 8.6).
+    /// Determines which content a final response may have (RFC 9110 sections 6.4.1 and 8.6).
     fn on_final_status(&mut self, status: u16, content_length: Option<u64>) {
         self.is_tunnel = self.requested == Requested::Connect && (200..300).contains(&status);
         self.content_left = match (self.requested, status) {
@@ -557,7 +597,12 @@ impl RequestStream {
         self.awaiting = Awaiting::Content;
     }
 
-    fn on_trailers(&mut self, stream: StreamId, section: FieldSection, shared: &mut Shared) -> Result<(), StreamFault> {
+    fn on_trailers(
+        &mut self,
+        stream: StreamId,
+        section: FieldSection,
+        shared: &mut StreamContext,
+    ) -> Result<(), StreamFault> {
         check_lines(&section, &shared.config)?;
         message::check_trailers(&section)?;
         if self.has_missing_content() {
@@ -586,9 +631,10 @@ impl Blocked {
     }
 }
 
-const UNWANTED_DATAGRAM: StreamFault = StreamFault::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram for a request that has none");
+const UNWANTED_DATAGRAM: StreamFault =
+    StreamFault::new(ErrorCode::H3_DATAGRAM_ERROR, "a datagram for a request without datagrams");
 
-const MISSING_CONTENT: StreamFault = StreamFault::malformed("there is less content than content-length says");
+const MISSING_CONTENT: StreamFault = StreamFault::malformed("less content than content-length");
 
 const fn unexpected(reason: &'static str) -> ConnectionError {
     ConnectionError::new(ErrorCode::H3_FRAME_UNEXPECTED, reason)

@@ -1,4 +1,4 @@
-//! The application's messages: to bytes for the transport.
+//! Encodes the application's messages.
 
 use std::cell::RefCell;
 
@@ -6,23 +6,27 @@ use bytes::{BufMut, BytesMut};
 use pronghorn_qpack::{Encoder, OutgoingLine, SectionTooLarge};
 
 use super::{
-    Connection, Role,
+    Connection,
     request_stream::{RequestStream, Requested, Sent},
 };
 use crate::{
     error::SendError,
     frame::{FrameHeader, FrameType},
     message::{OutgoingSection, SectionKind},
+    role::Role,
     stream::StreamId,
     varint,
 };
 
 impl Connection {
-    /// Client: the next request will go on this stream, which the transport has opened.
+    /// Client role: registers a stream that the transport has opened for the next request.
     pub fn open_request(&mut self, stream: StreamId) -> Result<(), SendError> {
         //= RFC 9114 section 4.1
         //# A client MUST send only a single request on a given stream.
-        if self.shared.role == Role::Server || !stream.is_request() || self.requests.contains_key(&stream) {
+        if self.shared.role == Role::Server
+            || !stream.is_request()
+            || self.requests.contains_key(&stream)
+        {
             return Err(SendError::StreamNotOpen { stream });
         }
         //= RFC 9114 section 5.2
@@ -35,17 +39,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if the head was sent
-    /// already. Connection-specific fields, which HTTP/3 does not have, are left out, and so is `host` beside `:authority`. After
-    /// an error `out` is as before.
+    /// Appends a HEADERS frame to `out`: a request, a response, an interim response, or trailers if
+    /// the head was already sent. Connection-specific fields, which HTTP/3 does not have, are
+    /// omitted, and so is `host` next to `:authority`. On error `out` is unchanged.
     pub fn encode_headers<'a>(
         &mut self,
         stream: StreamId,
         lines: impl IntoIterator<Item: Into<OutgoingLine<'a>>>,
         out: &mut BytesMut,
     ) -> Result<(), SendError> {
-        let request =
-            self.requests.get_mut(&stream).filter(|request| !request.is_sending_done).ok_or(SendError::StreamNotOpen { stream })?;
+        let request = self
+            .requests
+            .get_mut(&stream)
+            .filter(|request| !request.is_sending_done)
+            .ok_or(SendError::StreamNotOpen { stream })?;
         if request.sent == Sent::Trailers {
             return Err(SendError::MessageComplete { stream });
         }
@@ -55,12 +62,16 @@ impl Connection {
             (Sent::Nothing, Role::Server) => SectionKind::Response,
             _ => SectionKind::Trailers,
         };
-        let offers_extended_connect = self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
+        let offers_extended_connect =
+            self.peer_settings.is_some_and(|settings| settings.enable_connect_protocol);
         let section = RefCell::new(OutgoingSection::new(section_kind, offers_extended_connect));
         let mut kind = HeadKind::Final;
         let mut requested = Requested::Other;
-        let lines =
-            lines.into_iter().map(Into::into).filter(|line| section.borrow_mut().takes(line)).inspect(|OutgoingLine { line, .. }| {
+        let lines = lines
+            .into_iter()
+            .map(Into::into)
+            .filter(|line| section.borrow_mut().takes(line))
+            .inspect(|OutgoingLine { line, .. }| {
                 if line.name.first() == Some(&b':') {
                     match line.name {
                         b":status" if line.value.first() == Some(&b'1') => kind = HeadKind::Interim,
@@ -74,7 +85,10 @@ impl Connection {
         //= RFC 9114 section 7.2.4.2
         //# A client MUST comply with stored settings -- or default values if no values are stored -- when attempting
         //# 0-RTT.
-        let limit = self.peer_settings.and_then(|settings| settings.max_field_section_size).unwrap_or(u64::MAX);
+        let limit = self
+            .peer_settings
+            .and_then(|settings| settings.max_field_section_size)
+            .unwrap_or(u64::MAX);
         //= RFC 9114 section 4.2.2
         //# An implementation that has received this parameter SHOULD NOT send an HTTP message header that exceeds the
         //# indicated size, as the peer will likely refuse to process it.
@@ -82,7 +96,9 @@ impl Connection {
             Some(reason) => Err(Unsendable::Malformed(reason)),
             None => Ok(()),
         };
-        if let Err(unsendable) = encode_headers_frame(&mut self.encoder, limit, stream, lines, out, check) {
+        if let Err(unsendable) =
+            encode_headers_frame(&mut self.encoder, limit, stream, lines, out, check)
+        {
             out.truncate(frame_start);
             return Err(match unsendable {
                 Unsendable::Malformed(reason) => SendError::Malformed { reason },
@@ -100,11 +116,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends the header of a DATA frame to `out`; the caller writes `len` bytes of content after it. Only between the
-    /// head and the trailers.
+    /// Appends a DATA frame header to `out`; the caller writes `len` bytes of content after it.
+    /// Only permitted between the head and the trailers.
     ///
     /// # Panics
-    /// If `len` exceeds 2^62 - 1.
+    /// Panics if `len` exceeds 2^62 - 1.
     pub fn encode_data_header(&mut self, stream: StreamId, len: u64, out: &mut BytesMut) {
         debug_assert!(
             self.requests.get(&stream).is_none_or(|request| request.sent == Sent::Head),
@@ -113,14 +129,16 @@ impl Connection {
         FrameHeader::encode(FrameType::DATA, len, out);
     }
 
-    /// Our side of the stream is done: its end is queued, or it was reset. No encoding may follow.
+    /// Ends the local side of the stream: its end is queued, or it was reset. Nothing may be
+    /// encoded after that.
     pub fn finish_sending(&mut self, stream: StreamId) {
         if let Some(sessions) = &mut self.sessions {
             sessions.finish_sending(stream);
         }
         if let Some(request) = self.requests.get_mut(&stream) {
             request.is_sending_done = true;
-            // Our side was reset before the blocked head came: nobody waits for it any more.
+            // The local side was reset before the blocked head arrived: the application no longer
+            // needs it.
             if self.shared.role == Role::Server && request.is_blocked() && !request.has_head() {
                 request.abandon(stream, &mut self.shared);
             }
@@ -131,7 +149,7 @@ impl Connection {
     }
 }
 
-/// Whether another head follows the one that is encoded.
+/// Kind of the encoded head: whether another head follows.
 #[derive(Clone, Copy)]
 enum HeadKind {
     Interim,
@@ -148,7 +166,7 @@ impl Requested {
     }
 }
 
-/// Appends a HEADERS frame. After an error a part of it may be there.
+/// Appends a HEADERS frame. On error a part of it may remain.
 fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     encoder: &mut Encoder,
     limit: u64,
@@ -157,7 +175,7 @@ fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     out: &mut BytesMut,
     check: impl FnOnce() -> Result<(), E>,
 ) -> Result<(), E> {
-    // Two bytes for the length hold most sections; they are written when it is known.
+    // Two bytes for the length suffice for most sections; the length is written at the end.
     const LEN_BYTES: usize = 2;
     varint::encode(FrameType::HEADERS.0, out);
     let len_start = out.len();
@@ -179,7 +197,7 @@ fn encode_headers_frame<'a, E: From<SectionTooLarge>>(
     Ok(())
 }
 
-/// Why a section of ours stays unsent.
+/// Reason why a section was not sent.
 enum Unsendable {
     Malformed(&'static str),
     TooLarge(u64),

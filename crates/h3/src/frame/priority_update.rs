@@ -7,10 +7,10 @@ use crate::{
     varint,
 };
 
-/// The longest payload that is looked at: an element ID and a priority field value, which has a few parameters.
+/// Maximum payload: an element ID and a priority field value, which has a few parameters.
 pub(crate) const MAX_PAYLOAD: u64 = 1024;
 
-/// The request that a PRIORITY_UPDATE names and what it asks for, from its payload.
+/// Parses the payload of a PRIORITY_UPDATE for a request: stream and priority.
 pub(crate) fn decode_request(mut payload: &[u8]) -> Result<(StreamId, Priority), ConnectionError> {
     let stream = decode_element(&mut payload)?;
     //= RFC 9218 section 7.2
@@ -20,18 +20,27 @@ pub(crate) fn decode_request(mut payload: &[u8]) -> Result<(StreamId, Priority),
     if StreamId(stream).is_request() {
         Ok((StreamId(stream), Priority::from_field(payload)))
     } else {
-        Err(ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names no request stream"))
+        Err(ConnectionError::new(
+            ErrorCode::H3_ID_ERROR,
+            "a PRIORITY_UPDATE frame refers to no request stream",
+        ))
     }
 }
 
-/// A PRIORITY_UPDATE for a push: always an error, because no push is ever promised.
+/// Returns the error for a PRIORITY_UPDATE for a push: no push is ever promised.
 pub(crate) fn refuse_push(mut payload: &[u8]) -> ConnectionError {
     match decode_element(&mut payload) {
-        Ok(_) => ConnectionError::new(ErrorCode::H3_ID_ERROR, "a PRIORITY_UPDATE names a push that was not promised"),
+        Ok(_) => ConnectionError::new(
+            ErrorCode::H3_ID_ERROR,
+            "a PRIORITY_UPDATE frame refers to a push that was not promised",
+        ),
         Err(error) => error,
     }
 }
 
 fn decode_element(payload: &mut &[u8]) -> Result<u64, ConnectionError> {
-    varint::decode(payload).ok_or(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a PRIORITY_UPDATE frame ends inside its element ID"))
+    varint::decode(payload).ok_or(ConnectionError::new(
+        ErrorCode::H3_FRAME_ERROR,
+        "a PRIORITY_UPDATE frame ends inside its element ID",
+    ))
 }

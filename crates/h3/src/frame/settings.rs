@@ -8,7 +8,7 @@ use crate::{
     varint,
 };
 
-/// The longest payload that is taken: far more settings than exist.
+/// Maximum payload, which is far more settings than exist.
 pub(crate) const MAX_PAYLOAD: u64 = 4096;
 
 /// The identifier of a setting.
@@ -26,54 +26,65 @@ impl SettingId {
     pub const ENABLE_CONNECT_PROTOCOL: Self = Self(0x08);
     /// SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub const H3_DATAGRAM: Self = Self(0x33);
-    /// SETTINGS_ENABLE_WEBTRANSPORT (draft-ietf-webtrans-http3-02 section 8.2): what browsers speak.
+    /// SETTINGS_ENABLE_WEBTRANSPORT (draft-ietf-webtrans-http3-02 section 8.2), used by browsers.
     pub const ENABLE_WEBTRANSPORT: Self = Self(0x2b60_3742);
     /// SETTINGS_WEBTRANSPORT_MAX_SESSIONS (draft-ietf-webtrans-http3-07 section 8.2).
     pub const WEBTRANSPORT_MAX_SESSIONS: Self = Self(0xc671_706a);
-    /// SETTINGS_WT_MAX_SESSIONS (draft-ietf-webtrans-http3-14 section 9.2, the same in 13): what Safari looks for.
+    /// SETTINGS_WT_MAX_SESSIONS (draft-ietf-webtrans-http3-14 section 9.2, the same in 13), used by
+    /// Safari.
     pub const WT_MAX_SESSIONS: Self = Self(0x14e9_cd29);
 
-    /// Whether HTTP/2 used this identifier for a setting that HTTP/3 does not have.
+    /// Returns whether HTTP/2 used this identifier for a setting that HTTP/3 does not have.
     pub(crate) const fn is_http2_reserved(self) -> bool {
         matches!(self.0, 0x00 | 0x02..=0x05)
     }
 }
 
-/// What the peer's SETTINGS say; what they leave out has its default.
+/// The peer's SETTINGS. Missing settings have their default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The largest field section that the peer takes; `None` is no limit.
+    /// Maximum size of a field section; `None` means no limit.
     pub max_field_section_size: Option<u64>,
-    /// The largest dynamic table that the peer keeps for us.
+    /// Maximum capacity of the peer's dynamic table, in bytes.
     pub qpack_max_table_capacity: u64,
-    /// How many streams may wait for the peer's dynamic table.
+    /// Number of streams that may be blocked on the peer's dynamic table.
     pub qpack_blocked_streams: u64,
-    /// Whether the peer takes extended CONNECT.
+    /// Whether the peer supports extended CONNECT.
     pub enable_connect_protocol: bool,
-    /// Whether the peer takes HTTP datagrams.
+    /// Whether the peer supports HTTP datagrams.
     pub h3_datagram: bool,
-    /// Whether the peer speaks WebTransport as draft 02 has it.
+    /// Whether the peer supports WebTransport draft 02.
     pub enable_webtransport: bool,
-    /// How many WebTransport sessions the peer takes at once, as draft 07 has it; zero for none.
+    /// Maximum concurrent WebTransport sessions as defined in draft 07; 0 for none.
     pub webtransport_max_sessions: u64,
-    /// The same as drafts 13 and 14 have it. More than one would mean flow control for each session.
+    /// Maximum concurrent WebTransport sessions as defined in drafts 13 and 14. More than one would
+    /// require flow control per session.
     pub wt_max_sessions: u64,
 }
 
 impl Settings {
-    /// Whether the peer speaks WebTransport in a version that we speak too. All of them have HTTP datagrams.
-    pub const fn takes_webtransport(&self) -> bool {
-        self.h3_datagram && (self.enable_webtransport || self.webtransport_max_sessions > 0 || self.wt_max_sessions > 0)
+    /// Returns whether the peer supports a WebTransport draft that this crate supports. All of them
+    /// need HTTP datagrams.
+    pub const fn supports_webtransport(&self) -> bool {
+        self.h3_datagram
+            && (self.enable_webtransport
+                || self.webtransport_max_sessions > 0
+                || self.wt_max_sessions > 0)
     }
 
-    /// Reads the payload of a SETTINGS frame.
+    /// Parses the payload of a SETTINGS frame.
     pub(crate) fn decode(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut settings = Self::default();
         let mut seen = Vec::new();
         while !payload.is_empty() {
-            let (Some(id), Some(value)) = (varint::decode(&mut payload), varint::decode(&mut payload)) else {
-                return Err(ConnectionError::new(ErrorCode::H3_FRAME_ERROR, "a SETTINGS frame ends inside a setting"));
+            let (Some(id), Some(value)) =
+                (varint::decode(&mut payload), varint::decode(&mut payload))
+            else {
+                return Err(ConnectionError::new(
+                    ErrorCode::H3_FRAME_ERROR,
+                    "a SETTINGS frame ends inside a setting",
+                ));
             };
             settings.set(SettingId(id), value)?;
             seen.push(id);
@@ -82,7 +93,7 @@ impl Settings {
         //# The same setting identifier MUST NOT occur more than once in the SETTINGS frame.
         seen.sort_unstable();
         if seen.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(settings_error("a setting occurs twice"));
+            return Err(settings_error("duplicate setting"));
         }
         Ok(settings)
     }
@@ -100,7 +111,9 @@ impl Settings {
             //= RFC 9114 section 7.2.4.1
             //# These reserved settings MUST NOT be sent, and their receipt MUST be treated as a connection error of
             //# type H3_SETTINGS_ERROR.
-            id if id.is_http2_reserved() => return Err(settings_error("a setting of HTTP/2 was received")),
+            id if id.is_http2_reserved() => {
+                return Err(settings_error("reserved HTTP/2 setting"));
+            }
             //= RFC 9114 section 7.2.4
             //# An implementation MUST ignore any parameter with an identifier it does not understand.
             //= RFC 9114 section 7.2.4.1
@@ -113,7 +126,10 @@ impl Settings {
 
 /// Appends a SETTINGS frame.
 pub(crate) fn encode(settings: &[(SettingId, u64)], out: &mut BytesMut) {
-    let len: usize = settings.iter().map(|(id, value)| varint::encoded_len(id.0) + varint::encoded_len(*value)).sum();
+    let len: usize = settings
+        .iter()
+        .map(|(id, value)| varint::encoded_len(id.0) + varint::encoded_len(*value))
+        .sum();
     FrameHeader::encode(FrameType::SETTINGS, len as u64, out);
     out.reserve(len);
     for (id, value) in settings {
@@ -130,7 +146,7 @@ fn boolean(value: u64) -> Result<bool, ConnectionError> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(settings_error("a setting that says yes or no is neither 0 nor 1")),
+        _ => Err(settings_error("a boolean setting is neither 0 nor 1")),
     }
 }
 
@@ -172,7 +188,10 @@ mod tests {
     #[test]
     fn repeated_setting_is_refused_known_or_not() {
         for id in [SettingId::MAX_FIELD_SECTION_SIZE, SettingId(0x1234)] {
-            assert_eq!(decode(&[(id, 1), (SettingId(0x99), 1), (id, 1)]), Err(ErrorCode::H3_SETTINGS_ERROR));
+            assert_eq!(
+                decode(&[(id, 1), (SettingId(0x99), 1), (id, 1)]),
+                Err(ErrorCode::H3_SETTINGS_ERROR)
+            );
         }
     }
 
@@ -185,7 +204,11 @@ mod tests {
 
     #[test]
     fn yes_or_no_beyond_one_is_refused() {
-        for id in [SettingId::ENABLE_CONNECT_PROTOCOL, SettingId::H3_DATAGRAM, SettingId::ENABLE_WEBTRANSPORT] {
+        for id in [
+            SettingId::ENABLE_CONNECT_PROTOCOL,
+            SettingId::H3_DATAGRAM,
+            SettingId::ENABLE_WEBTRANSPORT,
+        ] {
             assert_eq!(decode(&[(id, 2)]), Err(ErrorCode::H3_SETTINGS_ERROR));
         }
     }

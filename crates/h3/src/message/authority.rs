@@ -1,4 +1,5 @@
-//! The authority of a request, in `:authority` or `host`: a host and perhaps a port (RFC 3986 section 3.2).
+//! The authority of a request, from `:authority` or `host`: a host and an optional port (RFC 3986
+//! section 3.2).
 
 use std::net::Ipv6Addr;
 
@@ -8,21 +9,22 @@ pub(super) struct Authority {
     pub(super) port: Port,
 }
 
-/// What stands after the host.
+/// The part after the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
-    /// Nothing, or a colon alone, which means the same.
+    /// Nothing, or only a colon, which is equivalent.
     Absent,
     Number(u16),
 }
 
-/// Reads an authority; `None` if it is not one, has userinfo, or has no host.
+/// Parses an authority. Returns `None` if it is invalid, has userinfo, or has no host.
 pub(super) fn parse(text: &[u8]) -> Option<Authority> {
     let (is_host, port) = if let Some(rest) = text.strip_prefix(b"[") {
         let (address, port) = rest.split_at(rest.iter().position(|&byte| byte == b']')?);
         (str::from_utf8(address).ok()?.parse::<Ipv6Addr>().is_ok(), &port[1..])
     } else {
-        let (name, port) = text.split_at(text.iter().position(|&byte| byte == b':').unwrap_or(text.len()));
+        let (name, port) =
+            text.split_at(text.iter().position(|&byte| byte == b':').unwrap_or(text.len()));
         (is_reg_name(name), port)
     };
     let port = match port {
@@ -35,13 +37,16 @@ pub(super) fn parse(text: &[u8]) -> Option<Authority> {
     is_host.then_some(Authority { port })
 }
 
-/// A name or an IPv4 address (RFC 3986 section 3.2.2); an empty one is none.
+/// A name or an IPv4 address (RFC 3986 section 3.2.2), not empty.
 fn is_reg_name(name: &[u8]) -> bool {
     let mut bytes = name.iter();
     while let Some(&byte) = bytes.next() {
         let is_valid = match byte {
-            b'%' => [bytes.next(), bytes.next()].into_iter().all(|digit| digit.is_some_and(u8::is_ascii_hexdigit)),
-            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
+            b'%' => [bytes.next(), bytes.next()]
+                .into_iter()
+                .all(|digit| digit.is_some_and(u8::is_ascii_hexdigit)),
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+'
+            | b',' | b';' | b'=' => true,
             byte => byte.is_ascii_alphanumeric(),
         };
         if !is_valid {

@@ -1,11 +1,11 @@
-//! Rules for every field line, in heads and trailers, requests and responses.
+//! Rules for every field line, in headers and trailers, requests and responses.
 
 use pronghorn_qpack::{SectionLine, static_table};
 
-use super::words::has_controls;
+use super::word_scan::has_controls;
 use crate::error::StreamFault;
 
-/// What a field line is, as far as this layer cares.
+/// Kind of a field line, as far as this layer distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Method,
@@ -22,11 +22,19 @@ pub(super) enum Name {
 
 impl Name {
     pub(super) const fn is_pseudo(self) -> bool {
-        matches!(self, Self::Method | Self::Scheme | Self::Authority | Self::Path | Self::Protocol | Self::Status)
+        matches!(
+            self,
+            Self::Method
+                | Self::Scheme
+                | Self::Authority
+                | Self::Path
+                | Self::Protocol
+                | Self::Status
+        )
     }
 }
 
-/// Checks a line's name and value for themselves and says what it is.
+/// Checks a line's name and value in isolation and returns its kind.
 #[inline]
 pub(super) fn classify(line: &SectionLine<'_>) -> Result<Name, StreamFault> {
     let name = match line.static_name_index() {
@@ -35,7 +43,7 @@ pub(super) fn classify(line: &SectionLine<'_>) -> Result<Name, StreamFault> {
     };
     //= RFC 9114 section 10.3
     //# Any request or response that contains a character not permitted in a field value MUST be treated as malformed.
-    // Those of the static table are valid.
+    // Values of the static table are valid.
     if line.has_static_value() || is_valid_value(line.value) {
         Ok(name)
     } else {
@@ -74,7 +82,7 @@ fn classify_spelled(name: &[u8]) -> Result<Name, StreamFault> {
             //= RFC 9114 section 4.3
             //# Endpoints MUST treat a request or response that contains undefined or invalid pseudo-header fields as
             //# malformed.
-            _ => Err(StreamFault::malformed("a pseudo-header field is not defined")),
+            _ => Err(StreamFault::malformed("undefined pseudo-header field")),
         };
     }
     //= RFC 9114 section 4.2
@@ -98,7 +106,7 @@ fn classify_spelled(name: &[u8]) -> Result<Name, StreamFault> {
     })
 }
 
-/// Whether HTTP/3 has no place for this field (RFC 9114 section 4.2).
+/// Returns whether HTTP/3 does not permit this field (RFC 9114 section 4.2).
 #[inline]
 pub(super) fn is_connection_specific(name: &[u8]) -> bool {
     match name.len() {
@@ -110,25 +118,31 @@ pub(super) fn is_connection_specific(name: &[u8]) -> bool {
     }
 }
 
-/// Checks a `te` of a request; anywhere else it is connection-specific, whatever its value.
+/// Checks a `te` field of a request; anywhere else it is connection-specific, whatever its value.
 pub(super) fn check_te(value: &[u8]) -> Result<(), StreamFault> {
     //= RFC 9114 section 4.2
     //# The only exception to this is the TE header field, which MAY be present in an HTTP/3 request header; when it is,
     //# it MUST NOT contain any value other than "trailers".
-    if value.eq_ignore_ascii_case(b"trailers") { Ok(()) } else { Err(StreamFault::malformed("te has a value other than trailers")) }
+    if value.eq_ignore_ascii_case(b"trailers") {
+        Ok(())
+    } else {
+        Err(StreamFault::malformed("te has a value other than trailers"))
+    }
 }
 
-pub(super) const STRAY_TE: StreamFault = StreamFault::malformed("te is present outside of a request's head");
+pub(super) const STRAY_TE: StreamFault =
+    StreamFault::malformed("te is only permitted in request headers");
 
-/// Notes a `content-length`.
+/// Records a `content-length`.
 pub(super) fn set_content_length(noted: &mut Option<u64>, value: &[u8]) -> Result<(), StreamFault> {
-    let length = parse_decimal(value).ok_or(StreamFault::malformed("content-length is not a number"))?;
+    let length =
+        parse_decimal(value).ok_or(StreamFault::malformed("content-length is not a number"))?;
     //= RFC 9110 section 8.6
     //# a recipient of a Content-Length header field value consisting of the same decimal value repeated as a
     //# comma-separated list (e.g, "Content-Length: 42, 42") MAY either reject the message as invalid or replace that
     //# invalid field value with a single instance of the decimal value
     if noted.replace(length).is_some() {
-        return Err(StreamFault::malformed("content-length occurs twice"));
+        return Err(StreamFault::malformed("duplicate content-length"));
     }
     Ok(())
 }
@@ -146,10 +160,26 @@ fn parse_decimal(text: &[u8]) -> Option<u64> {
 /// A character of a token (RFC 9110 section 5.6.2).
 pub(super) const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
-        || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
 }
 
-/// [`is_token`] without capital letters, as a table: names are long and many.
+/// [`is_token`] without upper-case letters, as a lookup table: names are frequent.
 #[inline]
 fn is_lowercase_token(byte: u8) -> bool {
     static TABLE: [bool; 256] = {
@@ -164,10 +194,11 @@ fn is_lowercase_token(byte: u8) -> bool {
     TABLE[usize::from(byte)]
 }
 
-/// RFC 9110 section 5.5: no control characters but tabs, no white space around the value.
+/// RFC 9110 section 5.5: no control characters except tabs, no white space around the value.
 #[inline]
 fn is_valid_value(value: &[u8]) -> bool {
-    let has_controls = has_controls(value) && value.iter().any(|&byte| byte != b'\t' && byte.is_ascii_control());
+    let has_controls =
+        has_controls(value) && value.iter().any(|&byte| byte != b'\t' && byte.is_ascii_control());
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !has_controls && !is_space(value.first()) && !is_space(value.last())
 }
@@ -178,6 +209,8 @@ mod tests {
 
     #[test]
     fn values_of_the_static_table_need_no_check() {
-        assert!((0..static_table::LEN as u8).all(|index| is_valid_value(static_table::value(index))));
+        assert!(
+            (0..static_table::LEN as u8).all(|index| is_valid_value(static_table::value(index)))
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! What our own field sections have to keep.
+//! Validation of sent field sections.
 
 use pronghorn_qpack::{FieldLine, OutgoingLine};
 
-use super::{field::is_connection_specific, request::is_http, words::has_capitals};
+use super::{field::is_connection_specific, request::is_http, word_scan::has_capitals};
 
-/// Looks at the lines of one section while they are encoded.
+/// Validates the lines of a section while they are encoded.
 #[derive(Debug)]
 pub(crate) struct OutgoingSection {
     kind: SectionKind,
@@ -17,7 +17,7 @@ pub(crate) struct OutgoingSection {
     fault: Option<&'static str>,
 }
 
-/// What a section of ours is.
+/// Kind of a sent section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SectionKind {
     Request,
@@ -25,7 +25,7 @@ pub(crate) enum SectionKind {
     Trailers,
 }
 
-/// Which pseudo-header fields were there.
+/// The pseudo-header fields seen so far.
 #[derive(Debug, Default)]
 struct Pseudo {
     method: bool,
@@ -50,12 +50,15 @@ impl OutgoingSection {
         }
     }
 
-    /// Whether the line belongs into the section: HTTP/3 has no place for some.
+    /// Returns whether to send the line: HTTP/3 does not permit some fields.
     #[inline]
     pub(crate) fn takes(&mut self, outgoing: &OutgoingLine<'_>) -> bool {
         if outgoing.is_checked() {
-            // There is nothing that HTTP/3 forbids among the names of the static table, which those that are ready have.
-            debug_assert!(!is_connection_specific(outgoing.line.name) && !has_capitals(outgoing.line.name), "{outgoing:?}");
+            // The static table, and therefore ready lines, contain no name that HTTP/3 forbids.
+            debug_assert!(
+                !is_connection_specific(outgoing.line.name) && !has_capitals(outgoing.line.name),
+                "{outgoing:?}"
+            );
             self.has_fields = true;
             return true;
         }
@@ -79,7 +82,7 @@ impl OutgoingSection {
         if self.kind == SectionKind::Request && line.name == b"host" {
             //= RFC 9114 section 4.3.1
             //# If both fields are present, they MUST contain the same value.
-            // So there is never a need for both.
+            // Never send both `host` and `:authority`.
             if self.pseudo.authority {
                 return false;
             }
@@ -87,7 +90,7 @@ impl OutgoingSection {
         }
         //= RFC 9114 section 4.2
         //# Characters in field names MUST be converted to lowercase prior to their encoding.
-        // By the caller, whose names mostly are so already.
+        // Lower-casing is the caller's job; most names are lower-case already.
         if has_capitals(line.name) {
             self.fault = Some("a field name has upper-case letters");
         }
@@ -105,7 +108,7 @@ impl OutgoingSection {
         //= RFC 9114 section 4.3
         //# All pseudo-header fields MUST appear in the header section before regular header fields.
         if self.has_fields {
-            return Err("a pseudo-header field comes after other fields");
+            return Err("a pseudo-header field follows other fields");
         }
         let seen = match (self.kind, line.name) {
             (SectionKind::Request, b":method") => {
@@ -118,19 +121,27 @@ impl OutgoingSection {
             }
             //= RFC 9114 section 4.3.1
             //# The authority MUST NOT include the deprecated userinfo subcomponent for URIs of scheme "http" or "https".
-            (SectionKind::Request, b":authority") if line.value.contains(&b'@') => return Err("the authority has userinfo"),
-            (SectionKind::Request, b":authority") if line.value.is_empty() => return Err("the authority is empty"),
+            (SectionKind::Request, b":authority") if line.value.contains(&b'@') => {
+                return Err("the authority has userinfo");
+            }
+            (SectionKind::Request, b":authority") if line.value.is_empty() => {
+                return Err("the authority is empty");
+            }
             (SectionKind::Request, b":authority") => &mut self.pseudo.authority,
             (SectionKind::Request, b":path") => &mut self.pseudo.path,
             //= RFC 9114 section 7.2.4.2
             //# An HTTP implementation MUST NOT send frames or requests that would be invalid based on its current
             //# understanding of the peer's settings.
-            (SectionKind::Request, b":protocol") if !self.extended_connect_offered => return Err("the peer offers no extended CONNECT"),
+            (SectionKind::Request, b":protocol") if !self.extended_connect_offered => {
+                return Err("the peer does not support extended CONNECT");
+            }
             (SectionKind::Request, b":protocol") => &mut self.pseudo.protocol,
             //= RFC 9114 section 4.5
             //# HTTP/3 does not support the HTTP Upgrade mechanism (Section 7.8 of [HTTP]) or the 101 (Switching
             //# Protocols) informational status code (Section 15.2.2 of [HTTP]).
-            (SectionKind::Response, b":status") if line.value == b"101" => return Err(":status is 101, which HTTP/3 does not have"),
+            (SectionKind::Response, b":status") if line.value == b"101" => {
+                return Err(":status 101 is not permitted in HTTP/3");
+            }
             (SectionKind::Response, b":status") => &mut self.pseudo.status,
             //= RFC 9114 section 4.3
             //# Endpoints MUST NOT generate pseudo-header fields other than those defined in this document.
@@ -139,12 +150,12 @@ impl OutgoingSection {
             //# responses MUST NOT appear in requests.
             //= RFC 9114 section 4.3
             //# Pseudo-header fields MUST NOT appear in trailer sections.
-            _ => return Err("a pseudo-header field does not belong here"),
+            _ => return Err("a pseudo-header field is not permitted here"),
         };
-        if std::mem::replace(seen, true) { Err("a pseudo-header field occurs twice") } else { Ok(()) }
+        if std::mem::replace(seen, true) { Err("duplicate pseudo-header field") } else { Ok(()) }
     }
 
-    /// After the last line: what is wrong with the section, if anything.
+    /// Returns the error of the section after its last line, if any.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         self.fault.or_else(|| {
             let Pseudo { method, scheme, authority, path, protocol, status } = self.pseudo;
@@ -152,14 +163,18 @@ impl OutgoingSection {
                 //= RFC 9114 section 4.4
                 //# A CONNECT request MUST be constructed as follows:
                 SectionKind::Request if self.is_connect && !protocol => {
-                    (scheme || path || !authority).then_some("a CONNECT request has :scheme or :path, or no :authority")
+                    (scheme || path || !authority)
+                        .then_some("a CONNECT request has :scheme or :path, or no :authority")
                 }
-                SectionKind::Request if !(method && scheme && path) => Some("a mandatory pseudo-header field is absent"),
+                SectionKind::Request if !(method && scheme && path) => {
+                    Some("missing mandatory pseudo-header field")
+                }
                 //= RFC 9114 section 4.3.1
                 //# If the :scheme pseudo-header field identifies a scheme that has a mandatory authority component (including
                 //# "http" and "https"), the request MUST contain either an :authority pseudo-header field or a Host header
                 //# field.
-                SectionKind::Request => (self.needs_authority && !authority && !self.has_host).then_some("the request has no authority"),
+                SectionKind::Request => (self.needs_authority && !authority && !self.has_host)
+                    .then_some("the request has no authority"),
                 SectionKind::Response => (!status).then_some("the response has no :status"),
                 SectionKind::Trailers => None,
             }
@@ -179,7 +194,11 @@ mod tests {
             let line = FieldLine::new(static_table::name(index), static_table::value(index));
             for kind in [SectionKind::Request, SectionKind::Response, SectionKind::Trailers] {
                 let mut section = OutgoingSection::new(kind, true);
-                assert!(line.name.starts_with(b":") || section.takes(&line.into()) && section.fault.is_none(), "{line:?}");
+                assert!(
+                    line.name.starts_with(b":")
+                        || section.takes(&line.into()) && section.fault.is_none(),
+                    "{line:?}"
+                );
             }
         }
     }

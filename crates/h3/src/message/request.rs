@@ -11,7 +11,7 @@ use crate::{
     head::{RequestHead, RequestPseudo},
 };
 
-/// The control data of a request as it is read: value and place of each pseudo-header field.
+/// Control data of a request: value and line index of each pseudo-header field.
 #[derive(Default)]
 struct Control<'a> {
     method: Option<&'a [u8]>,
@@ -22,8 +22,13 @@ struct Control<'a> {
     host: Option<&'a [u8]>,
 }
 
-/// Checks a request's field section. `latest`: the authority of the connection's latest request, which is known to be one.
-pub(crate) fn request_head(section: FieldSection, extended_connect: bool, latest: &mut Vec<u8>) -> Result<RequestHead, StreamFault> {
+/// Validates a request's field section. `latest`: the authority of the connection's latest request,
+/// which is known to be valid.
+pub(crate) fn request_head(
+    section: FieldSection,
+    extended_connect: bool,
+    latest: &mut Vec<u8>,
+) -> Result<RequestHead, StreamFault> {
     let mut control = Control::default();
     let mut pseudo = RequestPseudo::default();
     let mut pseudo_len = 0_u8;
@@ -36,7 +41,7 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool, latest
             //# Any request or response that contains a pseudo-header field that appears in a header section after a
             //# regular header field MUST be treated as malformed.
             if place != usize::from(pseudo_len) {
-                return Err(StreamFault::malformed("a pseudo-header field comes after other fields"));
+                return Err(StreamFault::malformed("a pseudo-header field follows other fields"));
             }
             note_pseudo(&mut pseudo, &mut control, name, pseudo_len, line.value)?;
             pseudo_len += 1;
@@ -45,7 +50,9 @@ pub(crate) fn request_head(section: FieldSection, extended_connect: bool, latest
         match name {
             Name::Te => check_te(line.value)?,
             Name::ContentLength => set_content_length(&mut content_length, line.value)?,
-            Name::Host if host.is_some() => return Err(StreamFault::malformed("host occurs twice")),
+            Name::Host if host.is_some() => {
+                return Err(StreamFault::malformed("duplicate host"));
+            }
             Name::Host => {
                 host = u32::try_from(place).ok();
                 control.host = Some(line.value);
@@ -74,14 +81,20 @@ fn note_pseudo<'a>(
         //= RFC 9114 section 4.3
         //# Pseudo-header fields defined for requests MUST NOT appear in responses; pseudo-header fields defined for
         //# responses MUST NOT appear in requests.
-        _ => return Err(StreamFault::malformed("a request has a pseudo-header field of responses")),
+        _ => {
+            return Err(StreamFault::malformed("a request has a pseudo-header field of responses"));
+        }
     };
     *noted = Some(value);
-    if field.set(place) { Ok(()) } else { Err(StreamFault::malformed("a pseudo-header field occurs twice")) }
+    if field.set(place) {
+        Ok(())
+    } else {
+        Err(StreamFault::malformed("duplicate pseudo-header field"))
+    }
 }
 
 impl Control<'_> {
-    /// The rules that tie the pseudo-header fields to each other.
+    /// Checks the rules between pseudo-header fields.
     fn check(&self, extended_connect: bool, latest: &mut Vec<u8>) -> Result<(), StreamFault> {
         let Some(method) = self.method else {
             return Err(StreamFault::malformed("the request has no :method"));
@@ -94,7 +107,9 @@ impl Control<'_> {
                 return Err(StreamFault::malformed(":protocol is not a token"));
             }
             if !(extended_connect && method == b"CONNECT") {
-                return Err(StreamFault::malformed(":protocol is present and was not offered"));
+                return Err(StreamFault::malformed(
+                    ":protocol without an offer of extended CONNECT",
+                ));
             }
         } else if method == b"CONNECT" {
             return self.check_connect(latest);
@@ -103,11 +118,11 @@ impl Control<'_> {
         //# All HTTP/3 requests MUST include exactly one value for the :method, :scheme, and :path pseudo-header fields,
         //# unless the request is a CONNECT request; see Section 4.4.
         let (Some(scheme), Some(path)) = (self.scheme, self.path) else {
-            return Err(StreamFault::malformed("a mandatory pseudo-header field is absent"));
+            return Err(StreamFault::malformed("missing mandatory pseudo-header field"));
         };
         let is_http = is_http(scheme);
         if !is_http && !is_scheme(scheme) {
-            return Err(StreamFault::malformed(":scheme is not a scheme"));
+            return Err(StreamFault::malformed("invalid :scheme"));
         }
         if path.iter().any(|&byte| byte <= b' ' || byte == b'#') {
             return Err(StreamFault::malformed(":path has invalid characters"));
@@ -127,12 +142,14 @@ impl Control<'_> {
         //# The :authority pseudo-header field contains the host and port to connect to
         let authority = self.authority.and_then(authority::parse);
         if !matches!(authority, Some(authority) if matches!(authority.port, Port::Number(1..))) {
-            return Err(StreamFault::malformed("a CONNECT request has no :authority with host and port"));
+            return Err(StreamFault::malformed(
+                "a CONNECT request has no :authority with host and port",
+            ));
         }
         self.check_authority(latest)
     }
 
-    /// `:authority` and `host`, as far as the scheme plays no role.
+    /// Checks `:authority` and `host`, independent of the scheme.
     fn check_authority(&self, latest: &mut Vec<u8>) -> Result<(), StreamFault> {
         let Some(text) = self.authority.or(self.host) else {
             return Ok(());
@@ -143,10 +160,12 @@ impl Control<'_> {
             //= RFC 9114 section 4.3.1
             //# If these fields are present, they MUST NOT be empty.
             if authority::parse(text).is_none() {
-                return Err(StreamFault::malformed("the authority is not a host with or without port"));
+                return Err(StreamFault::malformed(
+                    "the authority is not a host with or without port",
+                ));
             }
             latest.clear();
-            // What is longer than a host name can be is parsed again each time, rather than kept.
+            // A longer authority than any host name is parsed each time and not remembered.
             if text.len() <= MAX_NOTED_AUTHORITY {
                 latest.extend_from_slice(text);
             }
@@ -178,10 +197,11 @@ impl Control<'_> {
     }
 }
 
-/// The longest name that DNS has, and a port.
+/// The longest DNS name, and a port.
 const MAX_NOTED_AUTHORITY: usize = 260;
 
-/// Whether the scheme has the rules of http: an authority, and a path that starts with a slash.
+/// Returns whether the scheme follows the rules of http: an authority, and a path that starts with
+/// a slash.
 pub(super) fn is_http(scheme: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
 }
@@ -193,5 +213,7 @@ fn is_token_text(text: &[u8]) -> bool {
 /// RFC 3986 section 3.1.
 fn is_scheme(scheme: &[u8]) -> bool {
     scheme.first().is_some_and(u8::is_ascii_alphabetic)
-        && scheme.iter().all(|&byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+        && scheme
+            .iter()
+            .all(|&byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }

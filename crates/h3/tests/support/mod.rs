@@ -1,12 +1,15 @@
 //! Frame scripts for one connection, and a pair of connections in memory.
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Head, Role, SessionEvent, StreamId, UniStream, varint};
+use pronghorn_h3::{
+    Config, Connection, ErrorCode, Event, FieldLine, Head, Role, SessionEvent, StreamId, UniStream,
+    varint,
+};
 use pronghorn_qpack::Encoder;
 
 pub(crate) const REQUEST: StreamId = StreamId(0);
 
-/// The peer's unidirectional streams, as a client and as a server number them.
+/// IDs of the unidirectional streams that a peer opens.
 pub(crate) struct UniIds {
     pub(crate) control: StreamId,
     pub(crate) encoder: StreamId,
@@ -19,7 +22,12 @@ pub(crate) const fn uni_ids(opener: Role) -> UniIds {
         Role::Client => 2,
         Role::Server => 3,
     };
-    UniIds { control: StreamId(low), encoder: StreamId(low + 4), decoder: StreamId(low + 8), other: StreamId(low + 12) }
+    UniIds {
+        control: StreamId(low),
+        encoder: StreamId(low + 4),
+        decoder: StreamId(low + 8),
+        other: StreamId(low + 12),
+    }
 }
 
 /// A frame of any type.
@@ -59,8 +67,12 @@ pub(crate) fn settings(pairs: &[u64]) -> Vec<u8> {
     frame(0x04, &varints(pairs))
 }
 
-pub(crate) const GET: [(&str, &str); 4] =
-    [(":method", "GET"), (":scheme", "https"), (":authority", "example.com"), (":path", "/index.html")];
+pub(crate) const GET: [(&str, &str); 4] = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":authority", "example.com"),
+    (":path", "/index.html"),
+];
 
 /// A head like [`GET`] with other lines after it.
 pub(crate) fn get_with(more: &[(&'static str, &'static str)]) -> Vec<u8> {
@@ -76,7 +88,7 @@ pub(crate) fn post_with(more: &[(&'static str, &'static str)]) -> Vec<u8> {
     headers(&lines)
 }
 
-/// One connection of ours against a scripted peer.
+/// A connection with a scripted peer.
 pub(crate) struct Scripted {
     pub(crate) connection: Connection,
     peer: UniIds,
@@ -109,25 +121,32 @@ impl Scripted {
         scripted
     }
 
-    /// Sends HEADERS and drops the bytes.
-    pub(crate) fn send(&mut self, stream: StreamId, lines: &[(&str, &str)]) -> Result<Bytes, pronghorn_h3::SendError> {
+    /// Encodes HEADERS and returns the bytes.
+    pub(crate) fn send(
+        &mut self,
+        stream: StreamId,
+        lines: &[(&str, &str)],
+    ) -> Result<Bytes, pronghorn_h3::SendError> {
         let mut out = BytesMut::new();
-        let lines = lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
+        let lines =
+            lines.iter().map(|(name, value)| FieldLine::new(name.as_bytes(), value.as_bytes()));
         self.connection.encode_headers(stream, lines, &mut out)?;
         Ok(out.freeze())
     }
 
     pub(crate) fn receive(&mut self, stream: StreamId, bytes: &[u8]) -> Result<(), ErrorCode> {
-        self.connection.handle_data(stream, Bytes::copy_from_slice(bytes)).map_err(|error| error.code())
+        self.connection
+            .handle_data(stream, Bytes::copy_from_slice(bytes))
+            .map_err(|error| error.code())
     }
 
-    /// The peer opens its control stream and writes these bytes after the type.
+    /// Opens the peer's control stream with these bytes after the stream type.
     pub(crate) fn control(&mut self, bytes: &[u8]) -> Result<(), ErrorCode> {
         let stream = self.peer.control;
         self.open_uni(stream, 0x00, bytes)
     }
 
-    /// The same, byte by byte.
+    /// Like [`Scripted::control`], byte by byte.
     pub(crate) fn control_in_bytes(&mut self, bytes: &[u8]) -> Result<(), ErrorCode> {
         let stream = self.peer.control;
         let mut all = varints(&[0x00]);
@@ -145,7 +164,12 @@ impl Scripted {
         self.open_uni(stream, 0x03, bytes)
     }
 
-    pub(crate) fn open_uni(&mut self, stream: StreamId, stream_type: u64, bytes: &[u8]) -> Result<(), ErrorCode> {
+    pub(crate) fn open_uni(
+        &mut self,
+        stream: StreamId,
+        stream_type: u64,
+        bytes: &[u8],
+    ) -> Result<(), ErrorCode> {
         let mut all = varints(&[stream_type]);
         all.extend_from_slice(bytes);
         self.receive(stream, &all)
@@ -163,12 +187,12 @@ impl Scripted {
         &self.peer
     }
 
-    /// The events so far, in short.
+    /// Returns the pending events as short texts.
     pub(crate) fn events(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.connection.poll_event()).map(|event| describe(&event)).collect()
     }
 
-    /// The code of the stream error that has to be the last event.
+    /// Returns the code of the last event, if it is a stream error.
     pub(crate) fn stream_error(&mut self) -> Option<ErrorCode> {
         match std::iter::from_fn(|| self.connection.poll_event()).last() {
             Some(Event::StreamError { code, .. }) => Some(code),
@@ -177,13 +201,15 @@ impl Scripted {
     }
 }
 
-/// An event in one line, so that a test reads like the exchange.
+/// Describes an event in one line.
 pub(crate) fn describe(event: &Event) -> String {
     let end_mark = |end: &bool| if *end { " end" } else { "" };
     match event {
         Event::Settings => "settings".into(),
         Event::Head { stream, head: Head::Request(head), end } => {
-            let text = |value: Option<&[u8]>| value.map_or_else(|| "-".into(), |value| value.escape_ascii().to_string());
+            let text = |value: Option<&[u8]>| {
+                value.map_or_else(|| "-".into(), |value| value.escape_ascii().to_string())
+            };
             format!(
                 "{stream} {} {}://{}{}{}{}",
                 text(Some(head.method())),
@@ -199,7 +225,9 @@ pub(crate) fn describe(event: &Event) -> String {
         }
         Event::PriorityUpdate { stream, priority } => format!("{stream} priority {priority}"),
         Event::Data { stream, data } => format!("{stream} data {}", data.escape_ascii()),
-        Event::Trailers { stream, section } => format!("{stream} trailers{}", fields(section.iter())),
+        Event::Trailers { stream, section } => {
+            format!("{stream} trailers{}", fields(section.iter()))
+        }
         Event::Finished { stream } => format!("{stream} finished"),
         Event::Reset { stream, code } => format!("{stream} reset {code}"),
         Event::StreamError { stream, code, .. } => format!("{stream} error {code}"),
@@ -216,18 +244,36 @@ fn describe_session(event: &SessionEvent) -> String {
         SessionEvent::Opened { session, stream } => format!("{stream} opened for {session}"),
         SessionEvent::Data { stream, data } => format!("{stream} {}", data.escape_ascii()),
         SessionEvent::Finished { stream } => format!("{stream} finished"),
-        SessionEvent::Reset { stream, code } => format!("{stream} reset {:?}", code.to_application()),
-        SessionEvent::StopSending { stream, code } => format!("{stream} stop {:?}", code.to_application()),
-        SessionEvent::Refused { stream, code, limit } => format!("{stream} refused {code} {limit:?}"),
-        SessionEvent::Datagram { session, payload } => format!("datagram for {session}: {}", payload.escape_ascii()),
+        SessionEvent::Reset { stream, code } => {
+            format!("{stream} reset {:?}", code.to_application())
+        }
+        SessionEvent::StopSending { stream, code } => {
+            format!("{stream} stop {:?}", code.to_application())
+        }
+        SessionEvent::Refused { stream, code, limit } => {
+            format!("{stream} refused {code} {limit:?}")
+        }
+        SessionEvent::Datagram { session, payload } => {
+            format!("datagram for {session}: {}", payload.escape_ascii())
+        }
     }
 }
 
 fn fields<'a>(lines: impl Iterator<Item = pronghorn_h3::SectionLine<'a>>) -> String {
-    lines.flat_map(|line| [" ".into(), line.name.escape_ascii().to_string(), "=".into(), line.value.escape_ascii().to_string()]).collect()
+    lines
+        .flat_map(|line| {
+            [
+                " ".into(),
+                line.name.escape_ascii().to_string(),
+                "=".into(),
+                line.value.escape_ascii().to_string(),
+            ]
+        })
+        .collect()
 }
 
-/// A client and a server, joined by a transport that cuts everything into pieces of at most `cut` bytes.
+/// A client and a server, connected by a transport that splits everything into pieces of at most
+/// `cut` bytes.
 pub(crate) struct Pair {
     pub(crate) client: Connection,
     pub(crate) server: Connection,
@@ -236,10 +282,14 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(cut: usize) -> Self {
-        Self { client: Connection::new(Role::Client, Config::default()), server: Connection::new(Role::Server, Config::default()), cut }
+        Self {
+            client: Connection::new(Role::Client, Config::default()),
+            server: Connection::new(Role::Server, Config::default()),
+            cut,
+        }
     }
 
-    /// Carries what waits on the unidirectional streams, both ways.
+    /// Delivers pending data of the unidirectional streams in both directions.
     pub(crate) fn carry_uni(&mut self) {
         carry_uni(&mut self.client, &mut self.server, &uni_ids(Role::Client), self.cut);
         carry_uni(&mut self.server, &mut self.client, &uni_ids(Role::Server), self.cut);
@@ -271,7 +321,7 @@ pub(crate) fn deliver(to: &mut Connection, stream: StreamId, bytes: &[u8], cut: 
     }
 }
 
-/// Events in short, with content of one stream that was cut joined again.
+/// Returns the pending events as short texts, with split content of a stream joined.
 pub(crate) fn joined_events(connection: &mut Connection) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     for event in std::iter::from_fn(|| connection.poll_event()) {

@@ -1,58 +1,65 @@
-//! Sends numbered packets over a link and notes when which of them arrive.
+//! Sends numbered packets over a link and records send and arrival times.
 
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::emulator::{clock_ns, prefer};
-use crate::link::{FAR_IPV4, Link, NEAR_IPV4};
+use crate::addressing::{FAR_IPV4, NEAR_IPV4};
+use crate::emulator::request_real_time;
+use crate::link::Link;
+use crate::monotonic::clock_ns;
 use crate::profile::{Direction, MTU};
 use crate::{Error, Namespace};
 
 /// IPv4 and UDP headers.
 const HEADER_BYTES: usize = 28;
-/// Size of a probe as the link counts it.
+/// Size of a probe on the link.
 pub(super) const PROBE_WIRE_BYTES: usize = 128;
 const PROBE_INTERVAL: Duration = Duration::from_millis(2);
-/// Full packets are sent in bursts of this length, well below any queue worth measuring.
+/// Full packets are sent in bursts of this interval, well below any relevant queue.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
-/// Shorter busy times of a trace are evened out by the queue.
+/// Shorter busy periods of a trace are evened out by the queue.
 const BUSY_STRETCH_MS: u64 = 50;
-/// How much faster than the rate the full packets come.
+/// Excess of the full packets over the rate.
 const OVERLOAD: f64 = 1.1;
-/// Below the emulator's priority: measuring must not make it late.
+/// Below the emulator's priority: measuring must not delay it.
 const SEND_PRIORITY: i32 = 10;
-/// Above the sender's, which on one core would leave it no time at all.
+/// Above the sender's priority, which on a single core would otherwise leave it no time.
 const RECEIVE_PRIORITY: i32 = 11;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// When to send what.
+/// Schedule of packets to send.
 pub(super) struct Plan {
     wire_bytes: usize,
     packets: u64,
     interval: Duration,
     packets_per_interval: u64,
-    /// Without an arrival for this long after the last packet was sent, nothing comes any more.
-    patience: Duration,
+    /// The measurement ends if nothing arrives for this long after the last packet was sent.
+    quiet_time: Duration,
 }
 
 impl Plan {
-    /// Spaced so that no probe waits for another one at the profile's rate.
+    /// Probes, spaced so that none waits for another one at the profile's rate.
     pub(super) fn probes(direction: &Direction, time: Duration) -> Self {
-        let serialisation = Duration::from_nanos(direction.serialisation_ns(PROBE_WIRE_BYTES as u64));
+        let serialisation =
+            Duration::from_nanos(direction.serialisation_ns(PROBE_WIRE_BYTES as u64));
         let interval = PROBE_INTERVAL.max(serialisation * 4);
         Self {
             wire_bytes: PROBE_WIRE_BYTES,
             packets: (time.as_nanos() / interval.as_nanos()).max(1) as u64,
             interval,
             packets_per_interval: 1,
-            patience: patience(direction),
+            quiet_time: quiet_time(direction),
         }
     }
 
-    /// Full packets a tenth faster than the rate; than that of its busiest time, if the rate changes.
-    pub(super) fn saturation(direction: &Direction, mut rate_bits_per_second: u64, time: Duration) -> Self {
+    /// Full packets, a tenth faster than the rate, or than its busiest period if the rate changes.
+    pub(super) fn saturation(
+        direction: &Direction,
+        mut rate_bits_per_second: u64,
+        time: Duration,
+    ) -> Self {
         if let Some(trace) = &direction.rate_trace {
             rate_bits_per_second = trace.busiest_bits_per_second(BUSY_STRETCH_MS);
         }
@@ -65,24 +72,25 @@ impl Plan {
             packets: (packets_per_second * time.as_secs_f64()).ceil() as u64,
             interval,
             packets_per_interval: packets_per_interval as u64,
-            patience: patience(direction),
+            quiet_time: quiet_time(direction),
         }
     }
 }
 
-fn patience(direction: &Direction) -> Duration {
+fn quiet_time(direction: &Direction) -> Duration {
     let queue_ns = direction.queue_bytes.map_or(0, |bytes| direction.serialisation_ns(bytes));
-    // Each stretch without a packet adds to what waits before it.
+    // Each stretch without a packet adds to what already waits.
     let outage_ns = direction.outages.map_or(0, |outages| outages.length_ns[1]);
     let gap_ns = direction.rate_trace.as_ref().map_or(0, |trace| trace.longest_gap_ns());
-    Duration::from_nanos(direction.delay_ns + direction.jitter_ns + queue_ns + outage_ns + gap_ns) + Duration::from_millis(500)
+    Duration::from_nanos(direction.delay_ns + direction.jitter_ns + queue_ns + outage_ns + gap_ns)
+        + Duration::from_millis(500)
 }
 
-/// What one direction showed. Times in nanoseconds of the monotonic clock.
+/// Measurements of one direction. Times in nanoseconds of the monotonic clock.
 pub(super) struct Sample {
-    /// When each packet was sent.
+    /// Send time of each packet.
     pub(super) sent_ns: Vec<u64>,
-    /// In the order of arrival.
+    /// Arrivals in order.
     pub(super) arrivals: Vec<Arrival>,
 }
 
@@ -94,17 +102,20 @@ impl Sample {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    /// Its place in the order of sending, from 0.
+    /// Index in the order of sending, from 0.
     pub(super) number: usize,
     pub(super) received_ns: u64,
 }
 
-/// One socket in each namespace, connected to each other.
+/// Returns two connected sockets, one in each namespace.
 pub(super) fn sockets(link: &Link) -> Result<(UdpSocket, UdpSocket), Error> {
     let open = |namespace: &Namespace, address| -> io::Result<UdpSocket> {
         let socket = namespace.run(|| UdpSocket::bind((address, 0)))??;
-        // Refused without privilege beyond the system's bound; then the smaller one has to do.
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+        // Without privilege, the size is limited by the system; then the smaller buffer must
+        // suffice.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
+            .is_err()
+        {
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
         }
         Ok(socket)
@@ -119,9 +130,9 @@ pub(super) fn sockets(link: &Link) -> Result<(UdpSocket, UdpSocket), Error> {
     connect().map_err(Error::system("open sockets in the link's namespaces"))
 }
 
-/// Carries out the plan from one socket to the other.
+/// Sends the plan's packets from one socket to the other.
 pub(super) fn measure(from: &UdpSocket, to: &UdpSocket, plan: &Plan) -> io::Result<Sample> {
-    to.set_read_timeout(Some(plan.patience))?;
+    to.set_read_timeout(Some(plan.quiet_time))?;
     let all_sent = AtomicBool::new(false);
     let (sent, arrivals) = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(to, plan, &all_sent));
@@ -131,14 +142,17 @@ pub(super) fn measure(from: &UdpSocket, to: &UdpSocket, plan: &Plan) -> io::Resu
             sent
         });
         let join = |panic| std::panic::resume_unwind(panic);
-        (sent.join().unwrap_or_else(join), receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (
+            sent.join().unwrap_or_else(join),
+            receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
     });
     Ok(Sample { sent_ns: sent?, arrivals: arrivals? })
 }
 
-/// Says when each packet was sent.
+/// Sends the packets and returns their send times.
 fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<Vec<u64>> {
-    prefer(SEND_PRIORITY);
+    request_real_time(SEND_PRIORITY);
     let mut payload = vec![0; plan.wire_bytes - HEADER_BYTES];
     let started_ns = clock_ns();
     let mut sent_ns = Vec::with_capacity(plan.packets as usize);
@@ -161,19 +175,23 @@ fn send(socket: &UdpSocket, plan: &Plan) -> io::Result<Vec<u64>> {
 }
 
 fn receive(socket: &UdpSocket, plan: &Plan, all_sent: &AtomicBool) -> io::Result<Vec<Arrival>> {
-    prefer(RECEIVE_PRIORITY);
+    request_real_time(RECEIVE_PRIORITY);
     let mut arrivals = Vec::with_capacity(plan.packets as usize);
     let mut buffer = vec![0; plan.wire_bytes];
     while (arrivals.len() as u64) < plan.packets {
-        // Read before waiting: what is sent after this look still finds a whole wait.
+        // Read before waiting: a packet sent after this is still waited for in full.
         let nothing_follows = all_sent.load(Ordering::Acquire);
         match socket.recv(&mut buffer) {
             Ok(_) => {
                 let received_ns = clock_ns();
-                let number = u64::from_ne_bytes(buffer[..8].try_into().expect("invariant: eight bytes")) as usize;
+                let number =
+                    u64::from_ne_bytes(buffer[..8].try_into().expect("invariant: eight bytes"))
+                        as usize;
                 arrivals.push(Arrival { number, received_ns });
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
                 if nothing_follows {
                     break;
                 }

@@ -1,33 +1,36 @@
-//! Time zero of what a profile does by time: jitter, outages, traces and changes.
+//! Time zero of the profile's schedule: jitter, outages, traces and changes.
 
-/// Nanoseconds are those since the link went live.
+/// Clock of the profile's schedule. Nanoseconds since the link went live.
 ///
-/// Programs take their time before they send: a browser that started slower would otherwise meet other outages under the same seed.
+/// Time zero depends on the client's first packet, because programs need time before they send: a
+/// browser that starts more slowly would otherwise meet other outages under the same seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clock {
     zero_ns: u64,
     waits: bool,
-    /// Grows with each new time zero, so that both directions notice it.
+    /// Increases with each new time zero, so that both directions notice it.
     epoch: u32,
 }
 
 impl Clock {
-    /// Waits for the first packet that the client begins a flow with. Until that comes, the schedule runs from now on: for packets of the server.
+    /// Waits for the first packet of a client's flow. Until then the schedule runs from now on, for
+    /// packets of the server.
     pub(super) fn waiting(now_ns: u64) -> Self {
         Self { zero_ns: now_ns, waits: true, epoch: 0 }
     }
 
-    /// Time zero will be the next packet that the client begins a new flow with.
+    /// Restarts the clock: time zero is the next packet that begins a new flow of the client.
     pub(super) fn restart(&mut self, now_ns: u64) {
         *self = Self { zero_ns: now_ns, waits: true, epoch: self.epoch + 1 };
     }
 
-    /// Time zero is now, whoever sends first.
+    /// Sets time zero to now, whichever side sends first.
     pub(super) fn begin(&mut self, now_ns: u64) {
         *self = Self { zero_ns: now_ns, waits: false, epoch: self.epoch + 1 };
     }
 
-    /// The client sends a packet. Only that which begins a flow can be time zero: a flow from before the start may still send.
+    /// Handles a packet of the client. Only the first packet of a flow can be time zero: a flow
+    /// from before the start may still send.
     pub(super) fn on_client_packet(&mut self, now_ns: u64, begins_flow: impl FnOnce() -> bool) {
         if self.waits && begins_flow() {
             self.begin(now_ns);
@@ -38,7 +41,7 @@ impl Clock {
         self.zero_ns
     }
 
-    /// `None` while it waits.
+    /// Returns time zero; `None` while waiting.
     pub(super) fn begun_ns(&self) -> Option<u64> {
         (!self.waits).then_some(self.zero_ns)
     }

@@ -1,4 +1,5 @@
-//! The packets that a direction holds: one piece of memory, made at the start and as large as the profile says.
+//! Packets in flight of one direction: a ring buffer, allocated at the start with the size that the
+//! profile requires.
 //!
 //! ```text
 //!            free                 oldest                        newest        free
@@ -6,8 +7,8 @@
 //!                         tail                                     head
 //! ```
 //!
-//! Packets take their own length and a few bytes; what a packet took is free again once it and all older ones have left. Pages become
-//! resident when they are first used, and stay.
+//! A packet uses its own length and a few bytes. Its memory is free again once it and all older
+//! packets have left. Pages become resident on first use and stay.
 #![expect(unsafe_code, reason = "memory that is not the allocator's, and locked")]
 
 use std::ffi::c_void;
@@ -24,7 +25,7 @@ const ENTRY_BYTES: usize = HEAD_BYTES + MTU;
 /// An IP header: what the smallest packet has.
 const SMALLEST_PACKET_BYTES: u64 = 20;
 
-/// Where a packet is.
+/// Position of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At(u32);
 
@@ -33,27 +34,34 @@ pub(super) struct Ring {
     memory: Memory,
     head: usize,
     tail: usize,
-    /// Where the newest part ends if it began again at the memory's beginning; the older part ends there.
+    /// End of the newest part if it wrapped around to the beginning of the memory; the older part
+    /// ends there.
     wrapped_at: Option<usize>,
-    /// Packets between tail and head, those that have left included.
+    /// Packets between tail and head, including those that have left.
     entries: usize,
 }
 
 impl Ring {
-    /// With room for so many bytes of packets, however small they are.
+    /// Returns a ring with capacity for this many bytes of packets, however small they are.
     pub(super) fn new(packet_bytes: u64) -> std::io::Result<Self> {
         let heads = packet_bytes / SMALLEST_PACKET_BYTES * HEAD_BYTES as u64;
-        // A packet that finds too little at the memory's end leaves that unused.
+        // A packet that does not fit at the end of the memory leaves that space unused.
         let bytes = packet_bytes + heads + 2 * ENTRY_BYTES as u64;
-        Ok(Self { memory: Memory::new(bytes as usize)?, head: 0, tail: 0, wrapped_at: None, entries: 0 })
+        Ok(Self {
+            memory: Memory::new(bytes as usize)?,
+            head: 0,
+            tail: 0,
+            wrapped_at: None,
+            entries: 0,
+        })
     }
 
-    /// Whether a packet of any length finds room.
+    /// Returns whether a packet of any length fits.
     pub(super) fn has_room(&self) -> bool {
         self.place(ENTRY_BYTES).is_some()
     }
 
-    /// Keeps a packet; `None` if there is no room.
+    /// Stores a packet. Returns `None` if it does not fit.
     pub(super) fn push(&mut self, packet: &[u8]) -> Option<At> {
         let entry_bytes = HEAD_BYTES + packet.len();
         let at = self.place(entry_bytes)?;
@@ -73,10 +81,11 @@ impl Ring {
         &self.memory.bytes()[begin..begin + self.entry(at as usize).0]
     }
 
-    /// The packet has left.
+    /// Frees a packet.
     pub(super) fn free(&mut self, At(at): At) {
         let (length, _) = self.entry(at as usize);
-        self.memory.bytes_mut()[at as usize..at as usize + HEAD_BYTES].copy_from_slice(&head(length, true));
+        self.memory.bytes_mut()[at as usize..at as usize + HEAD_BYTES]
+            .copy_from_slice(&head(length, true));
         while self.entries > 0 {
             let (length, has_left) = self.entry(self.tail);
             if !has_left {
@@ -88,7 +97,7 @@ impl Ring {
                 (self.tail, self.wrapped_at) = (0, None);
             }
         }
-        // From the beginning again, so that a calm link stays on a few pages.
+        // Start again at the beginning, so that an idle link stays on a few pages.
         (self.head, self.tail, self.wrapped_at) = (0, 0, None);
     }
 
@@ -113,8 +122,8 @@ fn head(length: usize, has_left: bool) -> [u8; HEAD_BYTES] {
     [first, second, has_left.into(), 0]
 }
 
-/// Zeroed, private, and locked page by page when it is used, where that is permitted: a page that the kernel takes back makes the packet that
-/// needs it milliseconds late.
+/// Zeroed, private memory, with pages locked on first use where permitted: a page that the kernel
+/// reclaims delays the packet that needs it by milliseconds.
 #[derive(Debug)]
 struct Memory {
     start: NonNull<c_void>,
@@ -135,13 +144,18 @@ impl Memory {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        // SAFETY: the mapping has this length. Without the right to lock memory the link still works; its report says how late it was.
+        // SAFETY: the mapping has this length. Without the right to lock memory the link still
+        // works; its report says how late it was.
         let _ = unsafe { rustix::mm::mlock_with(start, length, MlockFlags::ONFAULT) };
-        Ok(Self { start: NonNull::new(start).expect("invariant: the kernel maps nothing at address 0"), length })
+        Ok(Self {
+            start: NonNull::new(start).expect("invariant: the kernel maps nothing at address 0"),
+            length,
+        })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable, initialised by the kernel, has this length and lives as long as this value.
+        // SAFETY: the mapping is readable, initialised by the kernel, has this length and lives as
+        // long as this value.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<u8>(), self.length) }
     }
 
@@ -165,18 +179,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_bytes_as_were_asked_for_find_room_at_any_size() {
+    fn requested_bytes_fit_at_any_packet_size() {
         for length in [20, 21, 40, 333, 1499, 1500] {
             let mut ring = Ring::new(300_000).unwrap();
             let packet = vec![7; length];
             let count = 300_000 / length;
-            // Twice round, so that the end of the memory is crossed at some packet.
+            // Two rounds, so that some packet crosses the end of the memory.
             let mut held = std::collections::VecDeque::new();
             for number in 0..count * 2 + 7 {
                 if held.len() == count {
                     ring.free(held.pop_front().unwrap());
                 }
-                held.push_back(ring.push(&packet).unwrap_or_else(|| panic!("{length}: packet {number} of {count}")));
+                held.push_back(
+                    ring.push(&packet)
+                        .unwrap_or_else(|| panic!("{length}: packet {number} of {count}")),
+                );
             }
             while let Some(at) = held.pop_front() {
                 ring.free(at);
@@ -186,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_without_room_is_refused_until_the_oldest_has_left() {
+    fn packet_for_a_full_ring_is_refused_until_the_oldest_is_freed() {
         let mut ring = Ring::new(3000).unwrap();
         let mut held = Vec::new();
         while ring.has_room() {
@@ -200,9 +217,9 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order packets leave, each is what was put in, and room comes back.
+        /// In any order of removal, packets are unchanged and their memory is freed.
         #[test]
-        fn packets_stay_what_they_are(steps in prop::collection::vec((20usize..=1500, 0usize..8, any::<bool>()), 1..400)) {
+        fn packets_are_unchanged_in_any_order_of_removal(steps in prop::collection::vec((20usize..=1500, 0usize..8, any::<bool>()), 1..400)) {
             let mut ring = Ring::new(12_000).unwrap();
             let mut held: Vec<(At, Vec<u8>)> = Vec::new();
             for (number, (length, leaves, is_burst)) in steps.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a packet says of itself: the fields of its transport header that a trace is read by.
+//! Transport header fields of a packet, as shown in a trace.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use crate::flow::{self, Protocol};
 /// DNS is the one protocol on a link that is neither TCP nor QUIC and whose first byte is random.
 const DNS_PORT: u16 = 53;
 
-/// Read from the headers; small, so that a trace is recorded without an allocation.
+/// Parsed header fields; small, so that recording a trace does not allocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Description {
-    /// `None` for what is not well-formed IP.
+    /// `None` if the packet is not well-formed IP.
     pub(super) protocol: Option<Protocol>,
-    /// Source and destination.
+    /// Source and destination port.
     pub(super) ports: Option<(u16, u16)>,
-    /// Bytes after the TCP or UDP header.
+    /// Length after the TCP or UDP header.
     pub(super) payload: Option<u16>,
     pub(super) kind: Kind,
 }
@@ -44,19 +44,25 @@ impl Description {
 
 fn tcp(segment: &[u8]) -> Option<(Kind, u16)> {
     let header = segment.get(..20)?;
-    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let number = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     let payload = segment.get(usize::from(header[12] >> 4) * 4..)?;
-    Some((Kind::Tcp { flags: header[13], sequence: number(4), acknowledgement: number(8) }, payload.len() as u16))
+    Some((
+        Kind::Tcp { flags: header[13], sequence: number(4), acknowledgement: number(8) },
+        payload.len() as u16,
+    ))
 }
 
 fn udp(datagram: &[u8], ports: Option<(u16, u16)>) -> Option<(Kind, u16)> {
     let payload = datagram.get(8..)?;
-    let is_dns = ports.is_some_and(|(source, destination)| source == DNS_PORT || destination == DNS_PORT);
+    let is_dns =
+        ports.is_some_and(|(source, destination)| source == DNS_PORT || destination == DNS_PORT);
     let kind = if is_dns { None } else { quic(payload) };
     Some((kind.map_or(Kind::Other, Kind::Quic), payload.len() as u16))
 }
 
-/// Of the first packet of a datagram: further ones that are coalesced with it are not looked at.
+/// Kind of the first QUIC packet in a datagram; coalesced packets are ignored.
 fn quic(datagram: &[u8]) -> Option<&'static str> {
     const LONG_HEADER: u8 = 0x80;
     let first = *datagram.first()?;
@@ -75,14 +81,18 @@ fn quic(datagram: &[u8]) -> Option<&'static str> {
     Some(kinds[usize::from(kind)])
 }
 
-/// As the column `kind` has it: flags of TCP as letters, kinds of QUIC as words, nothing for the rest.
+/// Formats the column `kind`: TCP flags as letters, QUIC packet types as words, otherwise nothing.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LETTERS: [(u8, &str); 5] = [(0x02, "S"), (0x01, "F"), (0x04, "R"), (0x08, "P"), (0x10, "A")];
+        const LETTERS: [(u8, &str); 5] =
+            [(0x02, "S"), (0x01, "F"), (0x04, "R"), (0x08, "P"), (0x10, "A")];
         match self {
             Self::Other => Ok(()),
             Self::Quic(kind) => f.write_str(kind),
-            Self::Tcp { flags, .. } => LETTERS.iter().filter(|(bit, _)| flags & bit != 0).try_for_each(|(_, letter)| f.write_str(letter)),
+            Self::Tcp { flags, .. } => LETTERS
+                .iter()
+                .filter(|(bit, _)| flags & bit != 0)
+                .try_for_each(|(_, letter)| f.write_str(letter)),
         }
     }
 }
@@ -117,8 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn long_headers_are_told_apart_by_the_bits_of_their_version() {
-        for (bits, v1, v2) in [(0, "initial", "retry"), (1, "0rtt", "initial"), (2, "handshake", "0rtt"), (3, "retry", "handshake")] {
+    fn long_header_types_depend_on_the_version() {
+        for (bits, v1, v2) in [
+            (0, "initial", "retry"),
+            (1, "0rtt", "initial"),
+            (2, "handshake", "0rtt"),
+            (3, "retry", "handshake"),
+        ] {
             // The lower four bits are protected, and the fixed bit may be greased (RFC 9287).
             for others in [0x80, 0xc0, 0xcf] {
                 assert_eq!(quic_kind(others | (bits << 4), 1), v1);
@@ -126,19 +141,22 @@ mod tests {
             }
         }
         assert_eq!(quic_kind(0xc5, 0), "version-negotiation");
-        assert_eq!(quic_kind(0xc5, 0x1a2a_3a4a), "", "a version that nobody knows");
+        assert_eq!(quic_kind(0xc5, 0x1a2a_3a4a), "", "an unknown version");
         assert_eq!(quic_kind(0x41, 1), "short");
     }
 
     #[test]
-    fn names_have_no_quic_kind() {
-        assert_eq!(Description::of(&datagram((40000, 53), &[0xc0, 0, 0, 0, 1, 9])).kind, Kind::Other);
+    fn dns_and_empty_datagrams_have_no_quic_kind() {
+        assert_eq!(
+            Description::of(&datagram((40000, 53), &[0xc0, 0, 0, 0, 1, 9])).kind,
+            Kind::Other
+        );
         assert_eq!(Description::of(&datagram((53, 40000), &[0x12, 0x34])).kind, Kind::Other);
         assert_eq!(Description::of(&datagram((40000, 443), &[])).kind, Kind::Other);
     }
 
     #[test]
-    fn segment_tells_flags_numbers_and_payload_after_its_options() {
+    fn segment_with_options_has_flags_numbers_and_payload() {
         let mut segment = [40000u16.to_be_bytes(), 443u16.to_be_bytes()].concat();
         segment.extend_from_slice(&0x0102_0304u32.to_be_bytes());
         segment.extend_from_slice(&0xf1f2_f3f4u32.to_be_bytes());
@@ -147,16 +165,25 @@ mod tests {
         segment.extend_from_slice(b"hello");
         let described = Description::of(&packet(Protocol::TCP, &segment));
         assert_eq!((described.ports, described.payload), (Some((40000, 443)), Some(5)));
-        assert_eq!(described.kind, Kind::Tcp { flags: 0x12, sequence: 0x0102_0304, acknowledgement: 0xf1f2_f3f4 });
+        assert_eq!(
+            described.kind,
+            Kind::Tcp { flags: 0x12, sequence: 0x0102_0304, acknowledgement: 0xf1f2_f3f4 }
+        );
         assert_eq!(described.kind.to_string(), "SA");
         let kind = |flags| Kind::Tcp { flags, sequence: 0, acknowledgement: 0 }.to_string();
-        assert_eq!([kind(0x02), kind(0x18), kind(0x11), kind(0x14), kind(0xff)], ["S", "PA", "FA", "RA", "SFRPA"]);
+        assert_eq!(
+            [kind(0x02), kind(0x18), kind(0x11), kind(0x14), kind(0xff)],
+            ["S", "PA", "FA", "RA", "SFRPA"]
+        );
     }
 
     #[test]
-    fn what_has_no_ports_has_no_payload() {
+    fn packet_without_ports_has_no_payload() {
         let described = Description::of(&packet(Protocol::ICMP, &[8, 0, 0, 0]));
-        assert_eq!((described.protocol, described.ports, described.payload), (Some(Protocol::ICMP), None, None));
+        assert_eq!(
+            (described.protocol, described.ports, described.payload),
+            (Some(Protocol::ICMP), None, None)
+        );
         assert_eq!(Description::of(&[0x20; 40]).protocol, None);
     }
 

@@ -1,9 +1,11 @@
 use std::io;
 
+use super::recorder::{CHUNK_RECORDS, CHUNKS, Record};
 use super::writer::{HEADER, pair};
 use super::*;
+use crate::way::Way;
 
-/// Times are not those of the clock here: only their order matters.
+/// These times do not come from the clock; only their order matters.
 const LIVE_SINCE_NS: u64 = 7_000_000_000;
 
 fn udp(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
@@ -28,7 +30,7 @@ fn written(record: impl FnOnce(&mut Recorder)) -> String {
 }
 
 #[test]
-fn rows_stand_in_order_of_arrival_whatever_the_order_of_their_ends() {
+fn rows_are_in_order_of_arrival_for_any_order_of_ends() {
     let text = written(|log| {
         let first = log.arrived(&udp(40000, 443, &[0x40; 10]), Way::Up, 1, 0);
         let second = log.arrived(&udp(443, 40000, &[0x40; 20]), Way::Down, 2, 1500);
@@ -60,11 +62,14 @@ fn segment_has_its_numbers_in_the_last_columns() {
         let row = log.arrived(&packet, Way::Up, 0, 0);
         log.ended(row, Fate::Delivered, 5);
     });
-    assert_eq!(text.lines().nth(1), Some("7000000000,7000000005,up,tcp,40000,443,40,0,delivered,0,A,4294967294,9"));
+    assert_eq!(
+        text.lines().nth(1),
+        Some("7000000000,7000000005,up,tcp,40000,443,40,0,delivered,0,A,4294967294,9")
+    );
 }
 
 #[test]
-fn many_chunks_lose_nothing_while_packets_stay_on_their_way() {
+fn many_chunks_lose_no_rows_while_packets_are_in_flight() {
     let (mut recorder, mut rows) = pair();
     let writer = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -85,22 +90,27 @@ fn many_chunks_lose_nothing_while_packets_stay_on_their_way() {
     }
     let unlogged = recorder.finish();
     let text = String::from_utf8(writer.join().unwrap().unwrap()).unwrap();
-    assert_eq!(unlogged, 0, "fewer rows than may be in memory");
+    assert_eq!(unlogged, 0, "the rows fit into the memory bound");
     for (number, line) in text.lines().skip(1).enumerate() {
         let fields: Vec<&str> = line.split(',').collect();
-        assert_eq!((fields[0], fields[9]), (number.to_string().as_str(), number.to_string().as_str()));
+        assert_eq!(
+            (fields[0], fields[9]),
+            (number.to_string().as_str(), number.to_string().as_str())
+        );
         assert_eq!(fields[8], if number % 3 == 0 { "delivered" } else { "lost" });
     }
     assert_eq!(text.lines().count(), 200_001);
 }
 
 #[test]
-fn rows_beyond_the_memory_bound_are_counted_and_nothing_waits() {
+fn rows_beyond_the_memory_bound_are_counted_without_blocking() {
     const BEYOND: u64 = 10;
     let (mut recorder, mut rows) = pair();
-    // Nobody writes yet.
+    // No writer is running yet.
     let packet = udp(1, 2, &[]);
-    let logged: Vec<Row> = (0..MAX_ROWS_IN_MEMORY + BEYOND).map(|number| recorder.arrived(&packet, Way::Up, number, 0)).collect();
+    let logged: Vec<Row> = (0..MAX_ROWS_IN_MEMORY + BEYOND)
+        .map(|number| recorder.arrived(&packet, Way::Up, number, 0))
+        .collect();
     assert_eq!(logged.iter().filter(|row| row.is_none()).count() as u64, BEYOND);
     for row in logged {
         recorder.ended(row, Fate::Delivered, 9);
@@ -110,11 +120,11 @@ fn rows_beyond_the_memory_bound_are_counted_and_nothing_waits() {
     rows.write_all(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert_eq!(text.lines().count() as u64, 1 + MAX_ROWS_IN_MEMORY);
-    assert!(!text.contains("held"), "each row has the end that it was given");
+    assert!(!text.contains("held"), "each row has its recorded fate");
 }
 
 #[test]
-fn full_disk_is_told_at_the_end_and_keeps_nobody_waiting() {
+fn full_disk_is_reported_at_the_end_without_blocking() {
     struct FullDisk;
     impl io::Write for FullDisk {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -134,6 +144,6 @@ fn full_disk_is_told_at_the_end_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn memory_of_the_log_is_what_the_documentation_says() {
+fn memory_of_the_log_is_within_the_documented_bound() {
     assert!(CHUNKS * CHUNK_RECORDS * size_of::<Record>() <= 40_000_000, "{}", size_of::<Record>());
 }

@@ -1,4 +1,4 @@
-//! The other end of the log: puts rows together and writes them, at ordinary priority.
+//! The writer of the packet log: assembles rows and writes them, at ordinary priority.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use super::{Arrival, CHUNK_RECORDS, CHUNKS, Chunk, Fate, Record, Recorder};
+use super::recorder::{Arrival, CHUNK_RECORDS, CHUNKS, Chunk, Fate, Record, Recorder};
 use crate::Error;
 use crate::packets::description::Kind;
-use crate::scheduler::Way;
 use crate::trace_file::TraceFile;
+use crate::way::Way;
 
-pub(super) const HEADER: &str =
-    "arrived_ns,left_ns,way,protocol,near_port,far_port,bytes,payload,fate,queue_bytes,kind,sequence,acknowledgement\n";
+pub(super) const HEADER: &str = "arrived_ns,left_ns,way,protocol,near_port,far_port,bytes,payload,fate,queue_bytes,kind,sequence,acknowledgement\n";
 
 /// The writer's thread.
 #[derive(Debug)]
@@ -35,13 +34,14 @@ impl Writer {
         Ok((recorder, Self { thread }))
     }
 
-    /// Waits for the last row; the file appears. The recorder has to be finished before.
+    /// Waits for the last row, then gives the file its name. The recorder must have been finished
+    /// before.
     pub(crate) fn finish(self) -> Result<(), Error> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?.finish()
     }
 }
 
-/// Both ends, with all the memory that the recorder will need.
+/// Returns both ends, with all the memory that the recorder will need.
 pub(super) fn pair() -> (Recorder, Rows) {
     let (full, incoming) = mpsc::channel();
     let (giver, emptied) = mpsc::channel();
@@ -50,15 +50,23 @@ pub(super) fn pair() -> (Recorder, Rows) {
         giver.send(chunk()).expect("invariant: the receiver is a few lines above");
     }
     let written = Arc::new(AtomicU64::new(0));
-    let recorder = Recorder { chunk: chunk(), full, emptied, rows: 0, written: Arc::clone(&written), unlogged: 0, live_since_ns: 0 };
+    let recorder = Recorder {
+        chunk: chunk(),
+        full,
+        emptied,
+        rows: 0,
+        written: Arc::clone(&written),
+        unlogged: 0,
+        live_since_ns: 0,
+    };
     (recorder, Rows { incoming, emptied: giver, pending: VecDeque::new(), written })
 }
 
-/// Rows on their way to the file.
+/// Rows to be written to the file.
 pub(super) struct Rows {
     incoming: mpsc::Receiver<Chunk>,
     emptied: mpsc::Sender<Chunk>,
-    /// From the first row that has no end yet.
+    /// Rows from the first one without a fate.
     pending: VecDeque<Pending>,
     written: Arc<AtomicU64>,
 }
@@ -69,7 +77,8 @@ struct Pending {
 }
 
 impl Rows {
-    /// Until the recorder is finished. After a failure it goes on reading, so that the recorder never runs out of memory.
+    /// Writes rows until the recorder is finished. After a failure it continues to read, so that
+    /// the recorder never runs out of memory.
     pub(super) fn write_all(&mut self, to: &mut impl Write) -> io::Result<()> {
         let mut result = to.write_all(HEADER.as_bytes());
         while let Ok(mut chunk) = self.incoming.recv() {
@@ -93,7 +102,9 @@ impl Rows {
             Record::Arrived(arrival) => self.pending.push_back(Pending { arrival, end: None }),
             Record::Ended { row, fate, at_ns } => {
                 let first = self.written.load(Ordering::Relaxed);
-                if let Some(pending) = row.checked_sub(first).and_then(|at| self.pending.get_mut(at as usize)) {
+                if let Some(pending) =
+                    row.checked_sub(first).and_then(|at| self.pending.get_mut(at as usize))
+                {
                     pending.end = Some((fate, at_ns));
                 }
             }
@@ -118,7 +129,9 @@ impl Pending {
         let left_ns = (fate == Fate::Delivered).then_some(ended_ns);
         let (way, ports) = match way {
             Way::Up => ("up", description.ports),
-            Way::Down => ("down", description.ports.map(|(source, destination)| (destination, source))),
+            Way::Down => {
+                ("down", description.ports.map(|(source, destination)| (destination, source)))
+            }
         };
         let (near_port, far_port) = ports.unzip();
         write!(
@@ -133,13 +146,15 @@ impl Pending {
             description.kind
         )?;
         match description.kind {
-            Kind::Tcp { sequence, acknowledgement, .. } => writeln!(to, "{sequence},{acknowledgement}"),
+            Kind::Tcp { sequence, acknowledgement, .. } => {
+                writeln!(to, "{sequence},{acknowledgement}")
+            }
             _ => to.write_all(b",\n"),
         }
     }
 }
 
-/// Empty if there is nothing.
+/// Formats an optional value; empty if `None`.
 pub(crate) struct Cell<T>(pub(crate) Option<T>);
 
 impl<T: std::fmt::Display> std::fmt::Display for Cell<T> {

@@ -1,4 +1,4 @@
-//! What a link does in one direction, and the same in the units of a profile file.
+//! Behavior of a link in one direction, and the same in the units of a profile file.
 
 use std::sync::Arc;
 
@@ -6,65 +6,69 @@ use serde::{Deserialize, Serialize};
 
 use super::RateTrace;
 
-/// One direction of a link. All sizes are of whole IP packets, without a link-layer frame.
+/// One direction of a link. Sizes are those of whole IP packets, without a link-layer frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Direction {
-    /// Bits of IP packets in a second; `None` is no limit. The mean of the trace where there is one.
+    /// Bits of IP packets per second; `None` means no limit. With a trace, its mean.
     pub rate_bits_per_second: Option<u64>,
-    /// When how much may pass, instead of a steady rate.
+    /// Rate trace, instead of a steady rate.
     pub rate_trace: Option<Arc<RateTrace>>,
     /// Times in which nothing passes and packets wait; only with a steady rate.
     pub outages: Option<Outages>,
     /// Time from the last bit sent to its arrival.
     pub delay_ns: u64,
-    /// The longest pause of the link; the delay of each packet moves within ± this much with `reorder`.
+    /// Maximum pause of the link; with `reorder`, the delay of each packet varies by ± this much.
     pub jitter_ns: u64,
-    /// Each packet draws its own jitter and may overtake others. Otherwise packets never do.
+    /// Whether each packet draws its own jitter and may overtake others. Otherwise packets stay in
+    /// order.
     pub reorder: bool,
-    /// Which packets get lost on the way, after they have used the rate.
+    /// Loss of packets, after they have used the rate.
     pub loss: Loss,
-    /// These get lost too: numbers of packets as they reach the link, from 1, in order.
+    /// Numbers of packets that are lost in addition, counted as they reach the link, from 1, in
+    /// order.
     pub lose_packets: Vec<u64>,
-    /// Bytes that may wait for the rate; `None` only when there is no rate.
+    /// Maximum bytes that wait for the rate; `None` only without a rate.
     pub queue_bytes: Option<u64>,
 }
 
 /// Outages of random length at random times, each uniform between its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outages {
-    /// Shortest and longest.
+    /// Minimum and maximum length.
     pub length_ns: [u64; 2],
-    /// From the start of one to the start of the next; the shortest is longer than the longest outage.
+    /// Minimum and maximum time from the start of one outage to the start of the next; the minimum
+    /// is longer than the longest outage.
     pub every_ns: [u64; 2],
 }
 
-/// How packets get lost.
+/// Loss model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Each packet by itself, with this probability in percent.
+    /// Independent loss of each packet with this probability.
     Independent {
-        /// 0 to 100.
+        /// Probability in percent, 0 to 100.
         percent: f64,
     },
-    /// In runs: Gilbert's model, a channel that loses everything or nothing and changes its mind at random.
+    /// Loss in runs: Gilbert's model, a channel that loses everything or nothing and changes at
+    /// random.
     Bursts {
-        /// Of all packets in the long run; above 0 and below 100.
+        /// Long-run share of all packets in percent, above 0 and below 100.
         percent: f64,
-        /// The mean length of a run of lost packets: longer than if each were lost by itself.
+        /// Mean length of a run of lost packets, longer than with independent loss.
         packets: f64,
     },
-    /// By the state of a channel that may change after each packet.
+    /// Loss by the state of a channel that may change after each packet.
     GilbertElliott(GilbertElliott),
 }
 
-/// Gilbert's and Elliott's model with all its four chances, as netem's `gemodel` has them.
+/// The Gilbert-Elliott model with its four probabilities, as in netem's `gemodel`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GilbertElliott {
-    /// Chance that a good channel is bad for the next packet; `p` of netem.
+    /// Probability that a good channel is bad for the next packet; `p` of netem.
     pub good_to_bad_percent: f64,
-    /// Chance that a bad channel is good for the next packet; `r` of netem.
+    /// Probability that a bad channel is good for the next packet; `r` of netem.
     pub bad_to_good_percent: f64,
     /// Loss while the channel is bad; `1-h` of netem.
     #[serde(default = "everything")]
@@ -79,14 +83,14 @@ fn everything() -> f64 {
 }
 
 impl GilbertElliott {
-    /// The share of packets that find the channel bad, 0 to 1.
+    /// Returns the share of packets that find the channel bad, 0 to 1.
     pub fn share_bad(&self) -> f64 {
         self.good_to_bad_percent / (self.good_to_bad_percent + self.bad_to_good_percent)
     }
 }
 
 impl Loss {
-    /// The share of packets that get lost in the long run, in percent.
+    /// Returns the long-run share of lost packets, in percent.
     pub fn percent(self) -> f64 {
         match self {
             Self::Independent { percent } | Self::Bursts { percent, .. } => percent,
@@ -97,10 +101,11 @@ impl Loss {
         }
     }
 
-    /// How many packets that are lost each by itself say as much about the share of losses as one packet does here. Less
-    /// than one where losses come together.
+    /// Returns how many independently lost packets give as much information about the loss rate as
+    /// one packet of this model. Less than one if losses are correlated.
     pub fn independent_worth(self) -> f64 {
-        // The correlation of two packets' losses, k packets apart, is `alike` times the k-th power of `memory`.
+        // The correlation of the losses of two packets k packets apart is `alike` times the k-th
+        // power of `memory`.
         let (alike, memory) = match self {
             Self::Independent { .. } => return 1.0,
             Self::Bursts { percent, packets } => {
@@ -121,69 +126,71 @@ impl Loss {
     }
 }
 
-/// The chance that a packet gets lost after one that did not, and after one that did; 0 to 1.
+/// Returns the probability that a packet is lost after a delivered one, and after a lost one; 0 to
+/// 1.
 pub(crate) fn burst_chances(percent: f64, packets: f64) -> (f64, f64) {
     (percent / (100.0 - percent) / packets, 1.0 - 1.0 / packets)
 }
 
-/// A direction in the units of a profile file, as shown in reports.
+/// A direction in the units of a profile file, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Asked {
-    /// Megabits (10^6) of IP packets in a second; `null` is no limit. The mean of a trace.
+pub struct DirectionSpec {
+    /// Megabits (10^6) of IP packets per second; `null` means no limit. With a trace, its mean.
     pub rate_mbit_per_second: Option<f64>,
     /// Hash of the trace's content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_trace: Option<String>,
-    /// Shortest and longest outage.
+    /// Minimum and maximum length of an outage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outage_ms: Option<[f64; 2]>,
-    /// From the start of one outage to the start of the next.
+    /// Minimum and maximum time from the start of one outage to the start of the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outage_every_ms: Option<[f64; 2]>,
-    /// One way.
+    /// One-way delay.
     pub delay_ms: f64,
-    /// The longest pause of the link; the delay of each packet moves within ± this much with `reorder`.
+    /// Maximum pause of the link; with `reorder`, the delay of each packet varies by ± this much.
     pub jitter_ms: f64,
-    /// Packets may overtake each other; absent where they may not.
+    /// Whether packets may overtake each other; absent if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reorder: bool,
-    /// Of all packets in the long run.
+    /// Long-run share of lost packets.
     pub loss_percent: f64,
-    /// The mean length of a run of lost packets; absent where each is lost by itself.
+    /// Mean length of a run of lost packets; absent for independent loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_burst_packets: Option<f64>,
-    /// The model's chances, where the file gives them.
+    /// The model's probabilities, if the file gives them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gilbert_elliott: Option<GilbertElliott>,
-    /// Packets that are lost by their number.
+    /// Numbers of packets that are lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lose_packets: Vec<u64>,
-    /// The queue's bound in bytes, whichever unit the file used.
+    /// Queue limit in bytes, whichever unit the file used.
     pub queue_bytes: Option<u64>,
-    /// The same bound as time at the profile's rate.
+    /// Queue limit as time at the profile's rate.
     pub queue_ms: Option<f64>,
 }
 
 impl Direction {
-    /// Time that `bytes` occupy the wire; zero without a rate.
+    /// Returns the time that `bytes` occupy the wire; zero without a rate.
     pub fn serialisation_ns(&self, bytes: u64) -> u64 {
-        self.rate_bits_per_second.map_or(0, |rate| (u128::from(bytes) * 8_000_000_000 / u128::from(rate)) as u64)
+        self.rate_bits_per_second
+            .map_or(0, |rate| (u128::from(bytes) * 8_000_000_000 / u128::from(rate)) as u64)
     }
 
-    /// The chance that a packet which left the queue does not arrive, 0 to 1.
+    /// Returns the probability that a packet which left the queue does not arrive, 0 to 1.
     pub fn loss_probability(&self) -> f64 {
         self.loss.percent() / 100.0
     }
 
-    /// The same in the units of a profile file.
-    pub fn asked(&self) -> Asked {
+    /// Returns the direction in the units of a profile file.
+    pub fn asked(&self) -> DirectionSpec {
         let (loss_burst_packets, gilbert_elliott) = match self.loss {
             Loss::Independent { .. } => (None, None),
             Loss::Bursts { packets, .. } => (Some(packets), None),
             Loss::GilbertElliott(model) => (None, Some(model)),
         };
         let ms = |ns: u64| ns as f64 / 1e6;
-        Asked {
+        DirectionSpec {
             rate_mbit_per_second: self.rate_bits_per_second.map(|rate| rate as f64 / 1e6),
             rate_trace: self.rate_trace.as_ref().map(|trace| trace.hash()),
             outage_ms: self.outages.map(|outages| outages.length_ns.map(ms)),

@@ -1,21 +1,22 @@
-//! A rate that changes as a file says.
+//! A variable rate, read from a file.
 
 use std::path::Path;
 
-use super::{Error, sha256};
+use super::error::Error;
+use super::hash::sha256;
 
-/// What one line of a trace lets pass.
+/// Bytes that one line of a trace permits.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
 
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_PERIOD_MS: u64 = 24 * 3_600_000;
 const MS: u64 = 1_000_000;
 
-/// A rate trace in Mahimahi's format: each line is a millisecond at which [`OPPORTUNITY_BYTES`] may pass. When the last
-/// line is reached, it begins again.
+/// A rate trace in Mahimahi's format: each line is a millisecond at which [`OPPORTUNITY_BYTES`] may
+/// pass. After the last line the trace repeats.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RateTrace {
-    /// In order, the last one above 0.
+    /// Opportunities in order, the last one above 0.
     opportunities_ms: Vec<u64>,
 }
 
@@ -40,9 +41,13 @@ impl RateTrace {
                 continue;
             }
             let number = number + 1;
-            let at: u64 = line.parse().map_err(|_| format!("line {number}: `{line}` is not a whole number of milliseconds"))?;
+            let at: u64 = line.parse().map_err(|_| {
+                format!("line {number}: `{line}` is not a whole number of milliseconds")
+            })?;
             if at < last {
-                return Err(format!("line {number}: {at} ms comes after {last} ms: times must not go back"));
+                return Err(format!(
+                    "line {number}: {at} ms comes after {last} ms: times must not go back"
+                ));
             }
             if at > MAX_PERIOD_MS {
                 return Err(format!("line {number}: {at} ms is more than a day"));
@@ -51,17 +56,21 @@ impl RateTrace {
             opportunities_ms.push(at);
         }
         if last == 0 {
-            return Err("it has no line above 0: each line is a millisecond at which 1500 bytes may pass".into());
+            return Err(
+                "it has no line above 0: each line is a millisecond at which 1500 bytes may pass"
+                    .into(),
+            );
         }
         Ok(Self { opportunities_ms })
     }
 
-    /// Over the whole trace, at least 1.
+    /// Returns the mean rate of the whole trace, at least 1.
     pub fn mean_bits_per_second(&self) -> u64 {
         bits_per_second(self.opportunities_ms.len(), self.period_ms()).max(1)
     }
 
-    /// The rate in the busiest stretch of so many milliseconds, or in the whole trace if that is shorter.
+    /// Returns the rate in the busiest period of this many milliseconds, or in the whole trace if
+    /// that is shorter.
     pub(crate) fn busiest_bits_per_second(&self, stretch_ms: u64) -> u64 {
         let mut first = 0;
         let mut most = 0;
@@ -74,20 +83,21 @@ impl RateTrace {
         bits_per_second(most, stretch_ms.min(self.period_ms())).max(self.mean_bits_per_second())
     }
 
-    /// The longest time without an opportunity.
+    /// Returns the longest time without an opportunity.
     pub(crate) fn longest_gap_ns(&self) -> u64 {
         let gaps = self.opportunities_ms.windows(2).map(|pair| pair[1] - pair[0]);
         // The end of the trace is its last opportunity.
         gaps.chain(self.opportunities_ms.first().copied()).max().unwrap_or(0) * MS
     }
 
-    /// When the opportunity of this number is, counted through all repetitions from 0.
+    /// Returns the time of this opportunity, counted through all repetitions from 0.
     pub(crate) fn time_of_ns(&self, number: u64) -> u64 {
         let length = self.opportunities_ms.len() as u64;
-        (number / length * self.period_ms() + self.opportunities_ms[(number % length) as usize]) * MS
+        (number / length * self.period_ms() + self.opportunities_ms[(number % length) as usize])
+            * MS
     }
 
-    /// The first opportunity at this time or later.
+    /// Returns the first opportunity at this time or later.
     pub(crate) fn first_from(&self, time_ns: u64) -> u64 {
         let period_ns = self.period_ms() * MS;
         let wanted_ms = (time_ns % period_ns).div_ceil(MS);
@@ -95,13 +105,13 @@ impl RateTrace {
         time_ns / period_ns * self.opportunities_ms.len() as u64 + within as u64
     }
 
-    /// Over what the trace says, so that it does not depend on the file's name or spelling.
+    /// Hash of the content, so that it does not depend on the file's name or spelling.
     pub(super) fn hash(&self) -> String {
         let bytes: Vec<u8> = self.opportunities_ms.iter().flat_map(|ms| ms.to_be_bytes()).collect();
         sha256(&bytes)
     }
 
-    /// After so long it begins again.
+    /// Returns the time after which the trace repeats.
     pub(crate) fn period_ms(&self) -> u64 {
         self.opportunities_ms.last().copied().expect("invariant: a trace has a line")
     }
@@ -122,23 +132,36 @@ mod tests {
         assert_eq!(times, [1, 1, 5, 10, 11, 11, 15, 20, 21]);
         assert_eq!(trace.mean_bits_per_second(), 4_800_000);
         assert_eq!(trace.longest_gap_ns(), 5 * MS);
-        for (time_ns, number) in [(0, 0), (MS, 0), (MS + 1, 2), (5 * MS, 2), (9 * MS, 3), (10 * MS + 1, 4), (20 * MS - 1, 7)] {
+        for (time_ns, number) in [
+            (0, 0),
+            (MS, 0),
+            (MS + 1, 2),
+            (5 * MS, 2),
+            (9 * MS, 3),
+            (10 * MS + 1, 4),
+            (20 * MS - 1, 7),
+        ] {
             assert_eq!(trace.first_from(time_ns), number, "{time_ns}");
             assert!(trace.time_of_ns(number) >= time_ns);
         }
     }
 
     #[test]
-    fn busiest_stretch_is_found() {
+    fn busiest_interval_is_found() {
         let trace = RateTrace::parse("100\n200\n201\n202\n203\n1000\n").unwrap();
         assert_eq!(trace.busiest_bits_per_second(10), 4 * 12_000 * 100);
         assert_eq!(trace.busiest_bits_per_second(5000), trace.mean_bits_per_second());
     }
 
     #[test]
-    fn broken_trace_names_its_line() {
-        assert_eq!(RateTrace::parse("1\n2\n1.5\n").unwrap_err(), "line 3: `1.5` is not a whole number of milliseconds");
-        assert!(RateTrace::parse("3\n2\n").unwrap_err().starts_with("line 2: 2 ms comes after 3 ms"));
+    fn invalid_trace_error_names_the_line() {
+        assert_eq!(
+            RateTrace::parse("1\n2\n1.5\n").unwrap_err(),
+            "line 3: `1.5` is not a whole number of milliseconds"
+        );
+        assert!(
+            RateTrace::parse("3\n2\n").unwrap_err().starts_with("line 2: 2 ms comes after 3 ms")
+        );
         for empty in ["", "0\n0\n", "\n"] {
             assert!(RateTrace::parse(empty).unwrap_err().contains("no line above 0"));
         }

@@ -1,4 +1,4 @@
-//! What makes packets late beside the rate: pauses of the link, or a delay that each packet draws for itself.
+//! Jitter: pauses of the link, or a delay that each packet draws separately.
 //!
 //! ```text
 //! time      ──────────────────────────────────────────────►
@@ -8,21 +8,24 @@
 //! leave      1      23      4 5 6          7 8                 at the rate, never faster
 //! ```
 //!
-//! A radio scheduler serves others for a while, or sends again what got lost in the air; what comes then waits, and leaves at the link's
-//! rate and no faster. A link that is never idle loses a pause once and is as late from then on: its rate stays what the profile says.
+//! A radio scheduler serves other users for a while, or retransmits what was lost in the air;
+//! packets that arrive meanwhile wait, and leave at the link's rate and no faster. A link that is
+//! never idle loses a pause once and stays that late from then on: its rate remains the profile's.
 //!
-//! The figures are those of recorded LTE links (docs/link.md): one pause ends before the next begins, how long one is says nothing of the
-//! next, and the link is paused for a third of the time. A delay that moves smoothly instead makes all packets of a round trip late
-//! together, which TCP takes for the beginning of a queue.
+//! The figures are those of recorded LTE links (docs/link.md): one pause ends before the next
+//! begins, how long one is says nothing of the next, and the link is paused for a third of the
+//! time. A delay that moves smoothly instead makes all packets of a round trip late together, which
+//! TCP takes for the beginning of a queue.
 
 use rand::RngCore as _;
 use rand_chacha::ChaCha8Rng;
 
+use super::random::{Draw, generator};
 use super::wire::Steady;
-use super::{Draw, Way, generator};
 use crate::profile::Direction;
+use crate::way::Way;
 
-/// What one direction adds.
+/// Jitter of one direction.
 #[derive(Debug)]
 pub(crate) enum Jitter {
     None,
@@ -31,7 +34,8 @@ pub(crate) enum Jitter {
 }
 
 impl Jitter {
-    /// That of one direction of a link, from time zero on; `change` is the number of the change that made it, 0 for none.
+    /// Returns the jitter of one direction of a link, from time zero on; `change` is the number of
+    /// the change that created it, 0 for none.
     pub(crate) fn of(direction: &Direction, seed: u64, way: Way, change: u64) -> Self {
         let generator_for = |draw| generator(seed, way, draw, change);
         match direction.jitter_ns {
@@ -52,41 +56,44 @@ impl Jitter {
         }
     }
 
-    /// When a packet whose last bit is on the wire at `sent_ns` arrives. To be called for each packet that the wire sends, in its order.
+    /// Returns when a packet arrives whose last bit is on the wire at `sent_ns`. Call it for each
+    /// packet that the wire sends, in order.
     pub(crate) fn arrives_ns(&mut self, bytes: u64, sent_ns: u64, delay_ns: u64) -> u64 {
         match self {
             Self::None => sent_ns + delay_ns,
             Self::Pauses(pauses) => pauses.leaves_ns(bytes, sent_ns) + delay_ns,
-            // At most the delay earlier, so that none arrives before it was sent.
+            // Earlier by at most the delay, so that no packet arrives before it was sent.
             Self::EachPacket(each) => (sent_ns + delay_ns).saturating_add_signed(each.draw()),
         }
     }
 
-    /// The same for a packet without a number, which takes no draw of those that have one.
+    /// Like `arrives_ns` for a packet without a number, which uses no draw of numbered packets.
     pub(crate) fn earlier_arrives_ns(&mut self, bytes: u64, sent_ns: u64, delay_ns: u64) -> u64 {
         match self {
-            Self::EachPacket(each) => (sent_ns + delay_ns).saturating_add_signed(each.draw_earlier()),
+            Self::EachPacket(each) => {
+                (sent_ns + delay_ns).saturating_add_signed(each.draw_earlier())
+            }
             Self::None | Self::Pauses(_) => self.arrives_ns(bytes, sent_ns, delay_ns),
         }
     }
 }
 
-/// Pauses as a function of time: they do not depend on what is sent.
+/// Pauses as a function of time: they do not depend on the traffic.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     longest_ns: u64,
     generator: ChaCha8Rng,
-    /// The slot whose pause is drawn.
+    /// The slot whose pause has been drawn.
     slot: Option<u64>,
-    /// Its beginning and end.
+    /// Start and end of the pause.
     pause_ns: [u64; 2],
-    /// What has waited leaves no faster; `None` without a rate.
+    /// Rate at which waiting packets leave; `None` without a rate.
     rate: Option<Steady>,
     last_ns: u64,
 }
 
 impl Pauses {
-    /// At most the longest pause later.
+    /// Returns the departure time, later by at most the longest pause.
     fn leaves_ns(&mut self, bytes: u64, sent_ns: u64) -> u64 {
         let resumes_ns = self.resumes_ns(sent_ns);
         self.last_ns = match &mut self.rate {
@@ -96,7 +103,7 @@ impl Pauses {
         self.last_ns
     }
 
-    /// The end of the pause that this time is in, or this time.
+    /// Returns the end of the pause at this time, or this time if there is none.
     fn resumes_ns(&mut self, now_ns: u64) -> u64 {
         let slot_ns = slot_ns(self.longest_ns);
         let slot = now_ns / slot_ns;
@@ -108,7 +115,8 @@ impl Pauses {
         if (begins_ns..ends_ns).contains(&now_ns) { ends_ns } else { now_ns }
     }
 
-    /// By slot and seed alone, so that a link that was idle for a day need not draw a day's pauses.
+    /// Depends only on slot and seed, so that a link that was idle for a day need not draw a day's
+    /// pauses.
     fn draw(&mut self, slot: u64, slot_ns: u64) -> [u64; 2] {
         const WORDS: u128 = 4;
         self.generator.set_word_pos(u128::from(slot) * WORDS);
@@ -118,17 +126,17 @@ impl Pauses {
     }
 }
 
-/// A pause is half the longest one on average, and a third of this.
+/// Length of a slot: the mean pause is half the longest one, and a third of the slot.
 fn slot_ns(longest_ns: u64) -> u64 {
     longest_ns + longest_ns.div_ceil(2)
 }
 
-/// Uniform within ± the amplitude.
+/// Delays uniform within ± the amplitude.
 #[derive(Debug)]
 pub(crate) struct EachPacket {
     amplitude_ns: u64,
     generator: ChaCha8Rng,
-    /// Of packets without a number.
+    /// Generator for packets without a number.
     earlier_generator: ChaCha8Rng,
 }
 

@@ -1,4 +1,4 @@
-//! Which packets get lost: one decision for each packet that the wire sent.
+//! Packet loss: one decision for each packet that the wire sent.
 
 use rand::RngCore as _;
 use rand_chacha::ChaCha8Rng;
@@ -15,14 +15,15 @@ pub(super) enum LossProcess {
         threshold: u64,
         generator: Box<ChaCha8Rng>,
     },
-    /// The same with a threshold that depends on what became of the packet before.
+    /// Like independent loss, with a threshold that depends on the fate of the previous packet.
     Bursts {
         after_arrival: u64,
         after_loss: u64,
         was_lost: bool,
         generator: Box<ChaCha8Rng>,
     },
-    /// Two draws a packet: whether it is lost in the channel's state, then whether the state changes.
+    /// Two draws per packet: whether it is lost in the channel's state, then whether the state
+    /// changes.
     GilbertElliott {
         bad: bool,
         good: StateThresholds,
@@ -31,7 +32,7 @@ pub(super) enum LossProcess {
     },
 }
 
-/// Of one state of the channel.
+/// Thresholds of one channel state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StateThresholds {
     loss: u64,
@@ -49,16 +50,26 @@ impl LossProcess {
         }
         let mut generator = Box::new(generator);
         match loss {
-            Loss::Independent { .. } => Self::Independent { threshold: threshold(percent / 100.0), generator },
+            Loss::Independent { .. } => {
+                Self::Independent { threshold: threshold(percent / 100.0), generator }
+            }
             Loss::Bursts { percent, packets } => {
                 let (after_arrival, after_loss) = burst_chances(percent, packets);
-                // As if there had been packets for ever.
+                // As if packets had been sent forever.
                 let was_lost = happens(&mut generator, threshold(percent / 100.0));
-                Self::Bursts { after_arrival: threshold(after_arrival), after_loss: threshold(after_loss), was_lost, generator }
+                Self::Bursts {
+                    after_arrival: threshold(after_arrival),
+                    after_loss: threshold(after_loss),
+                    was_lost,
+                    generator,
+                }
             }
             Loss::GilbertElliott(model) => {
                 let bad = happens(&mut generator, threshold(model.share_bad()));
-                let of = |loss: f64, change: f64| StateThresholds { loss: threshold(loss / 100.0), change: threshold(change / 100.0) };
+                let of = |loss: f64, change: f64| StateThresholds {
+                    loss: threshold(loss / 100.0),
+                    change: threshold(change / 100.0),
+                };
                 Self::GilbertElliott {
                     bad,
                     good: of(model.loss_in_good_percent, model.good_to_bad_percent),
@@ -75,7 +86,8 @@ impl LossProcess {
             Self::Always => true,
             Self::Independent { threshold, generator } => happens(generator, *threshold),
             Self::Bursts { after_arrival, after_loss, was_lost, generator } => {
-                *was_lost = happens(generator, if *was_lost { *after_loss } else { *after_arrival });
+                *was_lost =
+                    happens(generator, if *was_lost { *after_loss } else { *after_arrival });
                 *was_lost
             }
             Self::GilbertElliott { bad, good, while_bad, generator } => {
@@ -88,7 +100,7 @@ impl LossProcess {
     }
 }
 
-/// `chance` is 0 to 1. One is 2^64 - 1 of 2^64 draws: nobody will see the difference.
+/// `chance` is 0 to 1. 1 becomes 2^64 - 1 of 2^64 draws, an invisible difference.
 fn threshold(chance: f64) -> u64 {
     (chance * 2f64.powi(64)) as u64
 }

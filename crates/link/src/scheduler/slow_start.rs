@@ -1,4 +1,5 @@
-//! A transfer in slow start over a profile, and whether TCP leaves it early: the detector of delays of Linux's HyStart, in virtual time.
+//! A transfer in slow start over a profile, and whether TCP leaves it early: the detector of delays
+//! of Linux's HyStart, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,20 +21,27 @@ const SAMPLES: u32 = 8;
 
 const SEEDS: u64 = 300;
 
-/// `HYSTART_DELAY_THRESH` of an eighth of the lowest round-trip time: how much later all samples of a round have to be.
+/// `HYSTART_DELAY_THRESH` of an eighth of the lowest round-trip time: minimum extra delay of all
+/// samples of a round.
 fn threshold_ns(delay_ns: u64) -> u64 {
     (delay_ns / 8).clamp(4 * MS, 16 * MS)
 }
 
-/// The packets in flight when slow start is left because of a delay; `None` if the transfer ends before.
+/// Returns the packets in flight when slow start ends because of a delay; `None` if the transfer
+/// ends before.
 fn left_at(profile: &Profile, seed: u64, packets_per_ack: u64) -> Option<u64> {
-    let without_loss = |direction: &Direction| Direction { loss: Loss::Independent { percent: 0.0 }, ..direction.clone() };
+    let without_loss = |direction: &Direction| Direction {
+        loss: Loss::Independent { percent: 0.0 },
+        ..direction.clone()
+    };
     let mut down = Scheduler::new(&without_loss(&profile.down), seed, Way::Down);
     let mut up = Scheduler::new(&without_loss(&profile.up), seed, Way::Up);
     // The client's request is time zero.
-    let Verdict::Deliver { deadline_ns: begin_ns } = up.handle_packet(ACK_BYTES, 0) else { return None };
+    let Verdict::Deliver { deadline_ns: begin_ns } = up.handle_packet(ACK_BYTES, 0) else {
+        return None;
+    };
     let mut sent_ns = Vec::new();
-    // Arrivals at the client of packets, and at the server of what they acknowledge.
+    // Arrivals of packets at the client, and of their acknowledgments at the server.
     let mut events = BinaryHeap::new();
     let mut send = |sent_ns: &mut Vec<u64>, events: &mut BinaryHeap<_>, now_ns| {
         if let Verdict::Deliver { deadline_ns } = down.handle_packet(PACKET_BYTES, now_ns) {
@@ -80,31 +88,46 @@ fn left_at(profile: &Profile, seed: u64, packets_per_ack: u64) -> Option<u64> {
 fn profiles() -> Vec<Profile> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../profiles");
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).map(|path| Profile::load(&path).unwrap()).collect()
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .map(|path| Profile::load(&path).unwrap())
+        .collect()
 }
 
-/// Lossless, without outages: what ends slow start then is the link's capacity, or jitter that looks like a queue.
+/// Lossless, without outages: what ends slow start then is the link's capacity, or jitter that
+/// looks like a queue.
 #[test]
 fn jitter_of_the_shipped_profiles_does_not_end_slow_start() {
     let mut compared = 0;
     for profile in profiles() {
         let directions = [&profile.up, &profile.down];
         let jitters = directions.iter().any(|direction| direction.jitter_ns > 0);
-        let by_itself = |direction: &&Direction| direction.reorder || direction.outages.is_some() || direction.rate_trace.is_some();
+        let by_itself = |direction: &&Direction| {
+            direction.reorder || direction.outages.is_some() || direction.rate_trace.is_some()
+        };
         if !jitters || directions.iter().any(by_itself) {
             continue;
         }
         compared += 1;
         let steady = |direction: &Direction| Direction { jitter_ns: 0, ..direction.clone() };
-        let without = Profile { up: steady(&profile.up), down: steady(&profile.down), ..profile.clone() };
+        let without =
+            Profile { up: steady(&profile.up), down: steady(&profile.down), ..profile.clone() };
         for packets_per_ack in [1, 2] {
-            // Without jitter all seeds are the same. From what fills the link on, leaving costs nothing.
-            let full = directions[1]
-                .rate_bits_per_second
-                .map_or(u64::MAX, |rate| rate * (profile.up.delay_ns + profile.down.delay_ns) / MS / 12_000_000);
+            // Without jitter all seeds are equal. Once the link is full, leaving costs nothing.
+            let full = directions[1].rate_bits_per_second.map_or(u64::MAX, |rate| {
+                rate * (profile.up.delay_ns + profile.down.delay_ns) / MS / 12_000_000
+            });
             let right = left_at(&without, 1, packets_per_ack).unwrap_or(u64::MAX).min(full);
-            let early = (0..SEEDS).filter(|seed| left_at(&profile, *seed, packets_per_ack).is_some_and(|left| left < right)).count();
-            assert!(early == 0, "{}: slow start is left before {right} packets under {early} of {SEEDS} seeds", profile.name);
+            let early = (0..SEEDS)
+                .filter(|seed| {
+                    left_at(&profile, *seed, packets_per_ack).is_some_and(|left| left < right)
+                })
+                .count();
+            assert!(
+                early == 0,
+                "{}: slow start ended before {right} packets under {early} of {SEEDS} seeds",
+                profile.name
+            );
         }
     }
     assert!(compared >= 20, "{compared}");

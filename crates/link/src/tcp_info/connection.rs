@@ -1,4 +1,5 @@
-//! One TCP connection as the kernel describes it: `inet_diag_msg` with `tcp_info`, of linux/inet_diag.h and linux/tcp.h.
+//! A TCP connection as described by the kernel: `inet_diag_msg` with `tcp_info`, of
+//! linux/inet_diag.h and linux/tcp.h.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,13 +7,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::netlink::{attribute, u32_at, u64_at};
 use crate::packets::Cell;
 
-/// Everything but what listens, has ended, or waits for its name to be free again: none of these has a `tcp_info`.
+/// All states except listening, closed and TIME_WAIT, which have no `tcp_info`.
 pub(super) const STATES: u32 = !((1 << LISTEN) | (1 << TIME_WAIT) | (1 << CLOSE)) & 0xfff;
 
 const TIME_WAIT: u8 = 6;
 const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
-/// By the kernel's number.
+/// State names by the kernel's number.
 const STATE_NAMES: [&str; 12] = [
     "",
     "established",
@@ -31,7 +32,7 @@ const STATE_NAMES: [&str; 12] = [
 const MESSAGE_BYTES: usize = 72;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
-/// The kernel's word for a slow start without an end.
+/// The kernel's value for unlimited slow start.
 const SSTHRESH_UNLIMITED: u32 = 0x7fff_ffff;
 
 /// A connection between the two ends of the link.
@@ -45,12 +46,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `None` for a connection that stays at one end, and for a socket of which the kernel tells no more than its name.
+    /// Returns `None` for a connection that stays at one end, and for a socket without further
+    /// information.
     pub(super) fn parse(reply: &[u8]) -> Option<Self> {
         let message = reply.get(..MESSAGE_BYTES)?;
         let port = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
         let family = i32::from(message[0]);
-        let (local, remote) = (address(family, &message[8..24])?, address(family, &message[24..40])?);
+        let (local, remote) =
+            (address(family, &message[8..24])?, address(family, &message[24..40])?);
         if local == remote || local.is_loopback() {
             return None;
         }
@@ -75,21 +78,29 @@ fn address(family: i32, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The columns from `state` on. An older kernel has a shorter `tcp_info`: what it lacks is empty.
+/// Formats the columns from `state` on. Fields missing in an older kernel's shorter `tcp_info` are
+/// empty.
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let small = |at| u32_at(&self.info, at);
         let large = |at| u64_at(&self.info, at);
         write!(f, "{}", STATE_NAMES.get(usize::from(self.state)).unwrap_or(&""))?;
         let rtt = [small(68), small(72), small(8)];
-        let windows = [small(80), small(76).filter(|packets| *packets < SSTHRESH_UNLIMITED), small(16)];
+        let windows =
+            [small(80), small(76).filter(|packets| *packets < SSTHRESH_UNLIMITED), small(16)];
         let packets = [small(24), small(32), small(100)];
         for value in rtt.into_iter().chain(windows).chain(packets) {
             write!(f, ",{}", Cell(value))?;
         }
         let bytes = [large(120), large(128), large(200), large(208)];
-        let (busy, receive_window_limited, send_buffer_limited, delivery_rate) = (large(168), large(176), large(184), large(160));
-        for value in bytes.into_iter().chain([busy, receive_window_limited, send_buffer_limited, delivery_rate]) {
+        let (busy, receive_window_limited, send_buffer_limited, delivery_rate) =
+            (large(168), large(176), large(184), large(160));
+        for value in bytes.into_iter().chain([
+            busy,
+            receive_window_limited,
+            send_buffer_limited,
+            delivery_rate,
+        ]) {
             write!(f, ",{}", Cell(value))?;
         }
         write!(f, ",{}", self.congestion)
@@ -107,10 +118,29 @@ pub(super) fn example() -> Vec<u8> {
     reply[8..12].copy_from_slice(&[10, 77, 0, 1]);
     reply[24..28].copy_from_slice(&[10, 77, 0, 2]);
     let mut info = vec![0; 232];
-    for (at, value) in [(8, 204_000u32), (16, 1448), (24, 7), (32, 2), (68, 40_100), (72, 300), (76, 20), (80, 33), (100, 5)] {
+    for (at, value) in [
+        (8, 204_000u32),
+        (16, 1448),
+        (24, 7),
+        (32, 2),
+        (68, 40_100),
+        (72, 300),
+        (76, 20),
+        (80, 33),
+        (100, 5),
+    ] {
         info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
-    for (at, value) in [(120, 1001u64), (128, 1002), (160, 1003), (168, 1004), (176, 1005), (184, 1006), (200, 1007), (208, 1008)] {
+    for (at, value) in [
+        (120, 1001u64),
+        (128, 1002),
+        (160, 1003),
+        (168, 1004),
+        (176, 1005),
+        (184, 1006),
+        (200, 1007),
+        (208, 1008),
+    ] {
         info[at..at + 8].copy_from_slice(&value.to_ne_bytes());
     }
     for (kind, value) in [(INET_DIAG_INFO, info.as_slice()), (INET_DIAG_CONG, b"cubic\0")] {
@@ -129,19 +159,27 @@ mod tests {
     #[test]
     fn each_column_comes_from_its_field() {
         let row = Connection::parse(&example()).unwrap().to_string();
-        assert_eq!(row, "established,40100,300,204000,33,20,1448,7,2,5,1001,1002,1007,1008,1004,1005,1006,1003,cubic");
+        assert_eq!(
+            row,
+            "established,40100,300,204000,33,20,1448,7,2,5,1001,1002,1007,1008,1004,1005,1006,1003,cubic"
+        );
     }
 
     #[test]
-    fn threshold_that_was_never_set_is_empty() {
+    fn unset_slow_start_threshold_is_empty() {
         let mut reply = example();
         let at = MESSAGE_BYTES + 4 + 76;
         reply[at..at + 4].copy_from_slice(&SSTHRESH_UNLIMITED.to_ne_bytes());
-        assert!(Connection::parse(&reply).unwrap().to_string().starts_with("established,40100,300,204000,33,,1448,"));
+        assert!(
+            Connection::parse(&reply)
+                .unwrap()
+                .to_string()
+                .starts_with("established,40100,300,204000,33,,1448,")
+        );
     }
 
     #[test]
-    fn connection_within_one_end_is_none_of_the_link() {
+    fn connection_within_one_end_is_ignored() {
         let mut same = example();
         same[24..28].copy_from_slice(&[10, 77, 0, 1]);
         assert!(Connection::parse(&same).is_none());
@@ -149,11 +187,12 @@ mod tests {
         loopback[8..12].copy_from_slice(&[127, 0, 0, 1]);
         loopback[24..28].copy_from_slice(&[127, 0, 0, 2]);
         assert!(Connection::parse(&loopback).is_none());
-        // An IPv6 socket that speaks IPv4.
+        // An IPv6 socket with IPv4-mapped addresses.
         let mut mapped = example();
         mapped[0] = libc::AF_INET6 as u8;
         for at in [8, 24] {
-            mapped[at..at + 16].copy_from_slice(&"::ffff:127.0.0.1".parse::<Ipv6Addr>().unwrap().octets());
+            mapped[at..at + 16]
+                .copy_from_slice(&"::ffff:127.0.0.1".parse::<Ipv6Addr>().unwrap().octets());
         }
         assert!(Connection::parse(&mapped).is_none());
         mapped[24..40].copy_from_slice(&"::ffff:10.77.0.1".parse::<Ipv6Addr>().unwrap().octets());
@@ -162,17 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn reply_cut_anywhere_is_read_without_panic() {
+    fn reply_truncated_anywhere_does_not_panic() {
         let reply = example();
         for end in 0..reply.len() {
             if let Some(connection) = Connection::parse(&reply[..end]) {
                 assert_eq!(connection.to_string().matches(',').count(), 18);
             }
         }
-        // A kernel whose tcp_info ends before the bytes that were sent.
+        // A kernel whose tcp_info ends before `bytes_sent`.
         let mut older = reply[..MESSAGE_BYTES + 4 + 192].to_vec();
         older[MESSAGE_BYTES..MESSAGE_BYTES + 2].copy_from_slice(&196u16.to_ne_bytes());
         let row = Connection::parse(&older).unwrap().to_string();
-        assert_eq!(row, "established,40100,300,204000,33,20,1448,7,2,5,1001,1002,,,1004,1005,1006,1003,");
+        assert_eq!(
+            row,
+            "established,40100,300,204000,33,20,1448,7,2,5,1001,1002,,,1004,1005,1006,1003,"
+        );
     }
 }

@@ -1,9 +1,12 @@
-//! A link between real namespaces: traffic that adds up, commands behind it, and nothing left behind.
+//! Links between real namespaces: traffic that adds up, commands, and complete cleanup.
 //!
-//! Runs as root or, where user namespaces and the TUN device are open to it, as any user. Where neither is permitted the
-//! tests fail and say why.
+//! Runs as root, or as any user where user namespaces and the TUN device are accessible. Where
+//! neither is permitted, the tests fail and give the reason.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic; the lint's exception knows only #[test] functions")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test may panic; the lint's exception knows only #[test] functions"
+)]
 
 mod commands;
 mod hostile;
@@ -33,6 +36,11 @@ fn main() {
     let everyone = [traffic::TESTS, traces::TESTS, hostile::TESTS, commands::TESTS];
     let mut trials: Vec<Trial> = everyone.into_iter().flatten().map(trial).collect();
     let root = rustix::process::geteuid().is_root();
-    trials.extend(commands::TESTS_FOR_ROOT.iter().chain(user::TESTS_FOR_ROOT).map(|test| trial(test).with_ignored_flag(!root)));
+    trials.extend(
+        commands::TESTS_FOR_ROOT
+            .iter()
+            .chain(user::TESTS_FOR_ROOT)
+            .map(|test| trial(test).with_ignored_flag(!root)),
+    );
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

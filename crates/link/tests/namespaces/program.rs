@@ -1,5 +1,5 @@
-//! The test program in other roles, so that the tests need no other programs: `pronghorn link`'s core, a listener that
-//! says when it is asked to end, a client.
+//! The test program in other roles, so that the tests need no other programs: the core of
+//! `pronghorn link`, a TCP listener, a client, and others.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use pronghorn_link::run::{FAR_GRACE, Far, Run};
 use pronghorn_link::{Error, Options, Profile, TcpInfo};
 
-/// Set for the program in its other roles.
+/// Environment variable that selects the role.
 const ROLE: &str = "PRONGHORN_TEST_ROLE";
 
 pub(crate) fn main_if_asked() -> Option<i32> {
@@ -34,7 +34,7 @@ pub(crate) fn main_if_asked() -> Option<i32> {
             print!("{text}");
             Some(0)
         }
-        // The end of its connection comes late: once the second word, a file, is there.
+        // Closes its connection late: once the file given as the second word exists.
         "linger" => {
             let mut stream = TcpStream::connect(&words[0]).expect("connect");
             stream.read_to_end(&mut Vec::new()).expect("read");
@@ -52,9 +52,12 @@ pub(crate) fn main_if_asked() -> Option<i32> {
     }
 }
 
-/// Takes that much processor time, however long it lasts.
+/// Uses this much CPU time, however long it takes.
 fn burn(time: Duration) {
-    let used = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime)).expect("a positive time");
+    let used = || {
+        Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
+            .expect("a positive time")
+    };
     while used() < time {
         std::hint::spin_loop();
     }
@@ -71,7 +74,8 @@ fn link(words: &[String]) -> i32 {
                 seed: 1,
                 tcp_congestion: text("CONGESTION"),
                 packets: text("PACKETS").map(PathBuf::from),
-                tcp_info: text("TCP_INFO").map(|path| TcpInfo { path: path.into(), interval: Duration::from_millis(10) }),
+                tcp_info: text("TCP_INFO")
+                    .map(|path| TcpInfo { path: path.into(), interval: Duration::from_millis(10) }),
                 resolver: text("RESOLVER").map(|address| address.parse().expect("an address")),
                 ..Options::default()
             },
@@ -86,7 +90,8 @@ fn link(words: &[String]) -> i32 {
                             .flat_map(|lines| lines.lines())
                             .map(|line| Far::split(line).expect("words"))
                             .collect(),
-                        ready_timeout: text("READY_MS").map_or(Duration::from_secs(20), milliseconds),
+                        ready_timeout: text("READY_MS")
+                            .map_or(Duration::from_secs(20), milliseconds),
                         grace: text("GRACE_MS").map_or(FAR_GRACE, milliseconds),
                     })
                 })
@@ -115,7 +120,7 @@ pub(crate) fn myself(role: &str) -> Command {
     copy_of_myself(&path(), role)
 }
 
-/// The same with a copy of this program.
+/// A copy of this program in another role.
 pub(crate) fn copy_of_myself(copy: &Path, role: &str) -> Command {
     let mut command = Command::new(copy);
     command.env(ROLE, role);
@@ -127,7 +132,7 @@ pub(crate) fn shell(role: &str, argument: &str) -> String {
     shell_of(&path(), role, argument)
 }
 
-/// The same with a copy of this program.
+/// Like [`shell`], with a copy of this program.
 pub(crate) fn shell_of(copy: &Path, role: &str, argument: &str) -> String {
     format!("env {ROLE}={role} {} {argument}", copy.display())
 }

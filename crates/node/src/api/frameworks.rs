@@ -1,13 +1,16 @@
-//! What the doors for frameworks (`packages/pronghorn/lib/fetch`, `lib/http`) ask for. Each function takes the exchange's slot first.
+//! Functions for the framework interfaces (`packages/pronghorn/lib/fetch`, `lib/http`). The first
+//! argument of each is the exchange's slot.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::addon::{Call, Native};
 use crate::head::push_lines;
-use crate::js::{Call, Failure, Native, Value};
+use crate::js::{Failure, Value};
 
-pub(super) const FUNCTIONS: [(&str, Native); 3] = [("head", head), ("trailers", trailers), ("endWithTrailers", end_with_trailers)];
+pub(super) const FUNCTIONS: [(&str, Native); 3] =
+    [("head", head), ("trailers", trailers), ("endWithTrailers", end_with_trailers)];
 
-/// `head(slot)`: the whole head as one string; see [`HeadText::of`].
+/// `head(slot)`: returns the request head as one string; see [`HeadText::of`].
 ///
 /// [`HeadText::of`]: crate::head::HeadText::of
 fn head(call: &Call<'_>) -> Result<Value, Failure> {
@@ -16,7 +19,8 @@ fn head(call: &Call<'_>) -> Result<Value, Failure> {
     head.ok_or_else(|| "the exchange has ended".into())
 }
 
-/// `trailers(slot)`: names and values of what came behind the request's content, with a zero before each of them.
+/// `trailers(slot)`: returns names and values of the request's trailers, each with a zero before
+/// it.
 fn trailers(call: &Call<'_>) -> Result<Value, Failure> {
     let mut all = Vec::new();
     call.addon.with_exchange(call.u32(0), |exchange| {
@@ -27,7 +31,8 @@ fn trailers(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.latin1(&all))
 }
 
-/// `endWithTrailers(slot, content, lines)`: ends a response that was begun, with lines of `name: value` behind its content.
+/// `endWithTrailers(slot, content, lines)`: ends a response that has begun, with the last content
+/// and trailers as lines of `name: value`.
 fn end_with_trailers(call: &Call<'_>) -> Result<Value, Failure> {
     let content = call.bytes(1)?;
     let mut trailers = HeaderMap::new();

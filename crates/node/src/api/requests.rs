@@ -1,4 +1,4 @@
-//! What JavaScript asks of a request. Each function takes the exchange's slot first.
+//! Functions that read requests. The first argument of each is the exchange's slot.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pronghorn_engine::Protocol;
 
-use crate::addon::DECLARATIVE;
-use crate::clients;
+use crate::addon::{Call, DECLARATIVE, Native};
+use crate::admission;
+use crate::app::UpgradeKind;
 use crate::declarative::query_value;
 use crate::exchange::Exchange;
-use crate::js::{Call, Env, Failure, Native, Value};
-use crate::listening::Wish;
+use crate::js::{Env, Failure, Value};
 
 pub(super) const FUNCTIONS: [(&str, Native); 17] = [
     ("method", method),
@@ -25,7 +25,7 @@ pub(super) const FUNCTIONS: [(&str, Native); 17] = [
     ("nextHandler", next_handler),
     ("protocol", protocol),
     ("serverName", server_name),
-    ("clientStanding", client_standing),
+    ("clientCertificateStatus", client_certificate_status),
     ("clientCertificate", client_certificate),
     ("remoteAddress", remote_address),
     ("remoteAddressAsText", remote_address_as_text),
@@ -38,7 +38,7 @@ fn with<T>(call: &Call<'_>, action: impl FnOnce(&mut Exchange) -> T) -> Result<T
     Ok(call.addon.with_exchange(call.u32(0), action).ok_or("the exchange has ended")?)
 }
 
-/// Text of a field: UTF-8 if it is that, otherwise a character for each byte.
+/// Returns a field value as a string: UTF-8 if it is valid, otherwise a character for each byte.
 fn text(env: Env, value: &[u8]) -> Value {
     std::str::from_utf8(value).map_or_else(|_| env.latin1(value), |text| env.string(text))
 }
@@ -63,7 +63,7 @@ fn query_value_of(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// The lines of a field as one (RFC 9110, section 5.3; for `cookie` RFC 9114, section 4.2.1).
+/// Joins the lines of a field (RFC 9110, section 5.3; for `cookie` RFC 9114, section 4.2.1).
 fn combined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
     let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let mut value = lines.next()?.to_vec();
@@ -87,7 +87,8 @@ fn header(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// All field lines as one string: names and values, each with a zero after it.
+/// `headers(slot)`: returns all fields as one string: names and joined values, each followed by a
+/// zero.
 fn headers(call: &Call<'_>) -> Result<Value, Failure> {
     with(call, |exchange| {
         let mut all = String::new();
@@ -97,7 +98,7 @@ fn headers(call: &Call<'_>) -> Result<Value, Failure> {
             let value = combined(&exchange.headers, name).unwrap_or_default();
             match std::str::from_utf8(&value) {
                 Ok(value) => all.push_str(value),
-                // As `text` has it, and for this one alone.
+                // Like `text`, for this value only.
                 Err(_) => all.extend(value.iter().copied().map(char::from)),
             }
             all.push('\0');
@@ -114,16 +115,22 @@ fn parameter(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// The handler of the next route that matches, or `undefined`. -1: it is a program, and has answered.
+/// `nextHandler(slot)`: returns the handler of the next matching route, or `undefined`; -1 if it
+/// was a program that has responded.
 fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let slot = call.u32(0);
     let app = with(call, |exchange| exchange.app)?;
     let app = call.addon.app(app)?;
     let found = with(call, |exchange| {
-        let (handler, parameters) =
-            app.find(&exchange.method, &exchange.uri, &exchange.headers, Wish::of(exchange.upgrade.as_ref()), exchange.tried)?;
-        exchange.tried += 1;
+        let (handler, parameters) = app.find(
+            &exchange.method,
+            &exchange.uri,
+            &exchange.headers,
+            UpgradeKind::from_upgrade(exchange.upgrade.as_ref()),
+            exchange.matches_tried,
+        )?;
+        exchange.matches_tried += 1;
         exchange.parameters = parameters;
         Some((handler, exchange.responder.is_some()))
     })?;
@@ -133,10 +140,14 @@ fn next_handler(call: &Call<'_>) -> Result<Value, Failure> {
     }
     if !is_unanswered {
         return Err(
-            "a response that has begun cannot be left to a DeclarativeResponse: yield before write(), tryEnd() and beginWrite()".into()
+            "a response that has begun cannot be left to a DeclarativeResponse: yield before \
+                write(), tryEnd() and beginWrite()"
+                .into(),
         );
     }
-    if let Some((request, responder, parameters, begun)) = call.addon.take(slot).and_then(|mut exchange| exchange.hand_over()) {
+    if let Some((request, responder, parameters, begun)) =
+        call.addon.take(slot).and_then(|mut exchange| exchange.hand_over())
+    {
         call.addon.program(handler).answer(request, responder, &parameters, begun);
     }
     Ok(call.env.number(-1.0))
@@ -152,22 +163,27 @@ fn protocol(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// `serverName(slot)`: the name that TLS was asked for, or nothing.
+/// `serverName(slot)`: returns the server name of the TLS handshake, or an empty string.
 fn server_name(call: &Call<'_>) -> Result<Value, Failure> {
     with(call, |exchange| call.env.string(exchange.peer.server_name.as_deref().unwrap_or_default()))
 }
 
-/// `clientStanding(slot)`: what is to be said of the client's certificate, see [`clients::standing`], and its SHA-256 in hexadecimal, with a
-/// space between them. To be called before the handler has returned.
-fn client_standing(call: &Call<'_>) -> Result<Value, Failure> {
+/// `clientCertificateStatus(slot)`: returns the state of the client's certificate, see
+/// [`admission::certificate_status`], and its SHA-256 in hexadecimal, separated by a space. Call it
+/// before the handler has returned.
+fn client_certificate_status(call: &Call<'_>) -> Result<Value, Failure> {
     let app = with(call, |exchange| exchange.app)?;
     let app = call.addon.app(app)?;
     let text = with(call, |exchange| {
-        let standing = app
-            .certificates
-            .get()
-            .map_or("", |certificates| clients::standing(certificates, &exchange.peer, &exchange.uri, &exchange.headers));
-        let mut text = format!("{standing} ");
+        let certificate_status = app.certificates.get().map_or("", |certificates| {
+            admission::certificate_status(
+                certificates,
+                &exchange.peer,
+                &exchange.uri,
+                &exchange.headers,
+            )
+        });
+        let mut text = format!("{certificate_status} ");
         if let Some(certificate) = &exchange.peer.client_certificate {
             for byte in certificate.fingerprint() {
                 let _ = write!(text, "{byte:02x}");
@@ -178,7 +194,8 @@ fn client_standing(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.string(&text))
 }
 
-/// `clientCertificate(slot, index)`: a certificate of the chain that the client has shown, in DER, or nothing.
+/// `clientCertificate(slot, index)`: returns a certificate of the client's chain in DER, or
+/// `undefined`.
 fn client_certificate(call: &Call<'_>) -> Result<Value, Failure> {
     let index = call.u32(1) as usize;
     let shown = with(call, |exchange| exchange.peer.client_certificate.clone())?;
@@ -203,7 +220,7 @@ fn remote_port(call: &Call<'_>) -> Result<Value, Failure> {
     with(call, |exchange| call.env.number(exchange.peer.remote.port().into()))
 }
 
-/// `read(slot, paused)`: the content is wanted, or paused.
+/// `read(slot, paused)`: reads the request's content, or pauses reading.
 fn read(call: &Call<'_>) -> Result<Value, Failure> {
     let paused = call.boolean(1);
     with(call, |exchange| exchange.read(paused))?;
@@ -211,8 +228,11 @@ fn read(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `takeContent(slot)`: an ArrayBuffer with what has come.
+/// `takeContent(slot)`: returns the received content as an ArrayBuffer.
 fn take_content(call: &Call<'_>) -> Result<Value, Failure> {
     let pieces = with(call, Exchange::take_content)?;
-    call.env.array_buffer(pieces.iter().map(bytes::Bytes::len).sum(), pieces.iter().map(|piece| &piece[..]))
+    call.env.array_buffer(
+        pieces.iter().map(bytes::Bytes::len).sum(),
+        pieces.iter().map(|piece| &piece[..]),
+    )
 }

@@ -1,8 +1,10 @@
-//! What JavaScript does with a response beyond what it writes into the shared memory. Each function takes the exchange's slot first.
+//! Response operations that do not go through the shared memory. The first argument of each is the
+//! exchange's slot, unless noted.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::js::{Call, Failure, Native, Value};
+use crate::addon::{Call, Native};
+use crate::js::{Failure, Value};
 
 pub(super) const FUNCTIONS: [(&str, Native); 8] = [
     ("fieldName", field_name),
@@ -15,13 +17,14 @@ pub(super) const FUNCTIONS: [(&str, Native); 8] = [
     ("inform", inform),
 ];
 
-/// How many names are kept for JavaScript to refer to by number.
+/// Maximum number of header names that JavaScript refers to by number.
 const MAX_NAMES: usize = 1024;
 
-/// `fieldName(name)`: its number, or `undefined` when there are too many already.
+/// `fieldName(name)`: returns the number of a header name, or `undefined` if there are too many.
 fn field_name(call: &Call<'_>) -> Result<Value, Failure> {
     let text = call.string(0)?;
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no name of a header"))?;
+    let name = HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| format!("invalid header name {text:?}"))?;
     let mut names = call.addon.names.borrow_mut();
     if names.len() >= MAX_NAMES {
         return Ok(call.env.undefined());
@@ -30,35 +33,42 @@ fn field_name(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.number((names.len() - 1) as f64))
 }
 
-/// `writeField(slot, name, value)`: for names without a number and values without end.
+/// `writeField(slot, name, value)`: adds a header whose name has no number, or whose value does not
+/// fit into the shared memory.
 fn write_field(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let (name, value) = (call.string(1)?, call.bytes(2)?);
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
-    let value = HeaderValue::from_bytes(&value).map_err(|_| format!("the value of {name} has characters that no header may have"))?;
+    let name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| format!("invalid header name {name:?}"))?;
+    let value = HeaderValue::from_bytes(&value)
+        .map_err(|_| format!("invalid value of header {name}: it contains a control character"))?;
     call.addon.with_exchange(call.u32(0), |exchange| exchange.fields.append(name, value));
     Ok(call.env.undefined())
 }
 
-/// Sends the head if it has not been sent: what is written from now on is content.
+/// Sends the response head if it has not been sent. Content follows.
 fn begin_stream(call: &Call<'_>, total: Option<u64>) {
     call.addon.apply_answers();
     let slot = call.u32(0);
-    // While the responder is there to spawn the future. From here on it is the pipe that tells of the peer.
+    // Before the responder is taken, because it spawns the future. From here on the pipe reports
+    // that the peer has left.
     call.addon.watch(slot);
-    let begun = call.addon.with_exchange(slot, |exchange| exchange.begin_stream(call.addon, slot, total)).flatten();
+    let begun = call
+        .addon
+        .with_exchange(slot, |exchange| exchange.begin_stream(call.addon.clone(), slot, total))
+        .flatten();
     if let Some((responder, response)) = begun {
         responder.send(response);
     }
 }
 
-/// `begin(slot)`.
+/// `begin(slot)`: sends the response head.
 fn begin(call: &Call<'_>) -> Result<Value, Failure> {
     begin_stream(call, None);
     Ok(call.env.undefined())
 }
 
-/// `write(slot, chunk)`: whether there is room for more.
+/// `write(slot, chunk)`: sends a chunk. Returns whether there is capacity for more.
 fn write(call: &Call<'_>) -> Result<Value, Failure> {
     let chunk = call.bytes(1)?;
     begin_stream(call, None);
@@ -69,14 +79,15 @@ fn write(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.boolean(has_room.unwrap_or(false)))
 }
 
-/// `tryEnd(slot, chunk, total)`: 1 if all of the chunk was taken, and 2 more if there is nothing to come after it.
+/// `tryEnd(slot, chunk, total)`: sends what fits. Returns 1 if the whole chunk was accepted, plus 2
+/// if the content is complete.
 fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
     let total = call.f64(2) as u64;
     begin_stream(call, Some(total));
     let taken = call.addon.with_exchange(call.u32(0), |exchange| {
         let Some(pipe) = &exchange.pipe else { return Ok((true, true)) };
         let left = usize::try_from(total.saturating_sub(exchange.written)).unwrap_or(usize::MAX);
-        // Of a file in memory, no more than what goes now is copied.
+        // Only the part that fits is copied, which matters for a file in memory.
         let (chunk, size) = call.bytes_up_to(1, left.min(pipe.room()))?;
         let fits = chunk.len() == size.min(left);
         exchange.written += chunk.len() as u64;
@@ -90,13 +101,13 @@ fn try_end(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.number(f64::from(u8::from(fits) + 2 * u8::from(done))))
 }
 
-/// `offset(slot)`: how many bytes of content were taken so far.
+/// `offset(slot)`: returns the number of content bytes accepted so far.
 fn offset(call: &Call<'_>) -> Result<Value, Failure> {
     let written = call.addon.with_exchange(call.u32(0), |exchange| exchange.written);
     Ok(call.env.number(written.unwrap_or(0) as f64))
 }
 
-/// `endWith(slot, content, close)`: for content that does not fit into the shared memory.
+/// `endWith(slot, content, close)`: ends with content that does not fit into the shared memory.
 fn end_with(call: &Call<'_>) -> Result<Value, Failure> {
     let content = call.bytes(1)?;
     call.addon.apply_answers();
@@ -104,7 +115,7 @@ fn end_with(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.env.undefined())
 }
 
-/// `inform(slot, status, lines)`: an interim response with lines of `name: value`.
+/// `inform(slot, status, lines)`: sends an interim response with lines of `name: value`.
 fn inform(call: &Call<'_>) -> Result<Value, Failure> {
     call.addon.apply_answers();
     let status = StatusCode::from_u16(call.u32(1) as u16)?;
@@ -114,7 +125,7 @@ fn inform(call: &Call<'_>) -> Result<Value, Failure> {
     }
     call.addon.with_exchange(call.u32(0), |exchange| {
         if let Some(responder) = &mut exchange.responder {
-            responder.inform(status, &headers);
+            responder.send_interim(status, &headers);
         }
     });
     Ok(call.env.undefined())

@@ -1,4 +1,4 @@
-//! A recorded session, replayed through encoders and decoders of both sides.
+//! A browsing session, replayed through an encoder and a decoder per direction.
 
 use std::fmt;
 
@@ -7,40 +7,40 @@ use pronghorn_qpack::{Decoded, Decoder, Encoder, FieldLine, FieldSection};
 
 const SESSION: &str = include_str!("session.txt");
 
-/// Field sections larger than this do not occur.
+/// Larger than any field section of the session.
 const LIMIT: u64 = 16 * 1024;
 
-/// What the endpoints allow each other.
+/// Settings of both endpoints.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed {
     pub(crate) table_capacity: u64,
     pub(crate) blocked_streams: u64,
 }
 
-/// Bytes of one direction's heads.
+/// Bytes of one direction's field sections.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     pub(crate) heads: usize,
-    /// Names and values, without any compression.
+    /// Uncompressed names and values.
     pub(crate) text: usize,
     /// Encoded field sections.
     pub(crate) sections: usize,
-    /// Instructions of the encoder.
+    /// Encoder stream.
     pub(crate) insertions: usize,
-    /// Instructions of the decoder, which go the other way.
+    /// Decoder stream, in the opposite direction.
     pub(crate) acknowledgments: usize,
-    /// The largest dynamic table.
+    /// Maximum size of the dynamic table.
     pub(crate) table: u64,
 }
 
 impl Cost {
-    /// All that this direction's heads put on the wire, in both directions.
+    /// Returns all bytes on the wire for this direction's sections, including the decoder stream.
     pub(crate) const fn total(&self) -> usize {
         self.sections + self.insertions + self.acknowledgments
     }
 }
 
-/// One direction: an encoder and the decoder it talks to.
+/// One direction: an encoder and its peer's decoder.
 struct Direction {
     encoder: Encoder,
     decoder: Decoder,
@@ -60,32 +60,40 @@ impl Direction {
         let mut section = BytesMut::new();
         self.encoder.encode(stream_id, lines.iter().copied(), &mut section);
         self.cost.heads += 1;
-        self.cost.text += lines.iter().map(|line| line.name.len() + line.value.len()).sum::<usize>();
+        self.cost.text +=
+            lines.iter().map(|line| line.name.len() + line.value.len()).sum::<usize>();
         self.cost.sections += section.len();
         self.cost.table = self.cost.table.max(self.encoder.table_size());
         self.under_way.push((stream_id, section.to_vec(), lines));
     }
 
-    /// All that was sent arrives, and what the decoder has to say arrives at the encoder.
+    /// Delivers everything sent, and then the decoder's instructions.
     fn round_trip(&mut self) {
         if let Some(instructions) = self.encoder.take_instructions() {
             self.cost.insertions += instructions.len();
-            self.decoder.handle_encoder_stream(&instructions).expect("our own instructions are valid");
+            self.decoder
+                .handle_encoder_stream(&instructions)
+                .expect("our own instructions are valid");
         }
         for (stream_id, section, lines) in self.under_way.drain(..) {
             let mut decoded = FieldSection::new();
             let outcome = self.decoder.decode(stream_id, &section, LIMIT, &mut decoded);
             assert_eq!(outcome, Ok(Decoded::Complete), "all insertions have arrived");
-            assert!(decoded.iter().map(FieldLine::from).eq(lines), "a head was changed on its way");
+            assert!(
+                decoded.iter().map(FieldLine::from).eq(lines),
+                "the section changed in transit"
+            );
         }
         if let Some(instructions) = self.decoder.take_instructions() {
             self.cost.acknowledgments += instructions.len();
-            self.encoder.handle_decoder_stream(&instructions).expect("our own instructions are valid");
+            self.encoder
+                .handle_decoder_stream(&instructions)
+                .expect("our own instructions are valid");
         }
     }
 }
 
-/// Replays the session; the first cost is that of requests, the second that of responses.
+/// Replays the session and returns the costs of requests and of responses.
 pub(crate) fn replay(allowed: Allowed) -> [Cost; 2] {
     let mut directions = [Direction::new(allowed), Direction::new(allowed)];
     let mut text = SESSION.lines().filter(|line| !line.starts_with('#'));
@@ -100,7 +108,7 @@ pub(crate) fn replay(allowed: Allowed) -> [Cost; 2] {
             }
             _ => continue,
         };
-        let stream_id = stream_id.parse().expect("a section has a stream's number");
+        let stream_id = stream_id.parse().expect("a section has a stream ID");
         let lines = text.by_ref().take_while(|line| !line.is_empty()).map(field_line).collect();
         directions[direction].send(stream_id, lines);
     }
@@ -109,7 +117,7 @@ pub(crate) fn replay(allowed: Allowed) -> [Cost; 2] {
 }
 
 fn field_line(line: &'static str) -> FieldLine<'static> {
-    let (name, value) = line.split_once('\t').expect("a tab stands between name and value");
+    let (name, value) = line.split_once('\t').expect("a tab separates name and value");
     let is_secret = matches!(name, "cookie" | "set-cookie" | "authorization");
     FieldLine { name: name.as_bytes(), value: value.as_bytes(), never_index: is_secret }
 }
@@ -117,6 +125,11 @@ fn field_line(line: &'static str) -> FieldLine<'static> {
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { heads, text, sections, insertions, acknowledgments, table } = self;
-        write!(f, "{heads:>5} {text:>8} {sections:>8} {insertions:>8} {acknowledgments:>8} {:>8} {table:>8}", self.total())
+        write!(
+            f,
+            "{heads:>5} {text:>8} {sections:>8} {insertions:>8} {acknowledgments:>8} {:>8} \
+                {table:>8}",
+            self.total()
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! What arrives on the peer's encoder stream (RFC 9204 section 4.3), cut anywhere.
+//! Parses the peer's encoder stream (RFC 9204 section 4.3), split anywhere.
 
 use crate::{
     dynamic_table::{DynamicTable, ENTRY_OVERHEAD, Entry},
@@ -8,37 +8,39 @@ use crate::{
     static_table,
 };
 
-/// The longest code of the Huffman table: a string of n bytes stands for at least n * 8 / 30 characters.
+/// The longest code of the Huffman table: a string of n bytes stands for at least n * 8 / 30
+/// characters.
 const MAX_CODE_BITS: usize = 30;
-/// Memory of this size is kept from one instruction to the next.
+/// Maximum memory kept between instructions.
 const KEPT_BYTES: usize = 512;
 
-/// Reads instructions and carries them out on the table.
+/// Parses instructions and applies them to the table.
 ///
-/// A string is measured against the table's capacity before any of it is kept, so an instruction under way holds at most
-/// about five times the capacity: a value in the longest Huffman code there is, and the name before it.
+/// A string's length is checked against the table's capacity before any of it is stored, so a
+/// partial instruction uses at most about five times the capacity: a value in the longest Huffman
+/// code, and the name before it.
 #[derive(Debug, Default)]
 pub(super) struct EncoderStream {
     state: State,
-    /// The name of the entry that is inserted, then its value too.
+    /// Name of the inserted entry, followed by its value.
     text: Vec<u8>,
     name_len: usize,
-    /// A string of which a part has arrived, as it is on the wire.
+    /// Received part of an incomplete string, as on the wire.
     partial: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// The first byte of an instruction comes next.
+    /// Expects the first byte of an instruction.
     #[default]
     Start,
     Integer(Integer, Progress),
-    /// The first byte of the value's length comes next.
+    /// Expects the first byte of the value's length.
     ValueLength,
     Text(Text),
 }
 
-/// What an integer says.
+/// Meaning of an integer.
 #[derive(Clone, Copy, Debug)]
 enum Integer {
     Capacity,
@@ -48,7 +50,7 @@ enum Integer {
     Length { part: Part, is_huffman: bool },
 }
 
-/// A string under way.
+/// A partially received string.
 #[derive(Clone, Copy, Debug)]
 struct Text {
     part: Part,
@@ -63,14 +65,19 @@ enum Part {
 }
 
 impl EncoderStream {
-    /// Gives back memory that is kept for the next instruction.
+    /// Releases memory that is kept for the next instruction.
     pub(super) fn release_memory(&mut self) {
         self.text.shrink_to_fit();
         self.partial.shrink_to_fit();
     }
 
-    /// Takes bytes in order. `limit` is the largest capacity that the peer may set.
-    pub(super) fn read(&mut self, mut bytes: &[u8], limit: u64, table: &mut DynamicTable) -> Result<(), EncoderStreamError> {
+    /// Reads bytes in order. `limit` is the maximum capacity that the peer may set.
+    pub(super) fn read(
+        &mut self,
+        mut bytes: &[u8],
+        limit: u64,
+        table: &mut DynamicTable,
+    ) -> Result<(), EncoderStreamError> {
         loop {
             if let State::Text(text) = self.state {
                 if !self.read_text(text, &mut bytes, table)? {
@@ -82,8 +89,13 @@ impl EncoderStream {
             bytes = rest;
             let (integer, step) = match self.state {
                 State::Start => start(byte),
-                State::ValueLength => (Integer::Length { part: Part::Value, is_huffman: byte & 0x80 != 0 }, Progress::start(7, byte)),
-                State::Integer(integer, progress) => (integer, progress.next(byte).map_err(|_| EncoderStreamError::IntegerOverflow)?),
+                State::ValueLength => (
+                    Integer::Length { part: Part::Value, is_huffman: byte & 0x80 != 0 },
+                    Progress::start(7, byte),
+                ),
+                State::Integer(integer, progress) => {
+                    (integer, progress.next(byte).map_err(|_| EncoderStreamError::IntegerOverflow)?)
+                }
                 State::Text(_) => unreachable!("invariant: strings are read above"),
             };
             self.state = match step {
@@ -93,14 +105,23 @@ impl EncoderStream {
         }
     }
 
-    fn on_integer(&mut self, integer: Integer, value: u64, limit: u64, table: &mut DynamicTable) -> Result<State, EncoderStreamError> {
+    fn on_integer(
+        &mut self,
+        integer: Integer,
+        value: u64,
+        limit: u64,
+        table: &mut DynamicTable,
+    ) -> Result<State, EncoderStreamError> {
         match integer {
             Integer::Capacity => {
                 //= RFC 9204 section 4.3.1
                 //# The decoder MUST treat a new dynamic table capacity value that exceeds this limit as a connection error
                 //# of type QPACK_ENCODER_STREAM_ERROR.
                 if value > limit {
-                    return Err(EncoderStreamError::CapacityExceedsLimit { capacity: value, limit });
+                    return Err(EncoderStreamError::CapacityExceedsLimit {
+                        capacity: value,
+                        limit,
+                    });
                 }
                 table.set_capacity(value);
                 Ok(State::Start)
@@ -116,7 +137,9 @@ impl EncoderStream {
                 //= RFC 9204 section 3.1
                 //# If this index is received on the encoder stream, this MUST be treated as a connection error of type
                 //# QPACK_ENCODER_STREAM_ERROR.
-                let index = u8::try_from(value).ok().filter(|index| usize::from(*index) < static_table::LEN);
+                let index = u8::try_from(value)
+                    .ok()
+                    .filter(|index| usize::from(*index) < static_table::LEN);
                 let name = static_table::name(index.ok_or(EncoderStreamError::InvalidStaticIndex)?);
                 self.start_value(name, table)
             }
@@ -125,24 +148,38 @@ impl EncoderStream {
                 self.start_value(entry.name(), table)
             }
             Integer::Length { part, is_huffman } => {
-                let least = if is_huffman { value.saturating_mul(8).saturating_sub(7) / MAX_CODE_BITS as u64 } else { value };
+                let least = if is_huffman {
+                    value.saturating_mul(8).saturating_sub(7) / MAX_CODE_BITS as u64
+                } else {
+                    value
+                };
                 check_room(table, (self.text.len() as u64).saturating_add(least))?;
-                let missing = usize::try_from(value).map_err(|_| EncoderStreamError::EntryTooLarge)?;
+                let missing =
+                    usize::try_from(value).map_err(|_| EncoderStreamError::EntryTooLarge)?;
                 Ok(State::Text(Text { part, is_huffman, missing }))
             }
         }
     }
 
-    /// The name is known; its value comes next.
-    fn start_value(&mut self, name: &[u8], table: &DynamicTable) -> Result<State, EncoderStreamError> {
+    /// Continues with the value, after the name.
+    fn start_value(
+        &mut self,
+        name: &[u8],
+        table: &DynamicTable,
+    ) -> Result<State, EncoderStreamError> {
         check_room(table, name.len() as u64)?;
         self.text.extend_from_slice(name);
         self.name_len = name.len();
         Ok(State::ValueLength)
     }
 
-    /// Takes a string as far as it is there; false if more has to arrive.
-    fn read_text(&mut self, text: Text, bytes: &mut &[u8], table: &mut DynamicTable) -> Result<bool, EncoderStreamError> {
+    /// Reads available bytes of a string. Returns false if more are needed.
+    fn read_text(
+        &mut self,
+        text: Text,
+        bytes: &mut &[u8],
+        table: &mut DynamicTable,
+    ) -> Result<bool, EncoderStreamError> {
         let (taken, rest) = bytes.split_at(text.missing.min(bytes.len()));
         *bytes = rest;
         let missing = text.missing - taken.len();
@@ -182,13 +219,19 @@ impl EncoderStream {
     }
 }
 
-/// The first byte of an instruction.
+/// Interprets the first byte of an instruction.
 fn start(byte: u8) -> (Integer, Step) {
     if byte & 0x80 != 0 {
         let is_static = byte & 0x40 != 0;
-        (if is_static { Integer::StaticName } else { Integer::DynamicName }, Progress::start(6, byte))
+        (
+            if is_static { Integer::StaticName } else { Integer::DynamicName },
+            Progress::start(6, byte),
+        )
     } else if byte & 0x40 != 0 {
-        (Integer::Length { part: Part::Name, is_huffman: byte & 0x20 != 0 }, Progress::start(5, byte))
+        (
+            Integer::Length { part: Part::Name, is_huffman: byte & 0x20 != 0 },
+            Progress::start(5, byte),
+        )
     } else if byte & 0x20 != 0 {
         (Integer::Capacity, Progress::start(5, byte))
     } else {
@@ -203,7 +246,7 @@ fn named_entry(table: &DynamicTable, relative: u64) -> Result<&Entry, EncoderStr
     table.newest(relative).ok_or(EncoderStreamError::InvalidIndex)
 }
 
-/// Whether an entry with this much text can ever fit.
+/// Checks that an entry with this much text can fit at all.
 fn check_room(table: &DynamicTable, text_len: u64) -> Result<(), EncoderStreamError> {
     let fits = text_len.checked_add(ENTRY_OVERHEAD).is_some_and(|size| size <= table.capacity());
     if fits { Ok(()) } else { Err(EncoderStreamError::EntryTooLarge) }

@@ -1,4 +1,4 @@
-//! The encoder's side of the dynamic table: it finds entries by their text and knows which may be evicted.
+//! The encoder's dynamic table: finds entries by their text and tracks which may be evicted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,11 +10,12 @@ use rustc_hash::{FxBuildHasher, FxHasher};
 use super::unacknowledged::{Section, Unacknowledged};
 use crate::dynamic_table::{DynamicTable, Entry};
 
-/// A quarter of the table is kept free or draining: entries that are to be evicted soon are not referred to but inserted
-/// anew, so that there is always something to evict (RFC 9204 section 2.1.1.1).
+/// A quarter of the table is kept free or draining: entries that will be evicted soon are inserted
+/// again instead of referred to, so that there is always something to evict (RFC 9204 section
+/// 2.1.1.1).
 const DRAINING_SHARE: u64 = 4;
 
-/// What lines are found by. Two lines rarely share a key, and never are taken for each other: the text is compared.
+/// Hash keys for finding lines. Two lines rarely share a key; the text is compared too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
     pub(super) name: u64,
@@ -22,7 +23,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// `static_name`: where the static table has the name, which spares hashing it.
+    /// `static_name`: static table index of the name, which saves hashing it.
     #[inline]
     pub(super) fn new(name: &[u8], static_name: Option<u8>, value: &[u8]) -> Self {
         let name = match static_name {
@@ -40,20 +41,20 @@ fn hash(seed: u64, text: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What the encoder knows of an entry besides its text.
+/// Information about an entry in addition to its text.
 #[derive(Debug)]
 struct Record {
     keys: Keys,
-    /// How many unacknowledged sections have this as their oldest entry.
+    /// Number of unacknowledged sections whose oldest entry this is.
     references: u32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct IndexedTable {
     table: DynamicTable,
-    /// One for each entry, in the same order.
+    /// One record for each entry, in the same order.
     records: VecDeque<Record>,
-    /// The newest entry for each key: absolute indices.
+    /// Absolute index of the newest entry for each key.
     lines: HashMap<u64, u64, FxBuildHasher>,
     names: HashMap<u64, u64, FxBuildHasher>,
     /// Entries below this index are draining.
@@ -73,7 +74,7 @@ impl IndexedTable {
         self.table.capacity()
     }
 
-    /// Sets the capacity of a table that is still empty.
+    /// Sets the capacity of an empty table.
     //= RFC 9204 section 4.3.1
     //# This MUST NOT cause the eviction of entries that are not evictable; see Section 2.1.1.
     pub(super) fn set_capacity(&mut self, capacity: u64) {
@@ -81,7 +82,7 @@ impl IndexedTable {
         self.table.set_capacity(capacity);
     }
 
-    /// The newest entry with this name and value.
+    /// Returns the newest entry with this name and value.
     #[inline]
     pub(super) fn find_line(&self, keys: Keys, name: &[u8], value: &[u8]) -> Option<u64> {
         let absolute = *self.lines.get(&keys.line)?;
@@ -89,7 +90,7 @@ impl IndexedTable {
         (entry.value() == value && entry.name() == name).then_some(absolute)
     }
 
-    /// The newest entry with this name.
+    /// Returns the newest entry with this name.
     #[inline]
     pub(super) fn find_name(&self, keys: Keys, name: &[u8]) -> Option<u64> {
         let absolute = *self.names.get(&keys.name)?;
@@ -104,8 +105,8 @@ impl IndexedTable {
         self.table.get(absolute)
     }
 
-    /// Whether an entry of this size can be inserted: only evictable entries would have to go. `oldest` is the oldest entry
-    /// that the section under way refers to.
+    /// Returns whether an entry of this size can be inserted by evicting evictable entries only.
+    /// `oldest` is the oldest entry that the current section refers to.
     pub(super) fn has_room(&self, size: u64, unacknowledged: &Unacknowledged, oldest: u64) -> bool {
         let Some(allowed) = self.table.capacity().checked_sub(size) else { return false };
         let mut left = self.table.size();
@@ -120,7 +121,10 @@ impl IndexedTable {
             //= RFC 9204 section 3.2.2
             //# The encoder MUST NOT cause a dynamic table entry to be evicted unless that entry is evictable; see
             //# Section 2.1.1.
-            if record.references > 0 || absolute >= unacknowledged.known_received_count() || absolute >= oldest {
+            if record.references > 0
+                || absolute >= unacknowledged.known_received_count()
+                || absolute >= oldest
+            {
                 return false;
             }
             left -= self.table.get(absolute).map_or(0, Entry::size);
@@ -128,7 +132,7 @@ impl IndexedTable {
         left <= allowed
     }
 
-    /// Inserts an entry for which there is room, and returns its absolute index.
+    /// Inserts an entry, for which there must be space, and returns its absolute index.
     pub(super) fn insert(&mut self, keys: Keys, entry: Entry) -> u64 {
         let absolute = self.table.insert_count();
         let inserted = self.table.insert(entry);
@@ -141,15 +145,15 @@ impl IndexedTable {
         absolute
     }
 
-    /// A section has gone out that refers to these entries.
-    pub(super) fn hold(&mut self, section: &Section) {
+    /// Records that a sent section refers to these entries.
+    pub(super) fn add_references(&mut self, section: &Section) {
         if let Some(record) = self.record(section.oldest) {
             record.references += 1;
         }
     }
 
-    /// A section was acknowledged or cancelled.
-    pub(super) fn release(&mut self, section: &Section) {
+    /// Records that a section was acknowledged or cancelled.
+    pub(super) fn remove_references(&mut self, section: &Section) {
         if let Some(record) = self.record(section.oldest) {
             record.references -= 1;
         }
@@ -162,14 +166,16 @@ impl IndexedTable {
         record
     }
 
-    /// Takes out what finds entries that are no longer there.
+    /// Removes the keys of evicted entries.
     fn forget_evicted(&mut self) {
         let first = self.table.first();
         let mut absolute = self.table.insert_count() - self.records.len() as u64;
         while absolute < first
             && let Some(record) = self.records.pop_front()
         {
-            for (map, key) in [(&mut self.lines, record.keys.line), (&mut self.names, record.keys.name)] {
+            for (map, key) in
+                [(&mut self.lines, record.keys.line), (&mut self.names, record.keys.name)]
+            {
                 if map.get(&key) == Some(&absolute) {
                     map.remove(&key);
                 }

@@ -1,4 +1,4 @@
-//! Which field lines are worth a place in the dynamic table.
+//! Decides which field lines are inserted into the dynamic table.
 
 use crate::static_table;
 
@@ -13,7 +13,7 @@ pub(super) enum Insertion {
     Never,
 }
 
-/// Says when a line with this name is inserted, unless it is marked as never to be indexed.
+/// Returns when a line with this name is inserted, unless it is marked as never indexed.
 #[inline]
 pub(super) fn insertion(name: &[u8], static_name: Option<u8>) -> Insertion {
     match static_name {
@@ -35,11 +35,13 @@ static STATIC: [Insertion; static_table::LEN] = {
             | b"server"
             | b"strict-transport-security"
             | b"content-security-policy" => Insertion::AtOnce,
-            // The first three are secrets, whether the caller marks them or not: whoever can make us send guesses beside
-            // them could test each guess by the length of what is sent (RFC 9204 section 7.1). The others have another
-            // value each time; a date repeats within its second.
-            b"authorization" | b"cookie" | b"set-cookie" | b":path" | b"content-length" | b"age" | b"etag" | b"if-none-match"
-            | b"if-modified-since" | b"if-range" | b"location" | b"range" => Insertion::Never,
+            // The first three are secrets, whether or not the caller marks them: an attacker who
+            // can cause guesses to be sent next to them could test each guess by the length of the
+            // output (RFC 9204 section 7.1). The others have a different value each time; a date
+            // repeats within its second.
+            b"authorization" | b"cookie" | b"set-cookie" | b":path" | b"content-length"
+            | b"age" | b"etag" | b"if-none-match" | b"if-modified-since" | b"if-range"
+            | b"location" | b"range" => Insertion::Never,
             _ => Insertion::OnRepetition,
         };
         index += 1;
@@ -49,7 +51,11 @@ static STATIC: [Insertion; static_table::LEN] = {
 
 fn spelled(name: &[u8]) -> Insertion {
     match name {
-        b"alt-svc" | b"sec-ch-ua" | b"sec-ch-ua-mobile" | b"sec-ch-ua-platform" | b"permissions-policy" => Insertion::AtOnce,
+        b"alt-svc"
+        | b"sec-ch-ua"
+        | b"sec-ch-ua-mobile"
+        | b"sec-ch-ua-platform"
+        | b"permissions-policy" => Insertion::AtOnce,
         // The first four are secrets.
         b"proxy-authorization"
         | b"proxy-authenticate"
@@ -66,11 +72,11 @@ fn spelled(name: &[u8]) -> Insertion {
     }
 }
 
-/// How many hashes are remembered.
+/// Number of remembered hashes.
 const SEEN_LINES: usize = 128;
 
-/// Lines that were seen lately, by their hashes. Each hash has one place and displaces what was there: what repeats soon
-/// is found, what repeats late is not worth its place in the table.
+/// Hashes of recently seen lines. Each hash has one slot and replaces the previous hash there:
+/// lines that repeat soon are found, and lines that repeat late are not worth a table entry.
 #[derive(Debug)]
 pub(super) struct Seen(Option<Box<[u32; SEEN_LINES]>>);
 
@@ -79,12 +85,12 @@ impl Seen {
         Self(None)
     }
 
-    /// Remembers nothing, and holds no memory.
+    /// Forgets all hashes, and frees the memory.
     pub(super) fn clear(&mut self) {
         self.0 = None;
     }
 
-    /// Whether the hash was noted before; it is now.
+    /// Records the hash, and returns whether it was recorded before.
     pub(super) fn note(&mut self, hash: u64) -> bool {
         let places = self.0.get_or_insert_with(|| Box::new([0; SEEN_LINES]));
         let place = &mut places[hash as usize % SEEN_LINES];
@@ -110,7 +116,8 @@ mod tests {
 
     #[test]
     fn names_that_are_never_inserted_have_one_static_entry() {
-        let never = (0..static_table::LEN as u8).filter(|&index| STATIC[usize::from(index)] == Insertion::Never);
+        let never = (0..static_table::LEN as u8)
+            .filter(|&index| STATIC[usize::from(index)] == Insertion::Never);
         let names: Vec<_> = never.map(static_table::name).collect();
         assert_eq!(names.iter().collect::<std::collections::HashSet<_>>().len(), names.len());
         assert!(names.contains(&&b"etag"[..]));

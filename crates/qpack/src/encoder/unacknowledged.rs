@@ -1,33 +1,35 @@
-//! Field sections that the peer has yet to acknowledge, and what they hold in the table.
+//! Unacknowledged field sections, and the table entries they refer to.
 
 use std::collections::VecDeque;
 
-/// Sections with dynamic references that may await their acknowledgment: 24 bytes each. A peer that never acknowledges
-/// gets sections without dynamic references from here on.
+/// Maximum number of unacknowledged sections with dynamic references, 24 bytes each. If a peer
+/// never acknowledges, further sections have no dynamic references.
 pub(super) const MAX_SECTIONS: usize = 512;
 
-/// One section with dynamic references.
+/// A section with dynamic references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) stream_id: u64,
-    /// One above the newest entry that it refers to.
+    /// One above the newest entry that the section refers to.
     pub(super) required_insert_count: u64,
-    /// The oldest entry that it refers to. Entries are evicted in order, so this one keeps all the newer ones too, and
-    /// is the only one whose references need to be counted.
+    /// The oldest entry that the section refers to. Entries are evicted in order, so this one
+    /// protects all newer ones, and only its references need to be counted.
     pub(super) oldest: u64,
 }
 
-/// In the order in which they were encoded.
+/// Sections in the order in which they were encoded.
 #[derive(Debug, Default)]
 pub(super) struct Unacknowledged {
     sections: VecDeque<Section>,
     known_received_count: u64,
-    /// How many of the sections may be blocked at the decoder: they need more than it is known to have received.
+    /// Number of sections that may be blocked at the decoder, because they need more insertions
+    /// than it is known to have received.
     possibly_blocked: usize,
 }
 
 impl Unacknowledged {
-    /// The insertions that the decoder is known to have received (RFC 9204 section 2.1.4).
+    /// Returns the number of insertions that the decoder is known to have received (RFC 9204
+    /// section 2.1.4).
     pub(super) const fn known_received_count(&self) -> u64 {
         self.known_received_count
     }
@@ -37,33 +39,35 @@ impl Unacknowledged {
     }
 
     pub(super) fn push(&mut self, section: Section) {
-        self.possibly_blocked += usize::from(section.required_insert_count > self.known_received_count);
+        self.possibly_blocked +=
+            usize::from(section.required_insert_count > self.known_received_count);
         self.sections.push_back(section);
     }
 
-    /// Whether one more section of this stream may risk to be blocked, when `limit` streams may.
+    /// Returns whether one more section of this stream may risk blocking, if `limit` streams may be
+    /// blocked.
     pub(super) fn may_risk_blocking(&self, stream_id: u64, limit: u64) -> bool {
         //= RFC 9204 section 2.1.2
         //# An encoder MUST limit the number of streams that could become blocked to the value of
         //# SETTINGS_QPACK_BLOCKED_STREAMS at all times.
-        // Sections are counted, of which a stream can have several, so never too few.
+        // Counts sections, of which a stream can have several, so the count is never too low.
         (self.possibly_blocked as u64) < limit || self.is_possibly_blocked(stream_id)
     }
 
     fn is_possibly_blocked(&self, stream_id: u64) -> bool {
         self.possibly_blocked > 0
-            && self
-                .sections
-                .iter()
-                .any(|section| section.stream_id == stream_id && section.required_insert_count > self.known_received_count)
+            && self.sections.iter().any(|section| {
+                section.stream_id == stream_id
+                    && section.required_insert_count > self.known_received_count
+            })
     }
 
-    /// Gives back memory that is kept for the next sections.
+    /// Releases memory that is kept for later sections.
     pub(super) fn release_memory(&mut self) {
         self.sections.shrink_to_fit();
     }
 
-    /// Takes out the earliest section of the stream, which was acknowledged.
+    /// Removes the earliest section of the stream, which was acknowledged.
     pub(super) fn acknowledge(&mut self, stream_id: u64) -> Option<Section> {
         let place = self.sections.iter().position(|section| section.stream_id == stream_id)?;
         let section = self.remove(place);
@@ -71,23 +75,28 @@ impl Unacknowledged {
         Some(section)
     }
 
-    /// Takes out one section of the stream, which was cancelled; to be called until there is none.
+    /// Removes one section of the cancelled stream; call it until there is none.
     pub(super) fn cancel(&mut self, stream_id: u64) -> Option<Section> {
         let place = self.sections.iter().position(|section| section.stream_id == stream_id)?;
         Some(self.remove(place))
     }
 
-    /// The decoder has received this many insertions.
+    /// Records that the decoder has received this many insertions.
     pub(super) fn on_received(&mut self, insert_count: u64) {
         if insert_count > self.known_received_count {
             self.known_received_count = insert_count;
-            self.possibly_blocked = self.sections.iter().filter(|section| section.required_insert_count > insert_count).count();
+            self.possibly_blocked = self
+                .sections
+                .iter()
+                .filter(|section| section.required_insert_count > insert_count)
+                .count();
         }
     }
 
     fn remove(&mut self, place: usize) -> Section {
         let section = self.sections.remove(place).expect("invariant: the place was found");
-        self.possibly_blocked -= usize::from(section.required_insert_count > self.known_received_count);
+        self.possibly_blocked -=
+            usize::from(section.required_insert_count > self.known_received_count);
         section
     }
 }

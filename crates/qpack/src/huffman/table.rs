@@ -1,5 +1,6 @@
-//! The code of RFC 7541 Appendix B, derived at compile time from the lengths of its codes: it is canonical, so codes
-//! of one length follow each other in the order of their symbols, and shorter codes come before longer ones.
+//! The code of RFC 7541 Appendix B, derived at compile time from the code lengths. It is canonical:
+//! codes of one length are consecutive in the order of their symbols, and shorter codes precede
+//! longer ones.
 
 /// The number of symbols: 256 bytes and the end-of-string symbol.
 pub(super) const SYMBOLS: usize = 257;
@@ -7,7 +8,8 @@ pub(super) const SYMBOLS: usize = 257;
 pub(super) const EOS: u16 = 256;
 /// The longest code, in bits.
 pub(super) const MAX_LEN: usize = 30;
-/// How many bits one look-up in [`FAST`] takes: enough for two common symbols, and the table fits a first-level cache.
+/// Number of bits of one lookup in [`FAST`]: enough for two common symbols, and the table fits a
+/// first-level cache.
 pub(super) const FAST_BITS: u32 = 12;
 
 /// The length in bits of each symbol's code.
@@ -35,18 +37,18 @@ pub(super) static CODE: [u32; SYMBOLS] = {
 /// The symbols in the order of their codes.
 pub(super) static SYMBOLS_BY_CODE: [u16; SYMBOLS] = BY_CODE;
 
-/// For codes of one length, all left-aligned in 32 bits.
+/// The codes of one length, left-aligned in 32 bits.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     /// The first value beyond the codes of this length; 0 stands for 2^32.
     pub(super) end: u32,
     /// The first code of this length.
     pub(super) start: u32,
-    /// The place of the first code's symbol in [`SYMBOLS_BY_CODE`].
+    /// Index of the first code's symbol in [`SYMBOLS_BY_CODE`].
     pub(super) place: u16,
 }
 
-/// For each length from 0 to [`MAX_LEN`] its range.
+/// The range for each length from 0 to [`MAX_LEN`].
 pub(super) static RANGES: [Range; MAX_LEN + 1] = {
     let mut ranges = [Range { end: 0, start: 0, place: 0 }; MAX_LEN + 1];
     let mut place = 0;
@@ -66,26 +68,26 @@ pub(super) static RANGES: [Range; MAX_LEN + 1] = {
     ranges
 };
 
-/// What the next [`FAST_BITS`] bits hold.
+/// The symbols in the next [`FAST_BITS`] bits.
 #[derive(Clone, Copy)]
 pub(super) struct Fast {
-    /// The symbols that lie there completely; the second counts only if `symbols` is 2.
+    /// The complete symbols; the second counts only if `symbols` is 2.
     pub(super) first: u8,
     pub(super) second: u8,
-    /// How many: 0 (the code is longer), 1 or 2.
+    /// Number of symbols: 0 (the code is longer), 1 or 2.
     pub(super) symbols: u8,
-    /// How many bits they take; the length of the first alone in the high four bits.
+    /// Length of all symbols in bits; the length of the first alone in the high four bits.
     bits: u8,
 }
 
 impl Fast {
-    /// The bits of all symbols.
+    /// Returns the number of bits of all symbols.
     #[inline]
     pub(super) const fn total_bits(self) -> u32 {
         (self.bits & 0xf) as u32
     }
 
-    /// The bits of the first symbol.
+    /// Returns the number of bits of the first symbol.
     #[inline]
     pub(super) const fn first_bits(self) -> u32 {
         (self.bits >> 4) as u32
@@ -108,7 +110,8 @@ pub(super) static FAST: [Fast; 1 << FAST_BITS] = {
         }
         place += 1;
     }
-    // A second one where it fits. What is looked up may have got its second symbol already; its first stays.
+    // Add a second symbol where it fits. The entry looked up may already have its second symbol;
+    // its first one stays the same.
     let mut at = 0;
     while at < 1 << FAST_BITS {
         let first = table[at];
@@ -117,7 +120,8 @@ pub(super) static FAST: [Fast; 1 << FAST_BITS] = {
             if next.symbols > 0 && first.first_bits() + next.first_bits() <= FAST_BITS {
                 table[at].second = next.first;
                 table[at].symbols = 2;
-                table[at].bits = (first.first_bits() << 4 | (first.first_bits() + next.first_bits())) as u8;
+                table[at].bits =
+                    (first.first_bits() << 4 | (first.first_bits() + next.first_bits())) as u8;
             }
         }
         at += 1;

@@ -1,19 +1,35 @@
-//! Routes and paths made of any bytes, from the pieces that paths are confused by.
+//! Routes and paths made from any bytes, out of the pieces that make paths ambiguous.
 
 use super::Route;
 
-/// Routes in their order, and a path.
+/// Routes in order, and a path.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The first that matches answers.
+    /// The routes; the first match answers.
     pub routes: Vec<Route>,
-    /// As a client sent it.
+    /// The path as a client sent it.
     pub path: String,
 }
 
-/// Segments of patterns. Few, so that paths meet them.
-const NAMES: [&str; 16] =
-    ["a", "admin", "%61dmin", "@admin", "%40admin", "(x)", "%28x%29", "priv%c3%a9", "~u", "%7Eu", "a;x", "a%3Bx", "a%2Fb", "*", "%2A", "b"];
+/// Segments of patterns. There are few, so that paths often match.
+const NAMES: [&str; 16] = [
+    "a",
+    "admin",
+    "%61dmin",
+    "@admin",
+    "%40admin",
+    "(x)",
+    "%28x%29",
+    "priv%c3%a9",
+    "~u",
+    "%7Eu",
+    "a;x",
+    "a%3Bx",
+    "a%2Fb",
+    "*",
+    "%2A",
+    "b",
+];
 
 /// Pieces of paths.
 const PIECES: [&str; 48] = [
@@ -68,7 +84,7 @@ const PIECES: [&str; 48] = [
 ];
 
 impl Case {
-    /// A case for any bytes.
+    /// Makes a case from any bytes.
     pub fn of(data: &[u8]) -> Self {
         let mut bytes = data.iter().copied();
         let mut next = || usize::from(bytes.next().unwrap_or_default());
@@ -76,7 +92,8 @@ impl Case {
             let compatible = next() % 2 == 0;
             let patterns = (0..=next() % 2).flat_map(|_| {
                 let form = next();
-                let path = (0..=form % 2).fold(String::new(), |path, _| path + "/" + NAMES[next() % NAMES.len()]);
+                let path = (0..=form % 2)
+                    .fold(String::new(), |path, _| path + "/" + NAMES[next() % NAMES.len()]);
                 match form / 2 % 4 {
                     0 => vec![path],
                     1 => vec![format!("{path}/*")],

@@ -1,11 +1,14 @@
-//! How servers read a path. Each is simple, and shares nothing with what it is compared with.
+//! How servers read a path. Each model is simple and shares no code with the gateway's rules.
 
-#![expect(clippy::unnecessary_wraps, reason = "some servers refuse paths, and all are called alike")]
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "some servers refuse paths, and all are called alike"
+)]
 
-/// What stands between the slashes, decoded as far as the server does.
+/// The segments between slashes, decoded as far as the server decodes them.
 pub(super) type Segments = Vec<Vec<u8>>;
 
-/// `None`: the server refuses the path.
+/// A server's model; `None` means that the server refuses the path.
 type Server = fn(&str) -> Option<Segments>;
 
 pub(super) const SERVERS: [(&str, Server); 12] = [
@@ -32,22 +35,27 @@ fn wsgi_resolving(path: &str) -> Option<Segments> {
     resolve(wsgi(path)?)
 }
 
-/// Routers that split at slashes and decode what is between.
+/// Routers that split at slashes and then decode each segment.
 fn node(path: &str) -> Option<Segments> {
     Some(split(path.as_bytes()).iter().map(|segment| decode_all(segment)).collect())
 }
 
-/// `new URL(path, base)`: two slashes, of any kind, stand before a host.
+/// `new URL(path, base)`: a host follows two slashes of either kind.
 fn node_url(path: &str) -> Option<Segments> {
     let path = path.replace('\\', "/");
     let path = match path.strip_prefix("//") {
-        Some(rest) => rest.trim_start_matches('/').find('/').map_or("/", |end| &rest.trim_start_matches('/')[end..]),
+        Some(rest) => rest
+            .trim_start_matches('/')
+            .find('/')
+            .map_or("/", |end| &rest.trim_start_matches('/')[end..]),
         None => &path,
     };
-    let segments = split(path.as_bytes()).into_iter().map(|segment| match segment.to_ascii_lowercase().as_slice() {
-        b"%2e" => b".".to_vec(),
-        b"%2e." | b".%2e" | b"%2e%2e" => b"..".to_vec(),
-        _ => segment,
+    let segments = split(path.as_bytes()).into_iter().map(|segment| {
+        match segment.to_ascii_lowercase().as_slice() {
+            b"%2e" => b".".to_vec(),
+            b"%2e." | b".%2e" | b"%2e%2e" => b"..".to_vec(),
+            _ => segment,
+        }
     });
     Some(resolve_leniently(segments.collect()).iter().map(|segment| decode_all(segment)).collect())
 }
@@ -57,7 +65,7 @@ fn nginx(path: &str) -> Option<Segments> {
     resolve(merge(wsgi(path)?))
 }
 
-/// A script that takes `REQUEST_URI`, decodes it and looks for the file.
+/// A script that decodes `REQUEST_URI` and looks up the file.
 fn php(path: &str) -> Option<Segments> {
     Some(resolve_leniently(merge(wsgi(path)?)))
 }
@@ -67,18 +75,24 @@ fn tomcat(path: &str) -> Option<Segments> {
     if has("%2f") || has("%5c") || has("\\") { None } else { tomcat_decoding(path) }
 }
 
-/// Parameters are taken away before anything is decoded.
+/// Parameters are removed before decoding.
 fn tomcat_decoding(path: &str) -> Option<Segments> {
-    let kept: Vec<_> = split(path.as_bytes()).iter().map(|segment| decode_all(without_parameters(segment))).collect();
+    let kept: Vec<_> = split(path.as_bytes())
+        .iter()
+        .map(|segment| decode_all(without_parameters(segment)))
+        .collect();
     resolve(merge(split(&joined(&kept))))
 }
 
 fn tomcat_backslashes(path: &str) -> Option<Segments> {
-    let kept: Vec<_> = split(path.as_bytes()).iter().map(|segment| decode_all(without_parameters(segment))).collect();
+    let kept: Vec<_> = split(path.as_bytes())
+        .iter()
+        .map(|segment| decode_all(without_parameters(segment)))
+        .collect();
     resolve(merge(split(&with_slashes(&joined(&kept)))))
 }
 
-/// The other way round.
+/// Parameters are removed after decoding.
 fn spring(path: &str) -> Option<Segments> {
     let kept = wsgi(path)?.iter().map(|segment| without_parameters(segment).to_vec()).collect();
     resolve(merge(kept))
@@ -88,18 +102,25 @@ fn iis(path: &str) -> Option<Segments> {
     resolve(merge(split(&with_slashes(&decode_all(path.as_bytes())))))
 }
 
-/// The gateway's own folders: an encoded slash is in no name.
+/// The gateway's own folders: a file name contains no encoded slash.
 fn files(path: &str) -> Option<Segments> {
     let segments = node(path)?;
-    if segments.iter().any(|segment| segment.contains(&b'/')) { None } else { resolve(merge(segments)) }
+    if segments.iter().any(|segment| segment.contains(&b'/')) {
+        None
+    } else {
+        resolve(merge(segments))
+    }
 }
 
-/// Each escape decoded, once. Broken ones stay.
+/// Decodes each escape once. Malformed escapes stay.
 pub(super) fn decode_all(text: &[u8]) -> Vec<u8> {
     let (mut decoded, mut at) = (Vec::with_capacity(text.len()), 0);
     while at < text.len() {
         let digits = text.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        if let Some(byte) = digits.filter(|_| text[at] == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+        if let Some(byte) = digits
+            .filter(|_| text[at] == b'%')
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+        {
             decoded.push(byte);
             at += 3;
         } else {
@@ -110,10 +131,13 @@ pub(super) fn decode_all(text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Empty segments count for nobody's routes, but for the one that ends a folder.
+/// Removes empty segments, which no router compares, except for the last one, which marks a folder.
 pub(super) fn merge(segments: Segments) -> Segments {
     let last = segments.len().saturating_sub(1);
-    let kept = segments.into_iter().enumerate().filter(|(index, segment)| !segment.is_empty() || *index == last);
+    let kept = segments
+        .into_iter()
+        .enumerate()
+        .filter(|(index, segment)| !segment.is_empty() || *index == last);
     kept.map(|(_, segment)| segment).collect()
 }
 
@@ -133,12 +157,12 @@ fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// Dots resolved; above the root there is nothing.
+/// Resolves dot segments; a path above the root is refused.
 fn resolve(segments: Segments) -> Option<Segments> {
     resolved(segments, false)
 }
 
-/// The same, where the root is above the root.
+/// Resolves dot segments; the root is its own parent.
 fn resolve_leniently(segments: Segments) -> Segments {
     resolved(segments, true).unwrap_or_default()
 }

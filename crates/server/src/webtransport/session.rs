@@ -1,4 +1,4 @@
-//! A session: what an application has of it, and what looks after it on the worker.
+//! The application's side of a session, and the tasks on the worker that drive it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,15 @@ use pronghorn_engine as engine;
 use pronghorn_engine::{DatagramError, DatagramSender, SessionEnd, SessionStreamError};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
-use super::{RecvStream, SendStream, spawn, unless};
+use super::tasks::{run_until, spawn};
+use super::{RecvStream, SendStream};
 
-/// Streams and datagrams that are on their way to the application. Others wait with the engine, which bounds them.
+/// Number of streams or datagrams queued for the application. Further ones wait in the engine,
+/// which limits them.
 const AHEAD: usize = 1;
 
-/// A WebTransport session. Cheap to clone; dropping the last clone closes it with code 0, whatever became of its streams.
+/// A WebTransport session. Cheap to clone. Dropping the last clone closes the session with code 0,
+/// even if some of its streams still exist.
 ///
 /// ```
 /// use pronghorn_server::WebTransport;
@@ -40,23 +43,24 @@ const AHEAD: usize = 1;
 /// # let _ = echo;
 /// ```
 #[derive(Clone)]
-pub struct WebTransport(Arc<Ends>);
+pub struct WebTransport(Arc<Channels>);
 
 type Bidirectional = (SendStream, RecvStream);
 
-/// The application's ends.
-struct Ends {
+/// The application's ends of the channels to the worker.
+struct Channels {
     bidirectional: Mutex<mpsc::Receiver<Bidirectional>>,
     unidirectional: Mutex<mpsc::Receiver<RecvStream>>,
     datagrams: Mutex<mpsc::Receiver<Bytes>>,
     sender: DatagramSender,
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<Command>,
     end: watch::Receiver<Option<SessionEnd>>,
     draining: watch::Receiver<bool>,
 }
 
-/// What the application wants of the session. It asks for nothing that a peer could make it ask for without end.
-enum Order {
+/// A command from the application to the session. A peer cannot cause the application to send
+/// unboundedly many.
+enum Command {
     OpenBidirectional(oneshot::Sender<Result<Bidirectional, SessionStreamError>>),
     OpenUnidirectional(oneshot::Sender<Result<SendStream, SessionStreamError>>),
     Drain,
@@ -64,43 +68,44 @@ enum Order {
 }
 
 impl WebTransport {
-    /// The session for an application; the engine's is looked after on its worker, until the application has dropped this.
-    pub(super) fn carry(session: &engine::WebTransport) -> Self {
+    /// Returns the application's side of an engine session, and spawns tasks that drive the session
+    /// on its worker until the application drops this value.
+    pub(super) fn from_engine(session: &engine::WebTransport) -> Self {
         let handle = session.handle();
         let (bidirectional, accepted_bidirectional) = mpsc::channel(AHEAD);
         let (unidirectional, accepted_unidirectional) = mpsc::channel(AHEAD);
         let (datagrams, received) = mpsc::channel(AHEAD);
-        let (orders, given) = mpsc::unbounded_channel();
+        let (commands, given) = mpsc::unbounded_channel();
         let (told_end, end) = watch::channel(None);
         let (told_draining, draining) = watch::channel(false);
         spawn(handle, accept_bidirectional(session.clone(), bidirectional));
         spawn(handle, accept_unidirectional(session.clone(), unidirectional));
         spawn(handle, receive(session.clone(), datagrams));
-        spawn(handle, obey(session.clone(), given));
+        spawn(handle, run_commands(session.clone(), given));
         let watched = session.clone();
         spawn(handle, async move {
-            if let Some(end) = unless(told_end.closed(), watched.closed()).await {
+            if let Some(end) = run_until(told_end.closed(), watched.closed()).await {
                 told_end.send_replace(Some(end));
             }
         });
         let watched = session.clone();
         spawn(handle, async move {
-            if unless(told_draining.closed(), watched.draining()).await.is_some() {
+            if run_until(told_draining.closed(), watched.draining()).await.is_some() {
                 told_draining.send_replace(true);
             }
         });
-        Self(Arc::new(Ends {
+        Self(Arc::new(Channels {
             bidirectional: Mutex::new(accepted_bidirectional),
             unidirectional: Mutex::new(accepted_unidirectional),
             datagrams: Mutex::new(received),
             sender: session.datagram_sender(),
-            orders,
+            commands,
             end,
             draining,
         }))
     }
 
-    /// Waits for a bidirectional stream that the peer opens.
+    /// Waits for the next bidirectional stream opened by the peer.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{SessionEnd, WebTransport};
@@ -117,17 +122,17 @@ impl WebTransport {
     ///
     /// # Errors
     ///
-    /// When the session is over.
+    /// Returns an error if the session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no stream.
+    /// Dropping the future does not lose a stream.
     pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), SessionEnd> {
         let stream = self.0.bidirectional.lock().await.recv().await;
         self.or_end(stream).await
     }
 
-    /// Waits for a unidirectional stream that the peer opens.
+    /// Waits for the next unidirectional stream opened by the peer.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{SessionEnd, WebTransport};
@@ -143,17 +148,17 @@ impl WebTransport {
     ///
     /// # Errors
     ///
-    /// When the session is over.
+    /// Returns an error if the session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no stream.
+    /// Dropping the future does not lose a stream.
     pub async fn accept_uni(&self) -> Result<RecvStream, SessionEnd> {
         let stream = self.0.unidirectional.lock().await.recv().await;
         self.or_end(stream).await
     }
 
-    /// Opens a bidirectional stream, as soon as the peer allows another one.
+    /// Opens a bidirectional stream. Waits until the peer permits another stream.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{SessionStreamError, WebTransport};
@@ -173,48 +178,52 @@ impl WebTransport {
     ///
     /// # Errors
     ///
-    /// When the session is over.
+    /// Returns an error if the session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the stream up, which may be open already.
+    /// Dropping the future abandons the stream, which may already be open.
     pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), SessionStreamError> {
         let (reply, opened) = oneshot::channel();
-        self.order(Order::OpenBidirectional(reply));
+        self.command(Command::OpenBidirectional(reply));
         opened.await.unwrap_or(Err(SessionStreamError::SessionEnded))
     }
 
-    /// Opens a unidirectional stream, as soon as the peer allows another one. [`SendStream`] shows it.
+    /// Opens a unidirectional stream. Waits until the peer permits another stream. See
+    /// [`SendStream`] for an example.
     ///
     /// # Errors
     ///
-    /// When the session is over.
+    /// Returns an error if the session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the stream up, which may be open already.
+    /// Dropping the future abandons the stream, which may already be open.
     pub async fn open_uni(&self) -> Result<SendStream, SessionStreamError> {
         let (reply, opened) = oneshot::channel();
-        self.order(Order::OpenUnidirectional(reply));
+        self.command(Command::OpenUnidirectional(reply));
         opened.await.unwrap_or(Err(SessionStreamError::SessionEnded))
     }
 
-    /// Waits for a datagram of the peer.
+    /// Waits for the next datagram from the peer.
     ///
     /// # Errors
     ///
-    /// When the session is over.
+    /// Returns an error if the session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no datagram.
+    /// Dropping the future does not lose a datagram.
     pub async fn read_datagram(&self) -> Result<Bytes, SessionEnd> {
         let datagram = self.0.datagrams.lock().await.recv().await;
         self.or_end(datagram).await
     }
 
-    /// Sends a datagram, which arrives once or not at all, without waiting. When more wait for the network than
-    /// [`Limits::webtransport_datagram_bytes`](crate::Limits::webtransport_datagram_bytes) allows, the oldest is dropped.
+    /// Sends a datagram without waiting. It arrives once or not at all.
+    ///
+    /// If the queue exceeds
+    /// [`Limits::webtransport_datagram_bytes`](crate::Limits::webtransport_datagram_bytes), the
+    /// oldest datagram is dropped.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{DatagramError, WebTransport};
@@ -230,24 +239,27 @@ impl WebTransport {
     ///
     /// # Errors
     ///
-    /// When it is too large, the peer takes no datagrams, or the session is over.
+    /// Returns an error if the datagram is too large, the peer does not support datagrams, or the
+    /// session has ended.
     pub fn send_datagram(&self, datagram: impl Into<Bytes>) -> Result<(), DatagramError> {
         self.0.sender.send(datagram)
     }
 
-    /// The most bytes that a datagram can carry now; it changes with the path. `None` if the peer takes no datagrams, and at the very
-    /// beginning of a session; what is sent then and turns out to be too large is lost.
+    /// Returns the current maximum size of a datagram in bytes, which changes with the path.
+    ///
+    /// `None` if the peer does not support datagrams, and at the very beginning of a session. A
+    /// datagram that is sent then and turns out to be too large is lost.
     pub fn max_datagram_size(&self) -> Option<usize> {
         self.0.sender.max_size()
     }
 
-    /// Waits for the end of the session, and says how it came to that.
+    /// Waits for the end of the session, and returns how it ended.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{SessionEnd, WebTransport};
     /// async fn note(session: &WebTransport) {
     ///     match session.closed().await {
-    ///         SessionEnd::ByPeer { code, reason } => println!("the client left with {code}: {reason}"),
+    ///         SessionEnd::Peer { code, reason } => println!("the client left with {code}: {reason}"),
     ///         end => println!("{end}"),
     ///     }
     /// }
@@ -256,16 +268,18 @@ impl WebTransport {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn closed(&self) -> SessionEnd {
         let mut end = self.0.end.clone();
         let told = end.wait_for(Option::is_some).await;
         let told = told.ok().and_then(|told| told.clone());
-        told.unwrap_or_else(|| SessionEnd::Lost("the server has ended".to_owned()))
+        told.unwrap_or_else(|| SessionEnd::Lost("the server has shut down".to_owned()))
     }
 
-    /// Closes the session; `reason` is cut to 1024 bytes. Streams that are not done yet are reset on both sides: who wants the peer to have
-    /// everything waits for an answer first.
+    /// Closes the session. `reason` is truncated to 1024 bytes.
+    ///
+    /// Unfinished streams are reset on both sides. To be sure that the peer has received
+    /// everything, wait for its answer first.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::WebTransport;
@@ -277,16 +291,16 @@ impl WebTransport {
     /// # let _ = turn_away;
     /// ```
     pub fn close(&self, code: u32, reason: &str) {
-        self.order(Order::Close(code, reason.to_owned()));
+        self.command(Command::Close(code, reason.to_owned()));
     }
 
-    /// Tells the peer that the session should come to an end; it goes on until one side closes it.
+    /// Asks the peer to wind the session down. The session continues until one side closes it.
     pub fn drain(&self) {
-        self.order(Order::Drain);
+        self.command(Command::Drain);
     }
 
-    /// Waits until the peer wants the session to come to an end, or the connection does, as when the server is told to end; or until it has
-    /// ended.
+    /// Waits until the peer asks to wind the session down, until the connection is about to close,
+    /// as when the server shuts down, or until the session has ended.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::WebTransport;
@@ -302,16 +316,16 @@ impl WebTransport {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn draining(&self) {
         let mut draining = self.0.draining.clone();
-        // An error says that the worker is gone, and the session with it.
+        // An error means that the worker, and with it the session, is gone.
         let _ = draining.wait_for(|draining| *draining).await;
     }
 
-    fn order(&self, order: Order) {
-        // Whoever does not hear it has ended with the worker.
-        let _ = self.0.orders.send(order);
+    fn command(&self, command: Command) {
+        // Sending fails only if the worker, and with it the session, is gone.
+        let _ = self.0.commands.send(command);
     }
 
     async fn or_end<T>(&self, found: Option<T>) -> Result<T, SessionEnd> {
@@ -328,48 +342,74 @@ impl fmt::Debug for WebTransport {
     }
 }
 
-/// Brings the application the streams that the peer opens, one ahead of it.
+/// Passes streams opened by the peer to the application, one ahead of it.
 async fn accept_bidirectional(session: engine::WebTransport, streams: mpsc::Sender<Bidirectional>) {
     while let Ok(permit) = streams.reserve().await {
-        let Some(Ok((send, receive))) = unless(streams.closed(), session.accept_bi()).await else { return };
-        permit.send((SendStream::carry(send, session.handle()), RecvStream::carry(receive, session.handle())));
+        let Some(Ok((send, receive))) = run_until(streams.closed(), session.accept_bi()).await
+        else {
+            return;
+        };
+        permit.send((
+            SendStream::from_engine(send, session.handle()),
+            RecvStream::from_engine(receive, session.handle()),
+        ));
     }
 }
 
 async fn accept_unidirectional(session: engine::WebTransport, streams: mpsc::Sender<RecvStream>) {
     while let Ok(permit) = streams.reserve().await {
-        let Some(Ok(receive)) = unless(streams.closed(), session.accept_uni()).await else { return };
-        permit.send(RecvStream::carry(receive, session.handle()));
+        let Some(Ok(receive)) = run_until(streams.closed(), session.accept_uni()).await else {
+            return;
+        };
+        permit.send(RecvStream::from_engine(receive, session.handle()));
     }
 }
 
 async fn receive(session: engine::WebTransport, datagrams: mpsc::Sender<Bytes>) {
     while let Ok(permit) = datagrams.reserve().await {
-        let Some(Ok(datagram)) = unless(datagrams.closed(), session.read_datagram()).await else { return };
+        let Some(Ok(datagram)) = run_until(datagrams.closed(), session.read_datagram()).await
+        else {
+            return;
+        };
         permit.send(datagram);
     }
 }
 
-/// Does what the application wants, until it can want nothing more.
-async fn obey(session: engine::WebTransport, mut orders: mpsc::UnboundedReceiver<Order>) {
-    while let Some(order) = orders.recv().await {
-        match order {
-            Order::OpenBidirectional(reply) => spawn(session.handle(), open_bidirectional(session.clone(), reply)),
-            Order::OpenUnidirectional(reply) => spawn(session.handle(), open_unidirectional(session.clone(), reply)),
-            Order::Drain => session.drain(),
-            Order::Close(code, reason) => session.close(code, &reason),
+/// Executes the application's commands until the application has dropped the session.
+async fn run_commands(
+    session: engine::WebTransport,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) {
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::OpenBidirectional(reply) => {
+                spawn(session.handle(), open_bidirectional(session.clone(), reply));
+            }
+            Command::OpenUnidirectional(reply) => {
+                spawn(session.handle(), open_unidirectional(session.clone(), reply));
+            }
+            Command::Drain => session.drain(),
+            Command::Close(code, reason) => session.close(code, &reason),
         }
     }
 }
 
-async fn open_bidirectional(session: engine::WebTransport, mut reply: oneshot::Sender<Result<Bidirectional, SessionStreamError>>) {
-    let Some(opened) = unless(reply.closed(), session.open_bi()).await else { return };
+async fn open_bidirectional(
+    session: engine::WebTransport,
+    mut reply: oneshot::Sender<Result<Bidirectional, SessionStreamError>>,
+) {
+    let Some(opened) = run_until(reply.closed(), session.open_bi()).await else { return };
     let handle = session.handle();
-    // Given up meanwhile, it is reset as any stream that is dropped.
-    let _ = reply.send(opened.map(|(send, receive)| (SendStream::carry(send, handle), RecvStream::carry(receive, handle))));
+    // If the application no longer waits, the stream is dropped and thereby reset.
+    let _ = reply.send(opened.map(|(send, receive)| {
+        (SendStream::from_engine(send, handle), RecvStream::from_engine(receive, handle))
+    }));
 }
 
-async fn open_unidirectional(session: engine::WebTransport, mut reply: oneshot::Sender<Result<SendStream, SessionStreamError>>) {
-    let Some(opened) = unless(reply.closed(), session.open_uni()).await else { return };
-    let _ = reply.send(opened.map(|send| SendStream::carry(send, session.handle())));
+async fn open_unidirectional(
+    session: engine::WebTransport,
+    mut reply: oneshot::Sender<Result<SendStream, SessionStreamError>>,
+) {
+    let Some(opened) = run_until(reply.closed(), session.open_uni()).await else { return };
+    let _ = reply.send(opened.map(|send| SendStream::from_engine(send, session.handle())));
 }

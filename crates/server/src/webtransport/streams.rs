@@ -1,4 +1,4 @@
-//! The two directions of a session's streams: what an application has of them, and what looks after them on the worker.
+//! The application's side of a session's streams, and the tasks on the worker that drive them.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -10,12 +10,14 @@ use pronghorn_engine as engine;
 use pronghorn_engine::{Handle, SessionStreamError};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::spawn;
+use super::tasks::spawn;
 
-/// Pieces on their way between a stream and its task. What is not taken there stays with the engine, which bounds it.
+/// Number of pieces queued between a stream and its task. Further data waits in the engine, which
+/// limits it.
 const AHEAD: usize = 1;
 
-/// What this side sends on a stream. Dropped before [`SendStream::finish`], it resets the stream with code 0.
+/// The send side of a stream. Dropping it before [`SendStream::finish`] resets the stream with code
+/// 0.
 ///
 /// ```
 /// # use pronghorn_server::webtransport::{SessionStreamError, WebTransport};
@@ -33,15 +35,16 @@ pub struct SendStream {
     stopped: watch::Receiver<Option<SessionStreamError>>,
 }
 
-/// How what is sent ends.
+/// How the send side ends.
 enum End {
     Finish,
     Reset(u32),
 }
 
 impl SendStream {
-    /// The stream for an application; the engine's is looked after on its worker.
-    pub(super) fn carry(stream: engine::SendStream, handle: &Handle) -> Self {
+    /// Returns the application's side of an engine stream, and spawns a task that drives the stream
+    /// on its worker.
+    pub(super) fn from_engine(stream: engine::SendStream, handle: &Handle) -> Self {
         let (pieces, written) = mpsc::channel(AHEAD);
         let (end, ending) = oneshot::channel();
         let (told, stopped) = watch::channel(None);
@@ -49,7 +52,8 @@ impl SendStream {
         Self { pieces, end: Some(end), stopped }
     }
 
-    /// Sends `data`, when what was written before has left as far as that it is little: a peer that does not read holds the writer back.
+    /// Sends `data` as soon as most of the data written before has been sent. A peer that does not
+    /// read thus slows the writer down.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{SendStream, SessionStreamError};
@@ -64,11 +68,12 @@ impl SendStream {
     ///
     /// # Errors
     ///
-    /// When the peer has stopped the stream, or its session has ended. What was written just before may be lost then.
+    /// Returns an error if the peer has stopped the stream or its session has ended. Data written
+    /// just before may then be lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future before it is ready sends nothing.
+    /// Dropping the future before it completes sends nothing.
     pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), SessionStreamError> {
         let data = data.into();
         if let Ok(permit) = self.pieces.reserve().await {
@@ -78,14 +83,14 @@ impl SendStream {
         Err(self.stopped().await)
     }
 
-    /// Ends the stream after what was written.
+    /// Ends the stream after the data written so far.
     pub fn finish(mut self) {
         self.end_with(End::Finish);
     }
 
-    /// Ends the stream here: what has not left yet is not sent. The code is the application's.
+    /// Resets the stream with an application code. Data that has not been sent yet is discarded.
     ///
-    /// If it was opened just before, the peer may never learn of the stream.
+    /// If the stream was opened just before, the peer may never learn of it.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::SendStream;
@@ -102,16 +107,16 @@ impl SendStream {
 
     fn end_with(&mut self, end: End) {
         if let Some(ending) = self.end.take() {
-            // Whoever does not hear it has nothing left to end.
+            // Sending fails only if the stream has already ended.
             let _ = ending.send(end);
         }
     }
 
-    /// Waits until the peer takes nothing more, and says why.
+    /// Waits until the peer accepts no more data, and returns the reason.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn stopped(&mut self) -> SessionStreamError {
         let told = self.stopped.wait_for(Option::is_some).await;
         told.ok().and_then(|told| *told).unwrap_or(SessionStreamError::SessionEnded)
@@ -124,14 +129,14 @@ impl fmt::Debug for SendStream {
     }
 }
 
-/// What the task of a stream knows of its end.
+/// The end of the stream, as its task knows it.
 struct Ending {
     end: oneshot::Receiver<End>,
     is_finished: bool,
 }
 
 impl Ending {
-    /// Ready with the code if the stream is to be reset. That it is finished is noted.
+    /// Returns the code when the stream is to be reset. Records when the stream is to be finished.
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<u32> {
         if self.is_finished {
             return Poll::Pending;
@@ -146,7 +151,7 @@ impl Ending {
         }
     }
 
-    /// What `work` comes to, or the code with which the stream is to be reset before.
+    /// Runs `work`. Returns the reset code as an error if the stream is to be reset first.
     async fn or_reset<T>(&mut self, work: impl Future<Output = T>) -> Result<T, u32> {
         let mut work = pin!(work);
         poll_fn(|cx| match self.poll_reset(cx) {
@@ -156,7 +161,7 @@ impl Ending {
         .await
     }
 
-    /// The code with which the stream is to be reset, or `None` if it was finished.
+    /// Waits for the end: returns the reset code, or `None` for a finished stream.
     async fn reset(&mut self) -> Option<u32> {
         poll_fn(|cx| match self.poll_reset(cx) {
             Poll::Pending if self.is_finished => Poll::Ready(None),
@@ -166,7 +171,7 @@ impl Ending {
     }
 }
 
-/// Sends what the application has written.
+/// Sends the data that the application has written.
 async fn send(
     mut stream: engine::SendStream,
     mut pieces: mpsc::Receiver<Bytes>,
@@ -184,7 +189,7 @@ async fn send(
         };
         let written = match next {
             Ok(Ok(Some(piece))) => ending.or_reset(stream.write(piece)).await,
-            // How it came to that is said at the same time.
+            // The application has dropped the sender and thereby also set how the stream ends.
             Ok(Ok(None)) => match ending.reset().await {
                 None => return stream.finish(),
                 Some(code) => Err(code),
@@ -195,7 +200,7 @@ async fn send(
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                // Who is told writes no more.
+                // Later writes fail with this error.
                 pieces.close();
                 told.send_replace(Some(error));
                 return;
@@ -207,7 +212,7 @@ async fn send(
 
 type Piece = Result<Option<Bytes>, SessionStreamError>;
 
-/// What the peer sends on a stream. Dropped before its end, it asks the peer to stop with code 0.
+/// The receive side of a stream. Dropping it before its end asks the peer to stop with code 0.
 pub struct RecvStream {
     pieces: mpsc::Receiver<Piece>,
     stop: oneshot::Sender<u32>,
@@ -215,15 +220,17 @@ pub struct RecvStream {
 }
 
 impl RecvStream {
-    /// The stream for an application; the engine's is looked after on its worker.
-    pub(super) fn carry(stream: engine::RecvStream, handle: &Handle) -> Self {
+    /// Returns the application's side of an engine stream, and spawns a task that drives the stream
+    /// on its worker.
+    pub(super) fn from_engine(stream: engine::RecvStream, handle: &Handle) -> Self {
         let (brought, pieces) = mpsc::channel(AHEAD);
         let (stop, stopping) = oneshot::channel();
-        spawn(handle, bring(stream, brought, stopping));
+        spawn(handle, forward_data(stream, brought, stopping));
         Self { pieces, stop, end: None }
     }
 
-    /// Waits for the next piece of content; `None` at its end. What is not read holds the peer back.
+    /// Waits for the next piece of data. Returns `None` at the end of the stream. Unread data slows
+    /// the peer down.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::{RecvStream, SessionStreamError};
@@ -241,11 +248,11 @@ impl RecvStream {
     ///
     /// # Errors
     ///
-    /// When the peer has reset the stream, or its session has ended.
+    /// Returns an error if the peer has reset the stream or its session has ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing.
+    /// Dropping the future does not lose data.
     pub async fn read(&mut self) -> Result<Option<Bytes>, SessionStreamError> {
         if let Some(end) = self.end {
             return end.map(|()| None);
@@ -259,7 +266,7 @@ impl RecvStream {
         piece
     }
 
-    /// Asks the peer to send no more, with a code of the application's.
+    /// Asks the peer to stop sending, with an application code.
     ///
     /// ```
     /// # use pronghorn_server::webtransport::RecvStream;
@@ -271,7 +278,7 @@ impl RecvStream {
     /// # let _ = refuse;
     /// ```
     pub fn stop(self, code: u32) {
-        // Whoever does not hear it has nothing left to stop.
+        // Sending fails only if the stream has already ended.
         let _ = self.stop.send(code);
     }
 }
@@ -282,11 +289,16 @@ impl fmt::Debug for RecvStream {
     }
 }
 
-/// Brings the application what the peer sends, one piece ahead of it.
-async fn bring(mut stream: engine::RecvStream, pieces: mpsc::Sender<Piece>, mut stop: oneshot::Receiver<u32>) {
+/// Passes the peer's data to the application, one piece ahead of it.
+async fn forward_data(
+    mut stream: engine::RecvStream,
+    pieces: mpsc::Sender<Piece>,
+    mut stop: oneshot::Receiver<u32>,
+) {
     loop {
         let next = {
-            let mut next = pin!(async { Some((pieces.reserve().await.ok()?, stream.read().await)) });
+            let mut next =
+                pin!(async { Some((pieces.reserve().await.ok()?, stream.read().await)) });
             poll_fn(|cx| match Pin::new(&mut stop).poll(cx) {
                 Poll::Ready(code) => Poll::Ready(Err(code)),
                 Poll::Pending => next.as_mut().poll(cx).map(Ok),
@@ -302,7 +314,7 @@ async fn bring(mut stream: engine::RecvStream, pieces: mpsc::Sender<Piece>, mut 
                 }
                 continue;
             }
-            // With which code is said at the same time.
+            // The application has dropped the receiver and thereby also set the code.
             Ok(None) => stop.await,
             Err(code) => code,
         };

@@ -1,4 +1,4 @@
-//! From a request for a session to the session.
+//! Session requests.
 
 use std::fmt;
 use std::future::Future;
@@ -10,15 +10,16 @@ use pronghorn_engine::{Request, Responder, Response};
 
 use super::WebTransport;
 use crate::Body;
-use crate::handler::unless_closed;
+use crate::departure::unless_closed;
 
 type Serve = Box<dyn FnOnce(WebTransport) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// A request for a WebTransport session: an extension of such requests, if [`Server::webtransport`](crate::Server::webtransport) offers
-/// sessions.
+/// A request for a WebTransport session, as an extension of such requests if
+/// [`Server::webtransport`](crate::Server::webtransport) is set.
 ///
-/// It is accepted with the response of [`WebTransportUpgrade::on_session`], and refused with any other, such as 403 or 404. A browser lets
-/// every page ask: look at the request's `origin` before you accept it.
+/// The response of [`WebTransportUpgrade::on_session`] accepts the session; any other response,
+/// such as 403 or 404, refuses it. Browsers let any page request a session: check the request's
+/// `origin` before you accept.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -41,16 +42,17 @@ type Serve = Box<dyn FnOnce(WebTransport) -> Pin<Box<dyn Future<Output = ()>>> +
 /// # enter(&Request::new(Body::empty()));
 /// ```
 ///
-/// With the feature `axum` it is an extractor too, which answers 400 to other requests: `async fn enter(upgrade: WebTransportUpgrade) -> …`. The
-/// route is one of `any(…)` or `connect(…)`.
+/// With the feature `axum` it is also an extractor, which answers other requests with 400: `async
+/// fn enter(upgrade: WebTransportUpgrade) -> …`. Register the route with `any(…)` or `connect(…)`.
 #[derive(Clone, Default)]
 pub struct WebTransportUpgrade(Arc<Mutex<Option<Serve>>>);
 
 impl WebTransportUpgrade {
-    /// The response that accepts the session: 200, to which fields may be added. Once it is sent, `serve` gets the session, in a task on the
-    /// worker's thread; dropped at its end, and nowhere else, the session is closed with code 0.
+    /// Returns a 200 response that accepts the session. Header fields may be added to it.
     ///
-    /// If another response is sent in the end, `serve` is dropped.
+    /// When the response is sent, `serve` runs with the session in a task on the worker's thread.
+    /// Dropping the last clone of the session closes it with code 0. If another response is sent
+    /// instead, `serve` is dropped.
     ///
     /// ```
     /// use http::{HeaderValue, Response};
@@ -87,22 +89,33 @@ impl fmt::Debug for WebTransportUpgrade {
     }
 }
 
-/// Answers a request for a session with what `answer` says, and begins the session if it accepts that. It is dropped when the client leaves.
-pub(crate) async fn run<F>(request: Request, mut responder: Responder, answer: impl FnOnce(WebTransportUpgrade) -> F)
-where
+/// Waits for `answer`. If the response accepts the session, begins it, otherwise sends the
+/// response. The answer is dropped when the client leaves.
+pub(crate) async fn run<F>(
+    request: Request,
+    mut responder: Responder,
+    answer: impl FnOnce(WebTransportUpgrade) -> F,
+) where
     F: Future<Output = Response>,
 {
     let upgrade = WebTransportUpgrade::default();
-    let Some(mut response) = unless_closed(&mut responder, answer(upgrade.clone())).await else { return };
+    let Some(mut response) = unless_closed(&mut responder, answer(upgrade.clone())).await else {
+        return;
+    };
     let serve = upgrade.put(None);
     match serve.filter(|_| response.status.is_success()) {
         Some(serve) => {
             let handle = responder.handle().clone();
-            if let Some(session) = pronghorn_engine::WebTransport::accept(request, responder, std::mem::take(&mut response.headers)) {
-                handle.spawn(serve(WebTransport::carry(&session)));
+            if let Some(session) = pronghorn_engine::WebTransport::accept(
+                request,
+                responder,
+                std::mem::take(&mut response.headers),
+            ) {
+                handle.spawn(serve(WebTransport::from_engine(&session)));
             }
         }
-        // To the client any success would be a session, and nobody here would serve it. RFC 9220, section 3: 501 says that.
+        // The client would take any success for a session that no task here serves. RFC 9220,
+        // section 3: 501 says that the protocol is not supported.
         None if response.status.is_success() => {
             responder.send(Response::new(StatusCode::NOT_IMPLEMENTED));
         }
@@ -114,8 +127,12 @@ where
 impl<S: Sync> axum::extract::FromRequestParts<S> for WebTransportUpgrade {
     type Rejection = (StatusCode, &'static str);
 
-    async fn from_request_parts(parts: &mut http::request::Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let other = "here are WebTransport sessions: they are asked for with CONNECT over HTTP/3, where Server::webtransport offers them\n";
+    async fn from_request_parts(
+        parts: &mut http::request::Parts,
+        _: &S,
+    ) -> Result<Self, Self::Rejection> {
+        let other = "not a WebTransport session request: send CONNECT over HTTP/3, and enable \
+            Server::webtransport\n";
         parts.extensions.get().cloned().ok_or((StatusCode::BAD_REQUEST, other))
     }
 }

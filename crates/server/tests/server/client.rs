@@ -1,4 +1,4 @@
-//! The client: which version it speaks, what it sends again, and what it gives up.
+//! The client: protocol selection, retries and timeouts.
 
 use std::cell::OnceCell;
 use std::io;
@@ -23,7 +23,7 @@ fn hello() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// The version of the response to one request.
+/// Returns the HTTP version of the response to a request.
 async fn version(client: &Client, url: &str) -> Version {
     let response = client.send(Request::get(url).body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -31,19 +31,19 @@ async fn version(client: &Client, url: &str) -> Version {
 }
 
 #[test]
-fn http3_is_used_once_a_response_has_said_where_it_is() {
+fn http3_is_used_after_an_alt_svc_response() {
     let site = Site::new(hello());
     run(async {
         let client = Client::with_options(&site.any(), 1).unwrap();
         assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_2);
         eventually(async || version(&client, &site.url("/")).await == Version::HTTP_3).await;
-        // And stays.
+        // Later requests use HTTP/3 too.
         assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_3);
     });
 }
 
 #[test]
-fn request_that_came_over_another_version_may_be_passed_on() {
+fn request_of_another_version_is_forwarded() {
     let site = Site::new(hello());
     for protocol in PROTOCOLS {
         run(async {
@@ -58,23 +58,28 @@ fn request_that_came_over_another_version_may_be_passed_on() {
 }
 
 #[test]
-fn http3_that_does_not_answer_costs_no_request_its_answer() {
-    // Takes datagrams and says nothing.
+fn unresponsive_http3_endpoint_fails_no_request() {
+    // Receives datagrams and never answers.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let site = Site::with(|server| server.alt_svc(AltSvc::Value(format!("h3=\":{port}\"").parse().unwrap())).start(hello()).unwrap());
+    let site = Site::with(|server| {
+        server
+            .alt_svc(AltSvc::Value(format!("h3=\":{port}\"").parse().unwrap()))
+            .start(hello())
+            .unwrap()
+    });
     run(async {
         let client = Client::with_options(&site.any(), 1).unwrap();
         for _ in 0..5 {
             assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_2);
         }
     });
-    // It was tried.
+    // The client has tried HTTP/3.
     silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert!(silent.recv(&mut [0; 1500]).unwrap() >= 1200);
 }
 
-/// A TCP port that is passed on to `to`, whose UDP port is silent.
+/// Returns a TCP port that forwards to `to`, with a silent UDP port of the same number.
 async fn tcp_only(to: SocketAddr) -> (SocketAddr, UdpSocket) {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -93,7 +98,7 @@ async fn tcp_only(to: SocketAddr) -> (SocketAddr, UdpSocket) {
 }
 
 #[test]
-fn client_falls_back_to_tcp_where_udp_is_blocked_and_remembers() {
+fn client_falls_back_to_tcp_and_remembers_blocked_udp() {
     let site = Site::with(|server| server.alt_svc(AltSvc::Off).start(hello()).unwrap());
     run(async {
         let (address, silent) = tcp_only(site.address).await;
@@ -110,14 +115,18 @@ fn client_falls_back_to_tcp_where_udp_is_blocked_and_remembers() {
         silent.set_nonblocking(true).unwrap();
         assert!(silent.recv(&mut [0; 1500]).is_ok(), "HTTP/3 was tried");
         assert_eq!(version(&client, &url).await, Version::HTTP_11);
-        // Where it answers, it is used at once.
-        let client = Client::with_options(&Options { http3_head_start: Duration::from_secs(30), ..options }, 1).unwrap();
+        // Where HTTP/3 answers, it is used immediately.
+        let client = Client::with_options(
+            &Options { http3_head_start: Duration::from_secs(30), ..options },
+            1,
+        )
+        .unwrap();
         assert_eq!(version(&client, &site.url("/")).await, Version::HTTP_3);
     });
 }
 
 #[test]
-fn connections_are_used_again() {
+fn connections_are_reused() {
     let site = Site::new(hello());
     run(async {
         for protocol in PROTOCOLS {
@@ -127,13 +136,17 @@ fn connections_are_used_again() {
             for _ in 0..10 {
                 site.text(&client, "/").await;
             }
-            assert_eq!(stats().count("tcp_accepted") + stats().count("quic_accepted") - before, 1, "{protocol}");
+            assert_eq!(
+                stats().count("tcp_accepted") + stats().count("quic_accepted") - before,
+                1,
+                "{protocol}"
+            );
         }
     });
 }
 
 #[test]
-fn requests_wait_for_one_of_the_connections_that_there_may_be() {
+fn requests_wait_at_the_connection_limit() {
     let site = Site::new(hello());
     run(async {
         let options = Options { connections_per_origin: 2, ..site.options(Protocol::Http1) };
@@ -141,7 +154,17 @@ fn requests_wait_for_one_of_the_connections_that_there_may_be() {
         let asking: Vec<_> = (0..20)
             .map(|_| {
                 let (client, request) = (client.clone(), site.get("/"));
-                tokio::spawn(async move { client.send(request).await.unwrap().into_body().collect().await.unwrap().to_bytes() })
+                tokio::spawn(async move {
+                    client
+                        .send(request)
+                        .await
+                        .unwrap()
+                        .into_body()
+                        .collect()
+                        .await
+                        .unwrap()
+                        .to_bytes()
+                })
             })
             .collect();
         for answer in asking {
@@ -152,10 +175,14 @@ fn requests_wait_for_one_of_the_connections_that_there_may_be() {
 }
 
 #[test]
-fn requests_beyond_those_that_may_wait_fail_at_once() {
+fn requests_beyond_the_queue_limit_fail_immediately() {
     let site = Site::new(Router::new().route("/", get(std::future::pending::<()>)));
     run(async {
-        let options = Options { connections_per_origin: 1, waiting_per_origin: 1, ..site.options(Protocol::Http1) };
+        let options = Options {
+            connections_per_origin: 1,
+            waiting_per_origin: 1,
+            ..site.options(Protocol::Http1)
+        };
         let client = Client::with_options(&options, 1).unwrap();
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..3 {
@@ -166,7 +193,8 @@ fn requests_beyond_those_that_may_wait_fail_at_once() {
     });
 }
 
-/// An HTTP/1.1 server in clear text that answers the first request of each connection and closes at the second.
+/// A cleartext HTTP/1.1 server that answers the first request of each connection and closes the
+/// connection at the second.
 async fn closes_at_the_second(requests: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -179,7 +207,10 @@ async fn closes_at_the_second(requests: Arc<AtomicUsize>) -> SocketAddr {
                     if stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
                         requests.fetch_add(1, Ordering::Relaxed);
                         if answers {
-                            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                            stream
+                                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                                .await
+                                .unwrap();
                         }
                     }
                 }
@@ -190,17 +221,23 @@ async fn closes_at_the_second(requests: Arc<AtomicUsize>) -> SocketAddr {
 }
 
 #[test]
-fn only_idempotent_requests_are_sent_again_when_a_used_connection_closes() {
+fn only_idempotent_requests_are_retried_when_a_reused_connection_closes() {
     run(async {
         let requests = Arc::<AtomicUsize>::default();
         let address = closes_at_the_second(requests.clone()).await;
         let client = Client::with_options(&Options::default(), 1).unwrap();
         let send = async |request: http::request::Builder| {
             let request = request.uri(format!("http://{address}/")).body(Body::empty()).unwrap();
-            client.send(request).await.map(Response::into_body)?.collect().await.map_err(|_| Error::Ended)
+            client
+                .send(request)
+                .await
+                .map(Response::into_body)?
+                .collect()
+                .await
+                .map_err(|_| Error::Ended)
         };
         send(Request::builder()).await.unwrap();
-        // The connection closes under it, and it goes over another one.
+        // The server closes the connection, and the request is retried on another one.
         send(Request::builder()).await.unwrap();
         assert_eq!(requests.load(Ordering::Relaxed), 3);
         let failed = send(Request::builder().method("POST")).await.unwrap_err();
@@ -210,17 +247,26 @@ fn only_idempotent_requests_are_sent_again_when_a_used_connection_closes() {
 }
 
 #[test]
-fn each_phase_has_its_time() {
+fn each_phase_has_its_timeout() {
     async fn stalled() -> Response<axum::body::Body> {
         let one = tokio_stream::once(Ok::<_, std::convert::Infallible>("one"));
-        Response::new(axum::body::Body::from_stream(tokio_stream::StreamExt::chain(one, tokio_stream::pending())))
+        Response::new(axum::body::Body::from_stream(tokio_stream::StreamExt::chain(
+            one,
+            tokio_stream::pending(),
+        )))
     }
-    let site = Site::new(Router::new().route("/head", get(std::future::pending::<()>)).route("/body", get(stalled)));
+    let site = Site::new(
+        Router::new().route("/head", get(std::future::pending::<()>)).route("/body", get(stalled)),
+    );
     let soon = Duration::from_millis(100);
     run(async {
         for protocol in PROTOCOLS {
             let options = Options { head_timeout: soon, ..site.options(protocol) };
-            let late = Client::with_options(&options, 1).unwrap().send(site.get("/head")).await.unwrap_err();
+            let late = Client::with_options(&options, 1)
+                .unwrap()
+                .send(site.get("/head"))
+                .await
+                .unwrap_err();
             assert!(matches!(late, Error::TimedOut(Phase::Head)), "{protocol}: {late}");
             let options = Options { body_timeout: soon, ..site.options(protocol) };
             let client = Client::with_options(&options, 1).unwrap();
@@ -230,9 +276,12 @@ fn each_phase_has_its_time() {
                     break late;
                 }
             };
-            assert!(late.downcast_ref::<Error>().is_some_and(Error::is_timeout), "{protocol}: {late}");
+            assert!(
+                late.downcast_ref::<Error>().is_some_and(Error::is_timeout),
+                "{protocol}: {late}"
+            );
         }
-        // Takes connections and says nothing.
+        // Accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = Options { connect_timeout: soon, ..site.options(Protocol::Http2) };
         let url = format!("https://localhost:{}/", silent.local_addr().unwrap().port());
@@ -254,12 +303,13 @@ fn client_is_a_tower_service() {
 }
 
 #[test]
-fn server_that_nobody_vouches_for_is_not_trusted() {
+fn server_with_an_untrusted_certificate_is_refused() {
     let site = Site::new(hello());
     run(async {
         for protocol in PROTOCOLS {
             let options = Options { roots: Options::default().roots, ..site.options(protocol) };
-            let refused = Client::with_options(&options, 1).unwrap().send(site.get("/")).await.unwrap_err();
+            let refused =
+                Client::with_options(&options, 1).unwrap().send(site.get("/")).await.unwrap_err();
             assert!(refused.is_unprocessed(), "{protocol}: {refused}");
         }
     });
@@ -270,10 +320,16 @@ fn next_address_of_a_name_is_tried_when_one_does_not_answer() {
     let site = Site::new(hello());
     run(async {
         for protocol in PROTOCOLS {
-            // Nobody listens at the first: TCP is refused there, and UDP says nothing.
-            let addresses = |port| [(Ipv4Addr::new(127, 0, 0, 2), port).into(), (Ipv4Addr::LOCALHOST, port).into()];
+            // No server listens at the first address: TCP is refused, and UDP is silent.
+            let addresses = |port| {
+                [(Ipv4Addr::new(127, 0, 0, 2), port).into(), (Ipv4Addr::LOCALHOST, port).into()]
+            };
             let resolve = Resolve::new(move |_, port| async move { Ok(addresses(port).to_vec()) });
-            let options = Options { resolve, address_head_start: Duration::from_millis(20), ..site.options(protocol) };
+            let options = Options {
+                resolve,
+                address_head_start: Duration::from_millis(20),
+                ..site.options(protocol)
+            };
             let client = Client::with_options(&options, 1).unwrap();
             assert_eq!(site.text(&client, "/").await, "hello", "{protocol}");
         }
@@ -281,12 +337,13 @@ fn next_address_of_a_name_is_tried_when_one_does_not_answer() {
 }
 
 #[test]
-fn name_without_an_address_is_named() {
+fn host_without_addresses_is_named_in_the_error() {
     let site = Site::new(hello());
     run(async {
         for protocol in PROTOCOLS {
             let resolve = Resolve::new(|_, _| async { Ok(Vec::new()) });
-            let client = Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
+            let client =
+                Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
             let error = client.send(site.get("/")).await.unwrap_err();
             assert!(matches!(&error, Error::Lookup { host, .. } if host == "localhost"), "{error}");
             assert!(error.is_unprocessed());
@@ -305,22 +362,23 @@ fn client_ends_with_its_last_clone_and_its_last_response() {
                 let _held = held.clone();
                 async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) }
             });
-            let client = Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
+            let client =
+                Client::with_options(&Options { resolve, ..site.options(protocol) }, 1).unwrap();
             let clone = client.clone();
             drop(client);
             let response = clone.send(site.get("/")).await.unwrap();
             drop(clone);
-            // What is on its way still arrives.
+            // Data in flight still arrives.
             assert_eq!(crate::support::text(response).await, "hello", "{protocol}");
-            // Held by the thread's pool as long as there is one.
+            // The thread's pool keeps it as long as the pool exists.
             eventually(async || Arc::strong_count(&alive) == 1).await;
         }
-        // And the server sees the connections go.
+        // The server sees the connections close.
         eventually(async || site.handle().stats().open_connections() == 0).await;
     });
 }
 
-/// Answers on each worker with what the server behind says, over connections of that worker.
+/// Forwards each worker's requests to the upstream, over connections of that worker.
 struct Proxy {
     pool: OnceCell<Pool>,
     options: Options,
@@ -350,12 +408,22 @@ fn pool_works_on_the_workers_of_a_server() {
             let listener = Listener::clear((Ipv4Addr::LOCALHOST, 0).into(), 2, None).unwrap();
             let front = listener.address();
             let (options, behind) = (site.options(protocol), site.url("/"));
-            let proxy = move |_| Proxy { pool: OnceCell::new(), options: options.clone(), behind: behind.clone() };
-            let workers = Workers::start(Group::new(2), vec![listener], None, &Config::default(), proxy).unwrap();
+            let proxy = move |_| Proxy {
+                pool: OnceCell::new(),
+                options: options.clone(),
+                behind: behind.clone(),
+            };
+            let workers =
+                Workers::start(Group::new(2), vec![listener], None, &Config::default(), proxy)
+                    .unwrap();
             for _ in 0..8 {
                 let client = Client::with_options(&Options::default(), 1).unwrap();
                 let request = Request::get(format!("http://{front}/")).body(Body::empty()).unwrap();
-                assert_eq!(crate::support::text(client.send(request).await.unwrap()).await, "hello", "{protocol}");
+                assert_eq!(
+                    crate::support::text(client.send(request).await.unwrap()).await,
+                    "hello",
+                    "{protocol}"
+                );
             }
             workers.shut_down(Duration::ZERO);
             workers.finished().await;
@@ -365,14 +433,21 @@ fn pool_works_on_the_workers_of_a_server() {
 }
 
 #[test]
-fn server_that_is_not_there_is_said_to_be_so_also_where_http3_was_tried() {
+fn refused_connection_is_reported_after_an_http3_attempt() {
     run(async {
-        // Free again, as far as anybody can tell.
+        // A port that is free again.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let options = Options { http3: Http3::First, connect_timeout: Duration::from_secs(50), ..Options::default() };
+        let options = Options {
+            http3: Http3::First,
+            connect_timeout: Duration::from_secs(50),
+            ..Options::default()
+        };
         let client = Client::with_options(&options, 1).unwrap();
         let request = Request::get(format!("https://{address}/")).body(Body::empty()).unwrap();
         let error = client.send(request).await.unwrap_err();
-        assert!(matches!(&error, Error::Exchange(error) if matches!(**error, pronghorn_engine::Error::Connect { .. })), "{error}");
+        assert!(
+            matches!(&error, Error::Exchange(error) if matches!(**error, pronghorn_engine::Error::Connect { .. })),
+            "{error}"
+        );
     });
 }

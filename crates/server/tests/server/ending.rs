@@ -1,4 +1,4 @@
-//! Graceful shutdown, and certificates that change.
+//! Graceful shutdown, and certificate changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::{PROTOCOLS, Site, options, run, text};
 
 const LONG: Duration = Duration::from_secs(300);
 
-/// A page that is answered when it is told to be.
+/// A page that responds when notified.
 fn slow() -> (Router, mpsc::UnboundedReceiver<()>, Arc<Notify>) {
     let (began, beginning) = mpsc::unbounded_channel();
     let release = Arc::<Notify>::default();
@@ -27,13 +27,14 @@ fn slow() -> (Router, mpsc::UnboundedReceiver<()>, Arc<Notify>) {
 }
 
 #[test]
-fn shutdown_finishes_what_runs() {
+fn shutdown_finishes_running_requests() {
     for protocol in PROTOCOLS {
         let (app, mut beginning, release) = slow();
         let site = Site::new(app);
         run(async {
             let (client, request) = (site.client(protocol), site.get("/"));
-            let asking = tokio::spawn(async move { text(client.send(request).await.unwrap()).await });
+            let asking =
+                tokio::spawn(async move { text(client.send(request).await.unwrap()).await });
             beginning.recv().await.unwrap();
             site.handle().shut_down(LONG);
             release.notify_one();
@@ -43,7 +44,8 @@ fn shutdown_finishes_what_runs() {
     }
 }
 
-/// What a connection pool of a database does with a connection whose user has gone.
+/// Behaves like a database connection pool, which spawns a task when the user of a connection is
+/// dropped.
 struct SpawnsAtItsEnd(mpsc::UnboundedSender<()>);
 
 impl Drop for SpawnsAtItsEnd {
@@ -55,7 +57,7 @@ impl Drop for SpawnsAtItsEnd {
 }
 
 #[test]
-fn handler_that_is_cut_off_may_spawn_in_its_destructor() {
+fn aborted_handler_may_spawn_in_its_destructor() {
     for protocol in PROTOCOLS {
         let (began, mut beginning) = mpsc::unbounded_channel();
         let (ended, mut ending) = mpsc::unbounded_channel();
@@ -101,7 +103,7 @@ fn signal_ends_the_server_with_its_grace_period() {
 }
 
 #[test]
-fn what_runs_longer_than_the_grace_period_is_dropped() {
+fn request_beyond_the_grace_period_is_dropped() {
     for protocol in PROTOCOLS {
         let (app, mut beginning, _release) = slow();
         let site = Site::new(app);
@@ -121,7 +123,9 @@ fn serving_ends_when_its_future_is_dropped() {
     let certificate = tempfile::tempdir().unwrap();
     run(async {
         let (began, beginning) = oneshot::channel();
-        let server = pronghorn_server::Server::new().listen("127.0.0.1:0").development_certificate_in(certificate.path());
+        let server = pronghorn_server::Server::new()
+            .listen("127.0.0.1:0")
+            .development_certificate_in(certificate.path());
         let running = server.start(Router::new()).unwrap();
         let address = running.local_addresses()[0].address;
         let serving = tokio::spawn(async move {
@@ -136,22 +140,31 @@ fn serving_ends_when_its_future_is_dropped() {
 }
 
 #[test]
-fn new_certificate_is_for_new_connections_and_old_ones_go_on() {
+fn new_certificate_applies_to_new_connections_only() {
     let site = Site::new(Router::new().route("/", get(|| async { "hello" })));
     let other = tempfile::tempdir().unwrap();
-    // Made by another server, which is not asked any more.
-    drop(Site::with(|server| server.development_certificate_in(other.path()).start(Router::new()).unwrap()));
+    // Created by another server, which is no longer used.
+    drop(Site::with(|server| {
+        server.development_certificate_in(other.path()).start(Router::new()).unwrap()
+    }));
     run(async {
         let asked: Vec<_> = PROTOCOLS.into_iter().map(|protocol| site.client(protocol)).collect();
         for client in &asked {
             site.text(client, "/").await;
         }
-        let accepted = |stats: &pronghorn_server::Stats| stats.count("tcp_accepted") + stats.count("quic_accepted");
+        let accepted = |stats: &pronghorn_server::Stats| {
+            stats.count("tcp_accepted") + stats.count("quic_accepted")
+        };
         let before = accepted(&site.handle().stats());
-        site.handle().set_certificate_files(other.path().join("cert.pem"), other.path().join("key.pem")).unwrap();
-        // Workers change at their next turn, which another connection brings about.
+        site.handle()
+            .set_certificate_files(other.path().join("cert.pem"), other.path().join("key.pem"))
+            .unwrap();
+        // Workers switch at their next turn, which another connection triggers.
         for protocol in PROTOCOLS {
-            let trusting = pronghorn_server::client::Options { roots: options(&other).roots, ..site.options(protocol) };
+            let trusting = pronghorn_server::client::Options {
+                roots: options(&other).roots,
+                ..site.options(protocol)
+            };
             crate::support::eventually(async || {
                 let client = Client::with_options(&trusting, 1).unwrap();
                 let request = Request::get(site.url("/")).body(Body::empty()).unwrap();
@@ -159,13 +172,16 @@ fn new_certificate_is_for_new_connections_and_old_ones_go_on() {
             })
             .await;
             let strict = site.client(protocol);
-            assert!(strict.send(site.get("/")).await.is_err(), "{protocol}: the old certificate is still shown");
+            assert!(
+                strict.send(site.get("/")).await.is_err(),
+                "{protocol}: the old certificate is still used"
+            );
         }
         let opened = accepted(&site.handle().stats());
         for client in &asked {
             site.text(client, "/").await;
         }
         assert!(opened > before);
-        assert_eq!(accepted(&site.handle().stats()), opened, "old connections were used on");
+        assert_eq!(accepted(&site.handle().stats()), opened, "existing connections were kept");
     });
 }

@@ -1,4 +1,4 @@
-//! What is said when a server cannot start.
+//! Error messages of a server that cannot start.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -10,14 +10,15 @@ use pronghorn_server::{Body, Error, Limits, Server};
 use tower::service_fn;
 
 fn failure(server: Server) -> (Error, String) {
-    let service = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    let service =
+        service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let error = server.start(service).err().expect("it has to fail");
     let text = error.to_string();
     (error, text)
 }
 
 #[test]
-fn port_that_is_taken_is_named_with_what_helps() {
+fn port_in_use_error_names_the_address_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (error, text) = failure(Server::new().listen_clear(address));
@@ -26,27 +27,27 @@ fn port_that_is_taken_is_named_with_what_helps() {
 }
 
 #[test]
-fn address_that_is_none_is_named_as_it_was_given() {
+fn invalid_address_error_quotes_the_address() {
     let (error, text) = failure(Server::new().listen_clear("nowhere"));
     assert!(matches!(error, Error::Address { .. }));
     assert!(text.contains("listen on nowhere:") && text.contains("HOST:PORT"), "{text}");
 }
 
 #[test]
-fn address_of_another_machine_is_refused_with_what_helps() {
+fn address_of_another_machine_is_refused_with_a_hint() {
     let (error, text) = failure(Server::new().listen_clear("192.0.2.1:0"));
     assert!(matches!(error, Error::Bind(_)));
     assert!(text.contains("192.0.2.1") && text.contains("address of this machine"), "{text}");
 }
 
 #[test]
-fn missing_address_and_certificate_are_asked_for() {
+fn missing_address_or_certificate_error_names_the_method() {
     assert!(failure(Server::new()).1.contains("Server::listen"));
     assert!(failure(Server::new().listen("127.0.0.1:0")).1.contains("Server::certificate_files"));
 }
 
 #[test]
-fn certificate_that_cannot_be_used_is_named_with_what_helps() {
+fn unusable_certificate_error_names_the_file_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     let with_files = || Server::new().listen("127.0.0.1:0").certificate_files(&cert, &key);
@@ -60,10 +61,14 @@ fn certificate_that_cannot_be_used_is_named_with_what_helps() {
     if std::fs::read(&cert).is_err() {
         assert!(failure(with_files()).1.contains("readable"));
     }
-    assert!(failure(Server::new().listen("127.0.0.1:0").certificate_pem("no", "thing")).1.contains("PEM form"));
+    assert!(
+        failure(Server::new().listen("127.0.0.1:0").certificate_pem("no", "thing"))
+            .1
+            .contains("PEM form")
+    );
 }
 
-/// Of RSA with 1024 bits, made by `openssl genpkey` for this test.
+/// An RSA key of 1024 bits, created by `openssl genpkey` for this test.
 const SMALL_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
 MIICdwIBADANBgkqhkiG9w0BAQEFAASCAmEwggJdAgEAAoGBAK5hBPiwhaTNaVsz\n\
 xQqU3ArOQeOt3+XawRZ+9UjguK1N9e4mt3YwrkVpAUqQZfYQ97oWdOx/KgyFxA1F\n\
@@ -82,20 +87,30 @@ RfJ5dSMlbvUfCtQ=\n\
 -----END PRIVATE KEY-----\n\n";
 
 #[test]
-fn key_that_is_too_small_is_refused_with_those_that_are_not() {
+fn small_key_error_lists_the_accepted_keys() {
     let folder = tempfile::tempdir().unwrap();
     let server = || Server::new().listen("127.0.0.1:0");
-    let service = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    let service =
+        service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     drop(server().development_certificate_in(folder.path()).start(service).unwrap());
     let cert = std::fs::read(folder.path().join("cert.pem")).unwrap();
     let (_, text) = failure(server().certificate_pem(cert, SMALL_KEY));
-    assert!(text.starts_with("the key: ") && text.contains("RSA of 2048") && !text.contains("made for"), "{text}");
+    assert!(
+        text.starts_with("the key: ")
+            && text.contains("RSA of 2048")
+            && !text.contains("issued for"),
+        "{text}"
+    );
 }
 
 #[test]
-fn error_that_main_returns_is_printed_as_its_message() {
+fn error_returned_from_main_prints_its_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    for server in [Server::new(), Server::new().listen_clear(taken.local_addr().unwrap()), Server::new().listen("nowhere")] {
+    for server in [
+        Server::new(),
+        Server::new().listen_clear(taken.local_addr().unwrap()),
+        Server::new().listen("nowhere"),
+    ] {
         let (error, text) = failure(server);
         assert_eq!(format!("{error:?}"), text);
     }
@@ -106,23 +121,61 @@ fn error_that_main_returns_is_printed_as_its_message() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_together() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let server = || Server::new().listen("nowhere").listen_clear(address).certificate_files("none.pem", "none.key").qlog(&file);
+    let server = || {
+        Server::new()
+            .listen("nowhere")
+            .listen_clear(address)
+            .certificate_files("none.pem", "none.key")
+            .qlog(&file)
+    };
     let (error, text) = failure(server());
     assert!(matches!(&error, Error::Several(errors) if errors.len() == 5), "{text}");
-    for says in ["5 things are wrong:\n- ", "- none.pem: ", "- none.key: ", "listen on nowhere:", &address.to_string(), "qlog files"] {
+    for says in [
+        "5 errors:\n- ",
+        "- none.pem: ",
+        "- none.key: ",
+        "listen on nowhere:",
+        &address.to_string(),
+        "qlog files",
+    ] {
         assert!(text.contains(says), "{text}");
     }
     assert_eq!(format!("{error:?}"), text);
 }
 
 #[test]
-fn redirect_without_an_address_with_tls_is_refused() {
+fn settings_without_effect_are_refused() {
+    let clear = || Server::new().listen_clear("127.0.0.1:0");
+    let secure = || Server::new().listen("127.0.0.1:0").development_certificate();
+    let (error, text) = failure(secure().redirect_to_https());
+    assert!(matches!(error, Error::NothingToRedirect), "{text}");
+    let (error, text) = failure(clear().webtransport());
+    assert!(matches!(error, Error::WebTransportWithoutTls), "{text}");
+    for workers in [0, 257] {
+        let (error, text) = failure(clear().workers(workers));
+        assert!(matches!(error, Error::Workers(number) if number == workers), "{text}");
+    }
+}
+
+#[test]
+fn address_given_twice_is_told_from_one_in_use() {
+    // Other tests listen on other addresses, so that none takes the port meanwhile.
+    let free = std::net::TcpListener::bind("127.77.3.1:0").unwrap().local_addr().unwrap();
+    let server = || Server::new().development_certificate().listen_clear(free);
+    for server in [server().listen(free), server().listen_clear(free)] {
+        let (error, text) = failure(server);
+        assert!(matches!(error, Error::AddressTwice(address) if address == free), "{text}");
+    }
+}
+
+#[test]
+fn redirect_without_a_tls_address_is_refused() {
     let (error, text) = failure(Server::new().listen_clear("127.0.0.1:0").redirect_to_https());
     assert!(matches!(error, Error::NowhereToRedirect));
     assert!(text.contains("Server::listen"), "{text}");

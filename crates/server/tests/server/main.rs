@@ -1,6 +1,6 @@
-//! Services on the server, over the three versions of HTTP, asked by the client in the same process.
+//! Services on the server over the three HTTP versions, with the client in the same process.
 
-// Marked as tests so that lints take their helpers for what they are.
+// Marked as tests so that lints treat the helpers as test code.
 #[cfg(test)]
 mod client;
 #[cfg(test)]

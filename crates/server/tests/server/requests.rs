@@ -1,4 +1,4 @@
-//! What a service learns of a request, and what becomes of its answer.
+//! Requests as a service sees them, and the handling of its response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,14 +18,28 @@ use tower::service_fn;
 use crate::support::{Never, PROTOCOLS, Site, eventually, run, text};
 
 #[test]
-fn service_learns_version_client_and_target() {
-    async fn tell(peer: Peer, ConnectInfo(address): ConnectInfo<SocketAddr>, uri: Uri, request: Request<axum::body::Body>) -> String {
+fn service_receives_version_client_and_target() {
+    async fn tell(
+        peer: Peer,
+        ConnectInfo(address): ConnectInfo<SocketAddr>,
+        uri: Uri,
+        request: Request<axum::body::Body>,
+    ) -> String {
         assert_eq!(peer.remote, address);
-        format!("{:?} {} {} {} {}", request.version(), peer.protocol, peer.secure, address.ip(), uri.path())
+        format!(
+            "{:?} {} {} {} {}",
+            request.version(),
+            peer.protocol,
+            peer.secure,
+            address.ip(),
+            uri.path()
+        )
     }
     let site = Site::new(Router::new().route("/{*path}", get(tell)));
     run(async {
-        for (protocol, version) in PROTOCOLS.into_iter().zip([Version::HTTP_11, Version::HTTP_2, Version::HTTP_3]) {
+        for (protocol, version) in
+            PROTOCOLS.into_iter().zip([Version::HTTP_11, Version::HTTP_2, Version::HTTP_3])
+        {
             let client = site.client(protocol);
             let response = client.send(site.get("/a/b?c")).await.unwrap();
             assert_eq!(response.version(), version);
@@ -35,17 +49,23 @@ fn service_learns_version_client_and_target() {
 }
 
 #[test]
-fn service_learns_the_name_that_the_client_asked_for() {
+fn service_receives_the_server_name() {
     async fn tell(peer: Peer) -> String {
         peer.server_name.map_or_else(|| "no name".to_owned(), |name| name.to_string())
     }
     let site = Site::new(Router::new().route("/", get(tell)));
     run(async {
         for protocol in PROTOCOLS {
-            for (host, name) in [("localhost", "localhost"), ("LocalHost", "localhost"), ("127.0.0.1", "no name")] {
-                // A client for each, so that no connection is used again.
+            for (host, name) in
+                [("localhost", "localhost"), ("LocalHost", "localhost"), ("127.0.0.1", "no name")]
+            {
+                // A separate client each, so that no connection is reused.
                 let url = format!("https://{host}:{}/", site.address.port());
-                let response = site.client(protocol).send(Request::get(url).body(Body::empty()).unwrap()).await.unwrap();
+                let response = site
+                    .client(protocol)
+                    .send(Request::get(url).body(Body::empty()).unwrap())
+                    .await
+                    .unwrap();
                 assert_eq!(text(response).await, name, "{protocol} {host}");
             }
         }
@@ -60,7 +80,10 @@ fn json_goes_both_ways() {
     let site = Site::new(Router::new().route("/", post(double)));
     run(async {
         for protocol in PROTOCOLS {
-            let request = Request::post(site.url("/")).header("content-type", "application/json").body(Body::from("[1,2,3]")).unwrap();
+            let request = Request::post(site.url("/"))
+                .header("content-type", "application/json")
+                .body(Body::from("[1,2,3]"))
+                .unwrap();
             let response = site.client(protocol).send(request).await.unwrap();
             assert_eq!(response.headers()["content-length"], "7", "{protocol}");
             assert_eq!(text(response).await, "[2,4,6]", "{protocol}");
@@ -69,14 +92,23 @@ fn json_goes_both_ways() {
 }
 
 #[test]
-fn handler_finds_tokio_with_its_timers_tasks_and_threads() {
+fn handler_runs_in_tokio_with_timers_tasks_and_threads() {
     async fn work() -> String {
         let task = tokio::spawn(async {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>()).await.is_err()
+            tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>())
+                .await
+                .is_err()
         });
-        let blocked = tokio::task::spawn_blocking(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
-        format!("{} {}", task.await.unwrap(), blocked != std::thread::current().name().map(str::to_owned))
+        let blocked =
+            tokio::task::spawn_blocking(|| std::thread::current().name().map(str::to_owned))
+                .await
+                .unwrap();
+        format!(
+            "{} {}",
+            task.await.unwrap(),
+            blocked != std::thread::current().name().map(str::to_owned)
+        )
     }
     let site = Site::new(Router::new().route("/", get(work)));
     run(async {
@@ -87,11 +119,12 @@ fn handler_finds_tokio_with_its_timers_tasks_and_threads() {
 }
 
 #[test]
-fn handler_that_panics_is_answered_500_and_the_next_request_is_served() {
+fn panicking_handler_gives_500_and_the_next_request_is_served() {
     async fn panic() {
         panic!("as the test asks");
     }
-    let site = Site::new(Router::new().route("/", get(|| async { "fine" })).route("/panic", get(panic)));
+    let site =
+        Site::new(Router::new().route("/", get(|| async { "fine" })).route("/panic", get(panic)));
     run(async {
         for protocol in PROTOCOLS {
             let client = site.client(protocol);
@@ -105,8 +138,9 @@ fn handler_that_panics_is_answered_500_and_the_next_request_is_served() {
 }
 
 #[test]
-fn service_that_fails_is_answered_500() {
-    let failing = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>("as the test asks") });
+fn failing_service_gives_500() {
+    let failing =
+        service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>("as the test asks") });
     let site = Site::with(|server| server.start(failing).unwrap());
     run(async {
         for protocol in PROTOCOLS {
@@ -117,7 +151,7 @@ fn service_that_fails_is_answered_500() {
 }
 
 #[test]
-fn service_is_asked_only_when_it_is_ready() {
+fn service_is_called_only_when_ready() {
     #[derive(Clone, Default)]
     struct Busy {
         now: Arc<AtomicUsize>,
@@ -158,20 +192,28 @@ fn service_is_asked_only_when_it_is_ready() {
 }
 
 #[test]
-fn request_in_early_data_says_so_and_may_be_refused() {
+fn early_data_request_is_marked_and_can_be_refused() {
     async fn early(peer: Peer) -> String {
         peer.early_data.to_string()
     }
-    fn refuse(Extension(peer): Extension<Peer>, Extension(early): Extension<Arc<AtomicUsize>>) -> axum::response::Response {
+    fn refuse(
+        Extension(peer): Extension<Peer>,
+        Extension(early): Extension<Arc<AtomicUsize>>,
+    ) -> axum::response::Response {
         early.fetch_add(usize::from(peer.early_data), Ordering::Relaxed);
         drop(early);
-        peer.refuse_early().unwrap_or_else(|| Response::new(Body::from("on time"))).map(axum::body::Body::new)
+        peer.refuse_early()
+            .unwrap_or_else(|| Response::new(Body::from("on time")))
+            .map(axum::body::Body::new)
     }
     let refused = Arc::<AtomicUsize>::default();
     let seen = Extension(refused.clone());
-    let app = Router::new().route("/", get(early)).route("/once", get(async |peer, seen| refuse(peer, seen))).layer(seen);
+    let app = Router::new()
+        .route("/", get(early))
+        .route("/once", get(async |peer, seen| refuse(peer, seen)))
+        .layer(seen);
     let site = Site::with(|server| server.early_data(EarlyData::All).start(app).unwrap());
-    // A connection that is not used any more is closed, and the next one begins early.
+    // Each unused connection is closed, and the next one starts with early data.
     let options = || pronghorn_server::client::Options {
         resumption: Resumption::EarlyData,
         idle_timeout: Duration::from_millis(1),
@@ -182,7 +224,7 @@ fn request_in_early_data_says_so_and_may_be_refused() {
         assert_eq!(site.text(&client, "/").await, "false");
         eventually(async || site.text(&client, "/").await == "true").await;
         eventually(async || {
-            // The client sends it again when the handshake is done.
+            // The client repeats the request after the handshake.
             assert_eq!(site.text(&client, "/once").await, "on time");
             refused.load(Ordering::Relaxed) > 0
         })
@@ -191,7 +233,7 @@ fn request_in_early_data_says_so_and_may_be_refused() {
 }
 
 #[test]
-fn head_has_the_length_and_no_content() {
+fn head_response_has_content_length_and_no_content() {
     let site = Site::new(Router::new().route("/", get(|| async { "hello" })));
     run(async {
         for protocol in PROTOCOLS {

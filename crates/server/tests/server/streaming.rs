@@ -1,4 +1,4 @@
-//! Content in both directions, held back by who does not read, and given up with who leaves.
+//! Request and response bodies: backpressure, and clients that disconnect.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,17 +18,20 @@ use tower::service_fn;
 use crate::support::{Never, PROTOCOLS, Site, bytes, eventually, run};
 
 const PIECE_BYTES: usize = 64 << 10;
-/// More than all windows and buffers on the way hold together.
+/// More than all windows and buffers on the path together.
 const MOST_ON_THE_WAY: u64 = 64 << 20;
 
-/// Content without an end, which counts what it gave.
+/// An endless body that counts the bytes it has produced.
 struct Endless(Arc<AtomicU64>);
 
 impl http_body::Body for Endless {
     type Data = Bytes;
     type Error = Never;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
         static PIECE: [u8; PIECE_BYTES] = [b'x'; PIECE_BYTES];
         self.0.fetch_add(PIECE_BYTES as u64, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE)))))
@@ -45,9 +48,10 @@ fn content_is_echoed_while_it_arrives() {
     let site = Site::new(Router::new().route("/", post(echo)));
     run(async {
         for protocol in PROTOCOLS {
-            // More than any window: it can only come back if it is sent while it still arrives.
+            // More than any window: the echo must begin before the whole body has arrived.
             let sent = pattern(24 << 20);
-            let request = Request::post(site.url("/")).body(Body::new(Full::new(sent.clone()))).unwrap();
+            let request =
+                Request::post(site.url("/")).body(Body::new(Full::new(sent.clone()))).unwrap();
             let response = site.client(protocol).send(request).await.unwrap();
             assert!(bytes(response).await == sent, "{protocol}");
         }
@@ -59,30 +63,53 @@ fn trailers_go_both_ways() {
     let echo = service_fn(|request: Request<Body>| async {
         let (head, body) = request.into_parts();
         let mut response = Response::new(body);
-        // HTTP/1.1 carries only the trailers that were announced.
+        // HTTP/1.1 carries only announced trailers.
         response.headers_mut().insert("trailer", head.headers["trailer"].clone());
         Ok::<_, Never>(response)
     });
     let site = Site::with(|server| server.start(echo).unwrap());
     run(async {
         for protocol in PROTOCOLS {
-            let trailers = HeaderMap::from_iter([(HeaderName::from_static("x-sum"), HeaderValue::from_static("5"))]);
-            let body = Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
-            let request = Request::post(site.url("/")).header("te", "trailers").header("trailer", "x-sum").body(Body::new(body)).unwrap();
-            let collected = site.client(protocol).send(request).await.unwrap().into_body().collect().await.unwrap();
-            assert_eq!(collected.trailers().and_then(|trailers| trailers.get("x-sum")).unwrap(), "5", "{protocol}");
+            let trailers = HeaderMap::from_iter([(
+                HeaderName::from_static("x-sum"),
+                HeaderValue::from_static("5"),
+            )]);
+            let body =
+                Full::new(Bytes::from_static(b"hello")).with_trailers(async { Some(Ok(trailers)) });
+            let request = Request::post(site.url("/"))
+                .header("te", "trailers")
+                .header("trailer", "x-sum")
+                .body(Body::new(body))
+                .unwrap();
+            let collected = site
+                .client(protocol)
+                .send(request)
+                .await
+                .unwrap()
+                .into_body()
+                .collect()
+                .await
+                .unwrap();
+            assert_eq!(
+                collected.trailers().and_then(|trailers| trailers.get("x-sum")).unwrap(),
+                "5",
+                "{protocol}"
+            );
             assert_eq!(collected.to_bytes(), "hello", "{protocol}");
         }
     });
 }
 
 #[test]
-fn reader_that_stops_holds_the_producer_back() {
+fn stalled_reader_applies_backpressure_to_the_producer() {
     let given = Arc::<AtomicU64>::default();
     let endless = given.clone();
     let site = Site::new(
         Router::new()
-            .route("/endless", get(async move || Response::new(axum::body::Body::new(Endless(endless)))))
+            .route(
+                "/endless",
+                get(async move || Response::new(axum::body::Body::new(Endless(endless)))),
+            )
             .route("/", get(|| async { "hello" })),
     );
     run(async {
@@ -91,7 +118,7 @@ fn reader_that_stops_holds_the_producer_back() {
             let client = site.client(protocol);
             let mut response = client.send(site.get("/endless")).await.unwrap();
             response.body_mut().frame().await.unwrap().unwrap();
-            // Others are served meanwhile, so the server had its chances to give more.
+            // Other requests are served meanwhile, so the server had chances to read more.
             for _ in 0..20 {
                 site.text(&client, "/").await;
             }
@@ -102,7 +129,7 @@ fn reader_that_stops_holds_the_producer_back() {
 }
 
 #[test]
-fn handler_that_does_not_read_holds_the_client_back() {
+fn handler_that_does_not_read_applies_backpressure_to_the_client() {
     let (began, mut beginning) = mpsc::unbounded_channel();
     let site = Site::new(
         Router::new()
@@ -120,7 +147,8 @@ fn handler_that_does_not_read_holds_the_client_back() {
         for protocol in PROTOCOLS {
             let given = Arc::<AtomicU64>::default();
             let client = site.client(protocol);
-            let request = Request::post(site.url("/upload")).body(Body::new(Endless(given.clone()))).unwrap();
+            let request =
+                Request::post(site.url("/upload")).body(Body::new(Endless(given.clone()))).unwrap();
             let sender = client.clone();
             let upload = tokio::spawn(async move { sender.send(request).await.map(drop) });
             beginning.recv().await.unwrap();
@@ -134,7 +162,7 @@ fn handler_that_does_not_read_holds_the_client_back() {
 }
 
 #[test]
-fn handler_of_a_client_that_leaves_is_dropped() {
+fn handler_is_dropped_when_its_client_disconnects() {
     struct Dropped(mpsc::UnboundedSender<()>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -172,10 +200,13 @@ fn content_may_be_read_on_another_thread() {
         });
         reader.await.unwrap().to_string()
     };
-    let site = Site::new(Router::new().route("/", post(count)).layer(axum::extract::DefaultBodyLimit::disable()));
+    let site = Site::new(
+        Router::new().route("/", post(count)).layer(axum::extract::DefaultBodyLimit::disable()),
+    );
     run(async {
         for protocol in PROTOCOLS {
-            let request = Request::post(site.url("/")).body(Body::from(vec![b'x'; 3 << 20])).unwrap();
+            let request =
+                Request::post(site.url("/")).body(Body::from(vec![b'x'; 3 << 20])).unwrap();
             let response = site.client(protocol).send(request).await.unwrap();
             assert_eq!(bytes(response).await, "3145728", "{protocol}");
         }
@@ -183,7 +214,7 @@ fn content_may_be_read_on_another_thread() {
 }
 
 #[test]
-fn content_that_fails_is_not_taken_for_complete() {
+fn failed_body_is_not_delivered_as_complete() {
     async fn broken() -> Response<axum::body::Body> {
         let pieces = tokio_stream::iter([Ok(Bytes::from_static(b"half")), Err("as the test asks")]);
         Response::new(axum::body::Body::from_stream(pieces))
@@ -201,7 +232,7 @@ fn content_that_fails_is_not_taken_for_complete() {
     });
 }
 
-/// Content of a size that it says, which must not be polled once it has ended or failed.
+/// A body of known size that must not be polled after its end or failure.
 struct Strict {
     size: u64,
     left: Vec<Result<&'static str, &'static str>>,
@@ -212,12 +243,17 @@ impl http_body::Body for Strict {
     type Data = Bytes;
     type Error = &'static str;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
         assert!(!self.is_over, "it has ended");
         let next = self.left.pop();
         self.is_over = !matches!(next, Some(Ok(_)));
         self.size -= next.as_ref().map_or(0, |next| next.map_or(0, str::len)) as u64;
-        Poll::Ready(next.map(|next| next.map(|text| Frame::data(Bytes::from_static(text.as_bytes())))))
+        Poll::Ready(
+            next.map(|next| next.map(|text| Frame::data(Bytes::from_static(text.as_bytes())))),
+        )
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
@@ -226,7 +262,7 @@ impl http_body::Body for Strict {
 }
 
 #[test]
-fn body_that_has_ended_or_failed_is_not_polled_again() {
+fn ended_or_failed_body_is_not_polled_again() {
     let answer = service_fn(|request: Request<Body>| async move {
         let (size, left) = match request.uri().path() {
             "/none" => (0, vec![]),
@@ -240,9 +276,19 @@ fn body_that_has_ended_or_failed_is_not_polled_again() {
     run(async {
         for protocol in PROTOCOLS {
             let client = site.client(protocol);
-            for (path, expected) in [("/none", Some("")), ("/whole", Some("hello")), ("/short", None), ("/failed", None)] {
+            for (path, expected) in [
+                ("/none", Some("")),
+                ("/whole", Some("hello")),
+                ("/short", None),
+                ("/failed", None),
+            ] {
                 let collected = match client.send(site.get(path)).await {
-                    Ok(response) => response.into_body().collect().await.ok().map(http_body_util::Collected::to_bytes),
+                    Ok(response) => response
+                        .into_body()
+                        .collect()
+                        .await
+                        .ok()
+                        .map(http_body_util::Collected::to_bytes),
                     Err(_) => None,
                 };
                 assert_eq!(collected.as_deref(), expected.map(str::as_bytes), "{protocol} {path}");
@@ -253,10 +299,14 @@ fn body_that_has_ended_or_failed_is_not_polled_again() {
 }
 
 #[test]
-fn failures_of_services_and_bodies_are_counted_and_passed_on() {
+fn service_and_body_failures_are_counted_and_reported() {
     let (failures, mut failed) = mpsc::unbounded_channel();
     let answer = service_fn(|request: Request<Body>| async move {
-        let broken = |bytes| Strict { size: bytes, left: vec![Err("broken body"), Ok("half")], is_over: false };
+        let broken = |bytes| Strict {
+            size: bytes,
+            left: vec![Err("broken body"), Ok("half")],
+            is_over: false,
+        };
         match request.uri().path() {
             "/service" => Err("broken service"),
             "/small" => Ok(Response::new(broken(8))),
@@ -265,7 +315,12 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
     });
     let site = Site::with(|server| {
         let server = server.on_failure(move |failure| {
-            let told = (failure.part, failure.method.clone(), failure.uri.path().to_owned(), failure.error.to_string());
+            let told = (
+                failure.part,
+                failure.method.clone(),
+                failure.uri.path().to_owned(),
+                failure.error.to_string(),
+            );
             failures.send(told).unwrap();
         });
         server.start(answer).unwrap()
@@ -274,7 +329,10 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
         for protocol in PROTOCOLS {
             for path in ["/service", "/small", "/large"] {
                 if let Ok(response) = site.client(protocol).send(site.get(path)).await {
-                    assert!(path != "/service" || response.status() == http::StatusCode::INTERNAL_SERVER_ERROR);
+                    assert!(
+                        path != "/service"
+                            || response.status() == http::StatusCode::INTERNAL_SERVER_ERROR
+                    );
                     let _ = response.into_body().collect().await;
                 }
                 let (part, error) = match path {
@@ -291,32 +349,42 @@ fn failures_of_services_and_bodies_are_counted_and_passed_on() {
 }
 
 #[test]
-fn interim_status_as_the_response_is_a_failure() {
+fn interim_status_as_the_final_response_is_a_failure() {
     let (failures, mut failed) = mpsc::unbounded_channel();
     let answer = service_fn(|request: Request<Body>| async move {
         let status = request.uri().path()[1..].parse::<http::StatusCode>().unwrap();
         Ok::<_, Never>(Response::builder().status(status).body(Body::from("content")).unwrap())
     });
     let site = Site::with(|server| {
-        let server = server.on_failure(move |failure| failures.send((failure.part, failure.error.to_string())).unwrap());
+        let server = server.on_failure(move |failure| {
+            failures.send((failure.part, failure.error.to_string())).unwrap();
+        });
         server.start(answer).unwrap()
     });
     run(async {
         for protocol in PROTOCOLS {
             for status in ["100", "101", "103", "199"] {
-                let response = site.client(protocol).send(site.get(&format!("/{status}"))).await.unwrap();
-                assert_eq!(response.status(), http::StatusCode::INTERNAL_SERVER_ERROR, "{protocol} {status}");
+                let response =
+                    site.client(protocol).send(site.get(&format!("/{status}"))).await.unwrap();
+                assert_eq!(
+                    response.status(),
+                    http::StatusCode::INTERNAL_SERVER_ERROR,
+                    "{protocol} {status}"
+                );
                 assert_eq!(bytes(response).await, "", "{protocol} {status}");
                 let (part, error) = failed.recv().await.unwrap();
                 assert_eq!(part, FailedPart::Service);
-                assert!(error.starts_with(status) && error.contains("interim"), "{protocol}: {error}");
+                assert!(
+                    error.starts_with(status) && error.contains("interim"),
+                    "{protocol}: {error}"
+                );
             }
         }
     });
     assert_eq!(site.handle().stats().count("service_errors"), 12);
 }
 
-/// A body that panics once it has given its piece.
+/// A body that panics after its first piece.
 struct Panicking {
     piece: Option<&'static str>,
     size: u64,
@@ -326,7 +394,10 @@ impl http_body::Body for Panicking {
     type Data = Bytes;
     type Error = Never;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
         let piece = self.piece.take().unwrap_or_else(|| panic!("broken {}", "body"));
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
     }
@@ -337,7 +408,7 @@ impl http_body::Body for Panicking {
 }
 
 #[test]
-fn panics_of_services_and_bodies_are_counted_and_passed_on() {
+fn service_and_body_panics_are_counted_and_reported() {
     let (failures, mut failed) = mpsc::unbounded_channel();
     let answer = service_fn(|request: Request<Body>| {
         let path = request.uri().path().to_owned();
@@ -364,19 +435,25 @@ fn panics_of_services_and_bodies_are_counted_and_passed_on() {
                 if let Ok(response) = site.client(protocol).send(site.get(path)).await {
                     let status = response.status();
                     let collected = response.into_body().collect().await;
-                    assert!(collected.is_err() || status == http::StatusCode::INTERNAL_SERVER_ERROR, "{protocol} {path}: {status}");
+                    assert!(
+                        collected.is_err() || status == http::StatusCode::INTERNAL_SERVER_ERROR,
+                        "{protocol} {path}: {status}"
+                    );
                 }
                 let (of, told) = failed.recv().await.unwrap();
                 assert_eq!(of, path, "{protocol}");
                 let says = match path {
-                    "/call" => ("the service failed: it panicked: ", "broken call"),
-                    "/service" => ("the service failed: it panicked: ", "broken service"),
-                    _ => ("the body of the response failed: it panicked: ", "broken body"),
+                    "/call" => ("the service failed: panicked: ", "broken call"),
+                    "/service" => ("the service failed: panicked: ", "broken service"),
+                    _ => ("the body of the response failed: panicked: ", "broken body"),
                 };
-                assert!(told.contains(says.0) && told.contains(says.1), "{protocol} {path}: {told}");
+                assert!(
+                    told.contains(says.0) && told.contains(says.1),
+                    "{protocol} {path}: {told}"
+                );
             }
         }
-        // They are counted when the worker's turn is over.
+        // Panics are counted at the end of the worker's turn.
         eventually(|| async { site.handle().stats().count("handler_panics") == 15 }).await;
     });
     assert!(failed.try_recv().is_err());
@@ -384,18 +461,23 @@ fn panics_of_services_and_bodies_are_counted_and_passed_on() {
     assert_eq!((stats.count("service_errors"), stats.count("body_errors")), (0, 0));
 }
 
-/// Pieces of content, and what its body says of their size.
-struct Said {
+/// Pieces of a body, and the size that it announces.
+struct BodyWithHint {
     pieces: Vec<&'static str>,
     size: Option<u64>,
 }
 
-impl http_body::Body for Said {
+impl http_body::Body for BodyWithHint {
     type Data = Bytes;
     type Error = Never;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
-        Poll::Ready(self.pieces.pop().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+        Poll::Ready(
+            self.pieces.pop().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))),
+        )
     }
 
     fn is_end_stream(&self) -> bool {
@@ -408,9 +490,9 @@ impl http_body::Body for Said {
 }
 
 #[test]
-fn body_of_another_length_than_announced_is_counted_and_passed_on() {
-    const SHORT: &str = "the body ended after 4 of the 10 bytes that were announced";
-    const LONG: &str = "the body has more than the 10 bytes that were announced";
+fn body_of_wrong_length_is_counted_and_reported() {
+    const SHORT: &str = "the body ended after 4 of 10 announced bytes";
+    const LONG: &str = "the body is longer than the 10 announced bytes";
     let (failures, mut failed) = mpsc::unbounded_channel();
     let answer = service_fn(|request: Request<Body>| async move {
         let (pieces, is_hint) = match request.uri().path() {
@@ -420,35 +502,47 @@ fn body_of_another_length_than_announced_is_counted_and_passed_on() {
             "/short-hint" => (vec!["half"], true),
             _ => (vec!["six bytes", "hello"], true),
         };
-        let mut response = Response::new(Said { pieces, size: is_hint.then_some(10) });
+        let mut response = Response::new(BodyWithHint { pieces, size: is_hint.then_some(10) });
         if !is_hint {
             response.headers_mut().insert("content-length", http::HeaderValue::from_static("10"));
         }
         Ok::<_, Never>(response)
     });
     let site = Site::with(|server| {
-        let server = server.on_failure(move |failure| failures.send((failure.part, failure.error.to_string())).unwrap());
+        let server = server.on_failure(move |failure| {
+            failures.send((failure.part, failure.error.to_string())).unwrap();
+        });
         server.start(answer).unwrap()
     });
     run(async {
         for protocol in PROTOCOLS {
-            for (path, error) in [("/short", SHORT), ("/long", LONG), ("/short-hint", SHORT), ("/long-hint", LONG)] {
+            for (path, error) in
+                [("/short", SHORT), ("/long", LONG), ("/short-hint", SHORT), ("/long-hint", LONG)]
+            {
                 if let Ok(response) = site.client(protocol).send(site.get(path)).await {
                     let collected = response.into_body().collect().await;
                     assert!(collected.is_err(), "{protocol} {path}: {collected:?}");
                 }
-                assert_eq!(failed.recv().await, Some((FailedPart::Body, error.to_owned())), "{protocol} {path}");
+                assert_eq!(
+                    failed.recv().await,
+                    Some((FailedPart::Body, error.to_owned())),
+                    "{protocol} {path}"
+                );
             }
             let client = site.client(protocol);
             assert_eq!(site.text(&client, "/fits").await, "helloworld", "{protocol}");
-            let head = client.send(Request::head(site.url("/short")).body(Body::empty()).unwrap()).await.unwrap();
+            let head = client
+                .send(Request::head(site.url("/short")).body(Body::empty()).unwrap())
+                .await
+                .unwrap();
             assert_eq!(head.headers()["content-length"], "10", "{protocol}");
         }
-        // What a connection came to is counted when it has ended.
+        // A connection's counters are added when it ends.
         eventually(|| async { site.handle().stats().open_connections() == 0 }).await;
     });
     assert!(failed.try_recv().is_err());
     let stats = site.handle().stats();
-    let counts = ["body_errors", "service_errors", "handler_panics", "tcp_protocol_errors"].map(|name| stats.count(name));
+    let counts = ["body_errors", "service_errors", "handler_panics", "tcp_protocol_errors"]
+        .map(|name| stats.count(name));
     assert_eq!(counts, [12, 0, 0, 0]);
 }

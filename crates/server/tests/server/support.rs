@@ -1,4 +1,4 @@
-//! A server with a certificate of its own, and clients that trust it, one for each version of HTTP.
+//! A server with its own certificate, and clients that trust it, one for each HTTP version.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,7 +13,7 @@ use pronghorn_server::client::{Http3, Options, Resolve, Roots};
 use pronghorn_server::{Body, Client, Handle, Protocol, Running, Server};
 use tempfile::TempDir;
 
-/// The longest that any test may take. Nothing depends on its value but when a hung test is given up.
+/// Timeout of a test. It only determines when a hung test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
@@ -29,10 +29,13 @@ impl Site {
         Self::with(|server| server.start(app).unwrap())
     }
 
-    /// A site that `start` starts, by a server with an address and a certificate.
+    /// Returns a site started by `start`, from a server with an address and a certificate.
     pub(crate) fn with(start: impl FnOnce(Server) -> Running) -> Self {
         let certificate = tempfile::tempdir().unwrap();
-        let server = Server::new().listen((Ipv4Addr::LOCALHOST, 0)).development_certificate_in(certificate.path()).workers(2);
+        let server = Server::new()
+            .listen((Ipv4Addr::LOCALHOST, 0))
+            .development_certificate_in(certificate.path())
+            .workers(2);
         let running = start(server);
         let address = running.local_addresses()[0].address;
         Self { running, address, certificate }
@@ -50,13 +53,13 @@ impl Site {
         Client::with_options(&self.options(protocol), 1).unwrap()
     }
 
-    /// Those of a client that speaks this protocol and no other.
+    /// Returns options of a client that uses only this protocol.
     pub(crate) fn options(&self, protocol: Protocol) -> Options {
         let http3 = if protocol == Protocol::Http3 { Http3::Only } else { Http3::Off };
         Options { http3, tcp: Some(protocol), ..self.any() }
     }
 
-    /// Those of a client that speaks what there is.
+    /// Returns options of a client that uses any protocol.
     pub(crate) fn any(&self) -> Options {
         options(&self.certificate)
     }
@@ -65,7 +68,7 @@ impl Site {
         Request::get(self.url(path)).body(Body::empty()).unwrap()
     }
 
-    /// The text of a response that has to be 200.
+    /// Returns the text of a response, which must be 200.
     pub(crate) async fn text(&self, client: &Client, path: &str) -> String {
         let response = client.send(self.get(path)).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
@@ -75,7 +78,8 @@ impl Site {
 
 pub(crate) fn options(certificate: &TempDir) -> Options {
     let roots = Roots::pem(std::fs::read(certificate.path().join("cert.pem")).unwrap());
-    let resolve = Resolve::new(|_, port| async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) });
+    let resolve =
+        Resolve::new(|_, port| async move { Ok(vec![(Ipv4Addr::LOCALHOST, port).into()]) });
     Options { roots, resolve, ..Options::default() }
 }
 
@@ -89,11 +93,13 @@ pub(crate) async fn text(response: Response<Body>) -> String {
 
 /// Runs a test on a runtime of several threads, as `#[tokio::main]` does.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("nothing came of it") })
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test timed out") })
 }
 
-/// Asks until the answer is as wanted.
+/// Polls until the condition is true.
 pub(crate) async fn eventually<F: Future<Output = bool>>(mut ask: impl FnMut() -> F) {
     while !ask().await {
         tokio::time::sleep(Duration::from_millis(20)).await;

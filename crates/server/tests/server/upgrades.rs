@@ -19,19 +19,22 @@ use tokio::sync::mpsc;
 
 use crate::support::{Never, PROTOCOLS, Site, run};
 
-/// What is sent while the request is open.
+/// Data that the client sends after the request.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
 impl http_body::Body for Sent {
     type Data = Bytes;
     type Error = Never;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Never>>> {
         self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data))))
     }
 }
 
-/// A WebSocket of a few lines: short frames, no extensions.
+/// A minimal WebSocket client: short frames, no extensions.
 struct Socket {
     send: Option<mpsc::UnboundedSender<Bytes>>,
     body: Body,
@@ -43,7 +46,12 @@ impl Socket {
         Self::open_at(site, client, protocol, "/ws").await
     }
 
-    async fn open_at(site: &Site, client: &Client, protocol: Protocol, path: &str) -> Result<Self, StatusCode> {
+    async fn open_at(
+        site: &Site,
+        client: &Client,
+        protocol: Protocol,
+        path: &str,
+    ) -> Result<Self, StatusCode> {
         let (send, sent) = mpsc::unbounded_channel();
         let mut request = Request::get(site.url(path))
             .header("sec-websocket-version", "13")
@@ -52,7 +60,11 @@ impl Socket {
             .unwrap();
         request.extensions_mut().insert(Upgrade::new("websocket"));
         let response = client.send(request).await.unwrap();
-        let granted = if protocol == Protocol::Http1 { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
+        let granted = if protocol == Protocol::Http1 {
+            StatusCode::SWITCHING_PROTOCOLS
+        } else {
+            StatusCode::OK
+        };
         if response.status() != granted {
             return Err(response.status());
         }
@@ -62,14 +74,14 @@ impl Socket {
         Ok(Self { send: Some(send), body: response.into_body(), received: BytesMut::new() })
     }
 
-    /// A masked frame, whose mask is zero.
+    /// Sends a masked frame with a zero mask.
     fn send(&self, opcode: u8, payload: &[u8]) {
         let mut frame = vec![0x80 | opcode, 0x80 | payload.len() as u8, 0, 0, 0, 0];
         frame.extend_from_slice(payload);
         self.send.as_ref().unwrap().send(frame.into()).unwrap();
     }
 
-    /// Opcode and payload of the next frame; `None` at the end.
+    /// Returns opcode and payload of the next frame; `None` at the end.
     async fn receive(&mut self) -> Option<(u8, Bytes)> {
         loop {
             if self.received.len() >= 2 {
@@ -85,7 +97,7 @@ impl Socket {
 }
 
 #[test]
-fn websocket_of_axum_carries_messages_both_ways_and_closes() {
+fn axum_websocket_exchanges_messages_and_closes() {
     async fn talk(mut socket: WebSocket, greeting: String) {
         socket.send(Message::text(greeting)).await.unwrap();
         while let Some(Ok(message)) = socket.recv().await {
@@ -99,15 +111,28 @@ fn websocket_of_axum_carries_messages_both_ways_and_closes() {
     };
     let site = Site::new(Router::new().route("/ws", any(upgrade)));
     run(async {
-        for (protocol, version) in PROTOCOLS.into_iter().zip([Version::HTTP_11, Version::HTTP_2, Version::HTTP_3]) {
+        for (protocol, version) in
+            PROTOCOLS.into_iter().zip([Version::HTTP_11, Version::HTTP_2, Version::HTTP_3])
+        {
             let mut socket = Socket::open(&site, &site.client(protocol), protocol).await.unwrap();
-            assert_eq!(socket.receive().await.unwrap(), (1, Bytes::from(format!("{protocol} {version:?}"))));
+            assert_eq!(
+                socket.receive().await.unwrap(),
+                (1, Bytes::from(format!("{protocol} {version:?}")))
+            );
             for word in ["one", "two"] {
                 socket.send(1, word.as_bytes());
-                assert_eq!(socket.receive().await.unwrap(), (1, Bytes::from(format!("you said {word}"))), "{protocol}");
+                assert_eq!(
+                    socket.receive().await.unwrap(),
+                    (1, Bytes::from(format!("you said {word}"))),
+                    "{protocol}"
+                );
             }
             socket.send(9, b"ping");
-            assert_eq!(socket.receive().await.unwrap(), (10, Bytes::from_static(b"ping")), "{protocol}");
+            assert_eq!(
+                socket.receive().await.unwrap(),
+                (10, Bytes::from_static(b"ping")),
+                "{protocol}"
+            );
             socket.send(8, &1000_u16.to_be_bytes());
             assert_eq!(socket.receive().await.unwrap().0, 8, "{protocol}");
             socket.send = None;
@@ -117,7 +142,7 @@ fn websocket_of_axum_carries_messages_both_ways_and_closes() {
 }
 
 #[test]
-fn application_learns_that_the_client_has_gone() {
+fn application_sees_the_client_disconnect() {
     let (ended, mut ending) = mpsc::unbounded_channel();
     let upgrade = async move |upgrade: WebSocketUpgrade| -> Response {
         upgrade.on_upgrade(async move |mut socket| {
@@ -140,7 +165,9 @@ fn application_learns_that_the_client_has_gone() {
 
 #[test]
 fn application_that_drops_the_socket_ends_the_tunnel() {
-    let upgrade = async |upgrade: WebSocketUpgrade| -> Response { upgrade.on_upgrade(async |socket| drop(socket)) };
+    let upgrade = async |upgrade: WebSocketUpgrade| -> Response {
+        upgrade.on_upgrade(async |socket| drop(socket))
+    };
     let site = Site::new(Router::new().route("/ws", any(upgrade)));
     run(async {
         for protocol in PROTOCOLS {
@@ -151,8 +178,9 @@ fn application_that_drops_the_socket_ends_the_tunnel() {
 }
 
 #[test]
-fn upgrade_that_is_refused_is_a_response_like_any_other() {
-    let site = Site::new(Router::new().route("/ws", any(|| async { (StatusCode::FORBIDDEN, "no") })));
+fn refused_upgrade_gets_an_ordinary_response() {
+    let site =
+        Site::new(Router::new().route("/ws", any(|| async { (StatusCode::FORBIDDEN, "no") })));
     run(async {
         for protocol in PROTOCOLS {
             let refused = Socket::open(&site, &site.client(protocol), protocol).await.err();
@@ -164,7 +192,7 @@ fn upgrade_that_is_refused_is_a_response_like_any_other() {
 #[test]
 fn service_that_ignores_the_upgrade_does_not_grant_it() {
     let app = Router::new()
-        // It takes the upgrade out of the request, and answers with something else.
+        // The handler drops the upgrade and sends another response.
         .route("/ws", any(async |upgrade: WebSocketUpgrade| drop(upgrade)))
         .fallback(async |request: Request<axum::body::Body>| match request.uri().path() {
             "/101" => StatusCode::SWITCHING_PROTOCOLS,
@@ -175,21 +203,27 @@ fn service_that_ignores_the_upgrade_does_not_grant_it() {
         for protocol in PROTOCOLS {
             for path in ["/ws", "/other", "/101"] {
                 let expected = match (protocol, path) {
-                    // An answer like any other.
+                    // An ordinary response.
                     (Protocol::Http1, "/ws" | "/other") => StatusCode::OK,
-                    // No status of these versions.
-                    (Protocol::Http2 | Protocol::Http3, "/101") => StatusCode::INTERNAL_SERVER_ERROR,
+                    // These versions do not have status 101.
+                    (Protocol::Http2 | Protocol::Http3, "/101") => {
+                        StatusCode::INTERNAL_SERVER_ERROR
+                    }
                     _ => StatusCode::NOT_IMPLEMENTED,
                 };
-                let status = Socket::open_at(&site, &site.client(protocol), protocol, path).await.err();
+                let status =
+                    Socket::open_at(&site, &site.client(protocol), protocol, path).await.err();
                 assert_eq!(status, Some(expected), "{protocol} {path}");
             }
         }
     });
 }
 
-/// Reads a tunnel to its end, and says what that was.
-fn end_of(request: Request<axum::body::Body>, ends: mpsc::UnboundedSender<Result<usize, std::io::ErrorKind>>) -> StatusCode {
+/// Reads a tunnel to its end and returns how it ended.
+fn end_of(
+    request: Request<axum::body::Body>,
+    ends: mpsc::UnboundedSender<Result<usize, std::io::ErrorKind>>,
+) -> StatusCode {
     let is_http1 = request.version() < Version::HTTP_2;
     let upgrade = hyper::upgrade::on(request);
     tokio::spawn(async move {
@@ -210,9 +244,10 @@ fn end_of(request: Request<axum::body::Body>, ends: mpsc::UnboundedSender<Result
 }
 
 #[test]
-fn application_tells_the_end_of_a_tunnel_from_its_reset() {
+fn application_distinguishes_end_and_reset_of_a_tunnel() {
     let (ends, mut ended) = mpsc::unbounded_channel();
-    let site = Site::new(Router::new().route("/ws", any(async move |request| end_of(request, ends))));
+    let site =
+        Site::new(Router::new().route("/ws", any(async move |request| end_of(request, ends))));
     run(async {
         for protocol in [Protocol::Http2, Protocol::Http3] {
             let client = site.client(protocol);
@@ -220,25 +255,30 @@ fn application_tells_the_end_of_a_tunnel_from_its_reset() {
             socket.send(1, b"word");
             socket.send = None;
             assert_eq!(ended.recv().await, Some(Ok(10)), "{protocol}");
-            // The client gives up while it could still send.
-            let Socket { send: _send, body, .. } = Socket::open(&site, &client, protocol).await.unwrap();
+            // The client resets its side before its end.
+            let Socket { send: _send, body, .. } =
+                Socket::open(&site, &client, protocol).await.unwrap();
             drop(body);
-            assert_eq!(ended.recv().await, Some(Err(std::io::ErrorKind::ConnectionReset)), "{protocol}");
+            assert_eq!(
+                ended.recv().await,
+                Some(Err(std::io::ErrorKind::ConnectionReset)),
+                "{protocol}"
+            );
         }
     });
 }
 
 #[test]
-fn panic_of_an_application_is_no_clean_end_of_its_tunnel() {
+fn application_panic_is_not_a_clean_end_of_its_tunnel() {
     let fail = async |request: Request<axum::body::Body>| {
         let upgrade = hyper::upgrade::on(request);
         tokio::spawn(async move {
             let mut upgraded = upgrade.await.unwrap();
             let mut space = [0; 64];
             let mut space = hyper::rt::ReadBuf::new(&mut space);
-            // The client has the response.
+            // The client has received the response.
             poll_fn(|cx| Pin::new(&mut upgraded).poll_read(cx, space.unfilled())).await.unwrap();
-            // Without a message.
+            // A panic without a message.
             std::panic::resume_unwind(Box::new(()));
         });
         StatusCode::OK
@@ -254,7 +294,7 @@ fn panic_of_an_application_is_no_clean_end_of_its_tunnel() {
 }
 
 #[test]
-fn reader_that_stops_holds_the_socket_back() {
+fn stalled_reader_applies_backpressure_to_the_socket() {
     let (count, mut sent) = mpsc::unbounded_channel();
     let upgrade = async move |upgrade: WebSocketUpgrade| -> Response {
         upgrade.on_upgrade(async move |mut socket| {
@@ -265,7 +305,8 @@ fn reader_that_stops_holds_the_socket_back() {
             }
         })
     };
-    let site = Site::new(Router::new().route("/ws", any(upgrade)).route("/", any(|| async { "hello" })));
+    let site =
+        Site::new(Router::new().route("/ws", any(upgrade)).route("/", any(|| async { "hello" })));
     run(async {
         for protocol in PROTOCOLS {
             let client = site.client(protocol);

@@ -1,7 +1,7 @@
-//! WebTransport sessions of a service, with the engine's client on a worker of its own.
+//! WebTransport sessions of a service, with the engine's client on a separate worker.
 
-mod asking;
 mod ending;
+mod requests;
 mod streams;
 
 use std::future::Future;
@@ -11,7 +11,9 @@ use axum::Router;
 use axum::routing::any;
 use http::{HeaderMap, Request, StatusCode, Uri};
 use pronghorn_engine as engine;
-use pronghorn_engine::{Config, Connection, Group, Protocol, Resumption, Target, Worker, embed_in_tokio};
+use pronghorn_engine::{
+    Config, Connection, Group, Protocol, Resumption, Target, Worker, embed_in_tokio,
+};
 use pronghorn_server::webtransport::{RecvStream, SessionStreamError};
 use pronghorn_server::{Limits, WebTransport, WebTransportUpgrade};
 use rustls::pki_types::CertificateDer;
@@ -20,15 +22,17 @@ use tokio::sync::mpsc;
 
 use crate::support::{Site, run};
 
-/// A site that hands each session at `/` over to the test.
+/// Returns a site that passes each session at `/` to the test.
 fn site(limits: Limits) -> (Site, mpsc::UnboundedReceiver<WebTransport>) {
     let (give, sessions) = mpsc::unbounded_channel();
-    let enter = async move |upgrade: WebTransportUpgrade| upgrade.on_session(async move |session| drop(give.send(session)));
+    let enter = async move |upgrade: WebTransportUpgrade| {
+        upgrade.on_session(async move |session| drop(give.send(session)))
+    };
     let app = Router::new().route("/", any(enter)).route("/hello", any(async || "hello"));
     (Site::with(|server| server.limits(limits).webtransport().start(app).unwrap()), sessions)
 }
 
-/// How a client gets to a site.
+/// How a client reaches a site.
 struct To {
     target: Target,
     trust: rustls::ClientConfig,
@@ -36,18 +40,26 @@ struct To {
 
 fn to(site: &Site) -> To {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(site.certificate.path().join("cert.pem")).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_file(site.certificate.path().join("cert.pem")).unwrap())
+        .unwrap();
     let trust = rustls::ClientConfig::builder_with_provider(engine::provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let (protocol, resumption) = (Some(Protocol::Http3), Resumption::Off);
-    let target = Target { remote: site.address, server_name: "localhost".to_owned(), protocol, secure: true, resumption };
+    let target = Target {
+        remote: site.address,
+        server_name: "localhost".to_owned(),
+        protocol,
+        secure: true,
+        resumption,
+    };
     To { target, trust }
 }
 
-/// Runs `test` with a connection, beside the worker that the connection is on.
+/// Runs `test` with a connection, next to the connection's worker.
 fn with_connection<T: 'static>(to: To, test: impl AsyncFnOnce(Connection) -> T + 'static) -> T {
     let To { target, trust } = to;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -59,7 +71,7 @@ fn with_connection<T: 'static>(to: To, test: impl AsyncFnOnce(Connection) -> T +
     let serve = embed_in_tokio(&mut worker, |_, _| false);
     runtime.block_on(async {
         tokio::select! {
-            result = tokio::time::timeout(Duration::from_secs(60), test) => result.expect("nothing came of it"),
+            result = tokio::time::timeout(Duration::from_secs(60), test) => result.expect("the test timed out"),
             ended = serve => panic!("the client's worker has ended: {ended:?}"),
         }
     })
@@ -69,12 +81,13 @@ fn uri(path: &str) -> Uri {
     format!("https://localhost{path}").parse().unwrap()
 }
 
-/// The client's session and the service's.
+/// Returns the client's session and the service's.
 async fn sessions(
     connection: &mut Connection,
     accepted: &mut mpsc::UnboundedReceiver<WebTransport>,
 ) -> (engine::WebTransport, WebTransport) {
-    let client = engine::WebTransport::connect(connection, uri("/"), HeaderMap::new()).await.unwrap();
+    let client =
+        engine::WebTransport::connect(connection, uri("/"), HeaderMap::new()).await.unwrap();
     (client, accepted.recv().await.unwrap())
 }
 
@@ -98,7 +111,7 @@ fn content(size: usize) -> Vec<u8> {
     (0..size).map(|place| (place ^ ((place >> 8) * 31)) as u8).collect()
 }
 
-/// Runs what an application does on a thread that is neither the worker's nor the client's.
+/// Runs the application on a thread that is neither the worker's nor the client's.
 async fn elsewhere<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     tokio::task::spawn_blocking(move || run(work)).await.unwrap()
 }

@@ -23,7 +23,7 @@ fn client(options: Option<Options>) -> Connection {
     Connection::new(Role::Client { mask }, LIMIT, agreed)
 }
 
-/// All that comes of `bytes`, cut at `cut`.
+/// Returns all events for `bytes`, delivered in two pieces split at `cut`.
 fn read_cut(connection: &mut Connection, bytes: &[u8], cut: usize) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
     for piece in [&bytes[..cut], &bytes[cut..]] {
@@ -62,10 +62,10 @@ fn text(text: &str) -> Vec<Event> {
     vec![Event::Message(Message::text(text))]
 }
 
-// ---- RFC 6455, section 5.7 --------------------------------------------------------------------------------------------------
+// RFC 6455, section 5.7
 
 #[test]
-fn examples_of_frames() {
+fn rfc6455_example_frames_are_read_and_written() {
     let single = [0x81, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f];
     let single_masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
     let fragments = [0x01, 0x03, 0x48, 0x65, 0x6c, 0x80, 0x02, 0x6c, 0x6f];
@@ -94,28 +94,35 @@ fn examples_of_frames() {
     }
 }
 
-// ---- RFC 7692, section 7.2.3 ------------------------------------------------------------------------------------------------
+// RFC 7692, section 7.2.3
 
 #[test]
-fn examples_of_compressed_messages() {
+fn rfc7692_example_messages_are_decompressed() {
     let keeping = Options::default().with_peer_context(15).with_own_context(15);
     let one_block = [0xc1, 0x07, 0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
     let fragments = [0x41, 0x03, 0xf2, 0x48, 0xcd, 0x80, 0x04, 0xc9, 0xc9, 0x07, 0x00];
     let sharing = [0xc1, 0x05, 0xf2, 0x00, 0x11, 0x00, 0x00];
-    let no_compression = [0xc1, 0x0b, 0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00];
+    let no_compression =
+        [0xc1, 0x0b, 0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00];
     let last_block = [0xc1, 0x08, 0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
-    let two_blocks = [0xc1, 0x0d, 0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00];
+    let two_blocks =
+        [0xc1, 0x0d, 0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00];
     let empty = [0xc1, 0x01, 0x00];
     for options in [Options::default(), keeping] {
         let mut client = client(Some(options));
-        for example in [&one_block[..], &fragments, &no_compression, &last_block, &two_blocks, &one_block] {
+        for example in
+            [&one_block[..], &fragments, &no_compression, &last_block, &two_blocks, &one_block]
+        {
             assert_eq!(read(&mut client, example).unwrap(), text("Hello"), "{example:x?}");
         }
         assert_eq!(read(&mut client, &empty).unwrap(), text(""));
     }
     let mut keeps = client(Some(keeping));
-    assert_eq!(read(&mut keeps, &[&one_block[..], &sharing].concat()).unwrap(), [text("Hello"), text("Hello")].concat());
-    // Nothing is left of the first for one that agreed to keep nothing.
+    assert_eq!(
+        read(&mut keeps, &[&one_block[..], &sharing].concat()).unwrap(),
+        [text("Hello"), text("Hello")].concat()
+    );
+    // A connection that negotiated no context cannot refer to the first message.
     let mut forgets = client(Some(Options::default()));
     assert_eq!(read(&mut forgets, &[&one_block[..], &sharing].concat()), Err(Error::NotDeflate));
 }
@@ -123,7 +130,10 @@ fn examples_of_compressed_messages() {
 #[test]
 fn messages_are_compressed_where_that_helps() {
     let long = Message::text("to and fro ".repeat(100));
-    for (options, keeps) in [(Options::default(), false), (Options::default().with_own_context(9).with_peer_context(9), true)] {
+    for (options, keeps) in [
+        (Options::default(), false),
+        (Options::default().with_own_context(9).with_peer_context(9), true),
+    ] {
         let (mut from, mut to) = (server(Some(options)), client(Some(options)));
         let sizes: Vec<_> = (0..3)
             .map(|_| {
@@ -134,8 +144,9 @@ fn messages_are_compressed_where_that_helps() {
             })
             .collect();
         assert!(sizes[0] < 100 && (sizes[2] < sizes[0]) == keeps, "{sizes:?}");
-        // Short ones, and those that the application knows better, go as they are.
-        for encoded in [from.encode(&Message::text("short")), from.encode_compressed(&long, false)] {
+        // Short messages, and those the application excludes, are not compressed.
+        for encoded in [from.encode(&Message::text("short")), from.encode_compressed(&long, false)]
+        {
             let encoded = whole(encoded);
             assert_eq!(encoded[0], 0x81);
             assert_eq!(read(&mut to, &encoded).unwrap().len(), 1);
@@ -153,10 +164,11 @@ fn messages_are_compressed_where_that_helps() {
 }
 
 #[test]
-fn prepared_message_is_encoded_once_for_all() {
+fn prepared_message_is_encoded_once_for_all_connections() {
     let prepared = Prepared::new(Message::text("to and fro ".repeat(200)));
     let keeping = Options::default().with_own_context(15).with_peer_context(15);
-    for (options, first) in [(None, 0x81), (Some(Options::default()), 0xc1), (Some(keeping), 0x81)] {
+    for (options, first) in [(None, 0x81), (Some(Options::default()), 0xc1), (Some(keeping), 0x81)]
+    {
         let mut pointers = Vec::new();
         for _ in 0..2 {
             let (mut from, mut to) = (server(options), client(options));
@@ -164,7 +176,10 @@ fn prepared_message_is_encoded_once_for_all() {
             pointers.push(encoded.first.as_ptr());
             let bytes = whole(Some(encoded));
             assert_eq!(bytes[0], first, "{options:?}");
-            assert_eq!(read(&mut to, &bytes).unwrap(), [Event::Message(prepared.message().clone())]);
+            assert_eq!(
+                read(&mut to, &bytes).unwrap(),
+                [Event::Message(prepared.message().clone())]
+            );
         }
         assert_eq!(pointers[0], pointers[1], "shared");
     }
@@ -172,13 +187,13 @@ fn prepared_message_is_encoded_once_for_all() {
     assert_eq!(read(&mut to, &whole(from.encode_prepared(&prepared))).unwrap().len(), 1);
 }
 
-// ---- messages in parts -------------------------------------------------------------------------------------------------------
+// Fragmented messages
 
 fn first(kind: Kind, compress: bool) -> Fragment {
     Fragment::First { kind, compress }
 }
 
-/// What is sent for a message in these parts.
+/// Encodes a message in these fragments.
 fn in_parts(from: &mut Connection, kind: Kind, compress: bool, parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (at, part) in parts.iter().enumerate() {
@@ -196,11 +211,12 @@ fn in_parts(from: &mut Connection, kind: Kind, compress: bool, parts: &[&[u8]]) 
 }
 
 #[test]
-fn fragments_are_one_message_with_control_frames_between() {
+fn fragments_form_one_message_with_control_frames_between() {
     let mut from = server(None);
     // RFC 6455, section 5.7, and a ping after each.
     let ping = [&[0x89, 0x07][..], b"between"].concat();
-    let expected = [&[0x01, 0x03, 0x48, 0x65, 0x6c][..], &ping, &[0x80, 0x02, 0x6c, 0x6f], &ping].concat();
+    let expected =
+        [&[0x01, 0x03, 0x48, 0x65, 0x6c][..], &ping, &[0x80, 0x02, 0x6c, 0x6f], &ping].concat();
     assert_eq!(in_parts(&mut from, Kind::Text, true, &[b"Hel", b"lo"]), expected);
     let asked = Event::Ping("between".into());
     let hello = Event::Message(Message::text("Hello"));
@@ -215,27 +231,35 @@ fn fragments_are_compressed_as_one_message() {
     let (a, b) = text.as_bytes().split_at(300);
     for options in [Options::default(), keeping] {
         let (mut from, mut to) = (server(Some(options)), client(Some(options)));
-        for parts in [&[a, b][..], &[b"", a, b"", b, b""], &[b"", b""], &[a, b"", b""], &[b"", b"", a]] {
+        for parts in
+            [&[a, b][..], &[b"", a, b"", b, b""], &[b"", b""], &[a, b"", b""], &[b"", b"", a]]
+        {
             let message = Event::Message(Message::text(String::from_utf8(parts.concat()).unwrap()));
             let bytes = in_parts(&mut from, Kind::Text, true, parts);
-            assert_eq!(bytes[0], 0x41, "the first says that it is compressed, and not that it is the last");
+            assert_eq!(bytes[0], 0x41, "the first fragment has RSV1 set and FIN clear");
             assert!(bytes.len() < 150, "{} bytes", bytes.len());
             assert!(read(&mut to, &bytes).unwrap().contains(&message), "{parts:?}");
-            // Whole ones between keep the contexts of both sides the same.
+            // Whole messages in between keep the contexts of both sides in sync.
             let long = Message::text(text.clone());
             let encoded = whole(from.encode(&long));
             assert_eq!(read(&mut to, &encoded).unwrap(), [Event::Message(long)]);
             let plain = in_parts(&mut from, Kind::Binary, false, parts);
             assert_eq!(plain[0], 0x02);
-            assert!(read(&mut to, &plain).unwrap().contains(&Event::Message(Message::binary(parts.concat()))));
+            assert!(
+                read(&mut to, &plain)
+                    .unwrap()
+                    .contains(&Event::Message(Message::binary(parts.concat())))
+            );
         }
     }
 }
 
 #[test]
-fn fragments_out_of_turn_are_refused_and_change_nothing() {
+fn out_of_order_fragments_are_refused_without_effect() {
     let mut from = server(None);
-    let part = |from: &mut Connection, fragment, data: &'static [u8]| from.encode_fragment(fragment, Bytes::from_static(data));
+    let part = |from: &mut Connection, fragment, data: &'static [u8]| {
+        from.encode_fragment(fragment, Bytes::from_static(data))
+    };
     assert_eq!(part(&mut from, Fragment::Middle, b""), Err(FragmentError::NotBegun));
     assert_eq!(part(&mut from, Fragment::Last, b""), Err(FragmentError::NotBegun));
     assert_eq!(part(&mut from, first(Kind::Text, true), b"\xff"), Err(FragmentError::NotUtf8));
@@ -244,7 +268,7 @@ fn fragments_out_of_turn_are_refused_and_change_nothing() {
     assert_eq!(part(&mut from, first(Kind::Text, true), b""), Err(FragmentError::UnderWay));
     assert_eq!(part(&mut from, Fragment::Middle, b"x"), Err(FragmentError::NotUtf8));
     assert_eq!(part(&mut from, Fragment::Last, b""), Err(FragmentError::NotUtf8));
-    // Nothing else may come between.
+    // No other message may come in between.
     assert_eq!(from.encode(&Message::text("other")), None);
     assert_eq!(from.encode_prepared(&Prepared::new(Message::text("other"))), None);
     sent.extend(whole(part(&mut from, Fragment::Last, b"\xac").unwrap()));
@@ -256,17 +280,17 @@ fn fragments_out_of_turn_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn prepared_message_that_is_not_worth_it_is_not_compressed() {
+fn prepared_message_excluded_from_compression_is_not_compressed() {
     let prepared = Prepared::new(Message::text("to and fro ".repeat(200))).with_compression(false);
     for mut from in [server(Some(Options::default())), client(Some(Options::default()))] {
         assert_eq!(whole(from.encode_prepared(&prepared))[0], 0x81);
     }
 }
 
-// ---- what is refused --------------------------------------------------------------------------------------------------------
+// Refused frames
 
 #[test]
-fn frames_that_are_not_allowed_fail_the_connection() {
+fn invalid_frames_fail_the_connection() {
     let protocol = CloseCode::PROTOCOL_ERROR;
     for (frames, code) in [
         // Reserved bits and opcodes.
@@ -278,20 +302,20 @@ fn frames_that_are_not_allowed_fail_the_connection() {
         (&[0x87, 0x00], protocol),
         (&[0x8b, 0x00], protocol),
         (&[0x8f, 0x00], protocol),
-        // Control frames in parts, or too long.
+        // Fragmented control frames, or too long ones.
         (&[0x09, 0x00], protocol),
         (&[0x08, 0x00], protocol),
         (&[0x89, 0x7e, 0x00, 0x7e], protocol),
-        // Lengths that are not the shortest, or no length.
+        // Lengths that are not minimally encoded, or invalid.
         (&[0x82, 0x7e, 0x00, 0x7d], protocol),
         (&[0x82, 0x7f, 0, 0, 0, 0, 0, 0, 0xff, 0xff], protocol),
         (&[0x82, 0x7f, 0x80, 0, 0, 0, 0, 0, 0, 0], protocol),
-        // Parts without a whole.
+        // Fragments without a message.
         (&[0x80, 0x00], protocol),
         (&[0x00, 0x00], protocol),
         (&[0x01, 0x00, 0x81, 0x00], protocol),
         (&[0x01, 0x00, 0x82, 0x00], protocol),
-        // Codes that may not be sent, or half of one.
+        // Close codes that must not be sent, or half a code.
         (&[0x88, 0x01, 0x03], protocol),
         (&[0x88, 0x02, 0x00, 0x00], protocol),
         (&[0x88, 0x02, 0x03, 0xed], protocol),
@@ -303,7 +327,7 @@ fn frames_that_are_not_allowed_fail_the_connection() {
         (&[0x88, 0x03, 0x03, 0xe8, 0xff], CloseCode::INVALID_PAYLOAD),
         (&[0x81, 0x01, 0xff], CloseCode::INVALID_PAYLOAD),
         (&[0x81, 0x01, 0xc3], CloseCode::INVALID_PAYLOAD),
-        // As soon as it is seen.
+        // Reported as soon as the bytes arrive.
         (&[0x01, 0x7e, 0x10, 0x00, 0xff], CloseCode::INVALID_PAYLOAD),
         (&[0x82, 0x7f, 0, 0, 0, 0, 0, 0x10, 0, 1], CloseCode::TOO_LARGE),
     ] {
@@ -311,7 +335,7 @@ fn frames_that_are_not_allowed_fail_the_connection() {
         let mut bytes = masked_loosely(frames);
         let error = read(&mut server, &bytes).expect_err(&format!("{frames:x?}"));
         assert_eq!(error.close_code(), code, "{frames:x?}");
-        // Nothing is read from here on, and nothing but the close frame is sent.
+        // Further input is ignored, and only the close frame is sent.
         bytes.extend_from_slice(&masked(&[0x81, 0x01, b'x']));
         assert_eq!(read(&mut server, &bytes), Ok(vec![]));
         assert_eq!(server.encode(&Message::text("x")), None);
@@ -322,11 +346,18 @@ fn frames_that_are_not_allowed_fail_the_connection() {
     assert!(read(&mut server(None), &[0x81, 0x00]).is_err(), "not masked");
     assert!(read(&mut client(None), &masked(&[0x81, 0x00])).is_err(), "masked");
     let mut compressing = server(Some(Options::default()));
-    assert!(read(&mut compressing, &masked(&[0x41, 0x00, 0xc0, 0x00])).is_err(), "the bit is for the first part");
-    assert!(read(&mut server(Some(Options::default())), &masked(&[0xc2, 0x03, 0xff, 0xff, 0xff])).is_err(), "not deflate");
+    assert!(
+        read(&mut compressing, &masked(&[0x41, 0x00, 0xc0, 0x00])).is_err(),
+        "RSV1 is only permitted on the first fragment"
+    );
+    assert!(
+        read(&mut server(Some(Options::default())), &masked(&[0xc2, 0x03, 0xff, 0xff, 0xff]))
+            .is_err(),
+        "not deflate"
+    );
 }
 
-/// Sets the bit and puts a mask after each head, also where the frame is not whole or not allowed.
+/// Sets the mask bit and adds a mask after each header, even if the frame is incomplete or invalid.
 fn masked_loosely(frames: &[u8]) -> Vec<u8> {
     let (mut rest, mut out) = (frames, Vec::new());
     while let [first, length, after @ ..] = rest {
@@ -352,8 +383,8 @@ fn masked_loosely(frames: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_grows_over_the_limit_is_not_held() {
-    // Parts that are small, and together too large.
+fn message_above_the_limit_is_not_buffered() {
+    // Small fragments that together are too large.
     let mut server = server(None);
     let part = masked(&[&[0x00, 0x7f, 0, 0, 0, 0, 0, 1, 0, 0][..], &vec![0; 65_536]].concat());
     read(&mut server, &masked(&[0x02, 0x00])).unwrap();
@@ -361,7 +392,7 @@ fn what_grows_over_the_limit_is_not_held() {
         read(&mut server, &part).unwrap();
     }
     assert_eq!(read(&mut server, &masked(&[0x00, 0x01, 0x00])), Err(Error::TooLarge));
-    // A thousand times as much as it says.
+    // Compressed data that expands a thousandfold.
     let options = Options::default();
     let mut bomb = client(Some(options));
     let mut victim = self::server(Some(options));
@@ -375,7 +406,7 @@ fn what_grows_over_the_limit_is_not_held() {
 }
 
 #[test]
-fn nothing_is_held_while_nothing_is_under_way() {
+fn idle_connection_buffers_nothing() {
     let mut server = server(Some(Options::default()));
     let mut client = client(Some(Options::default()));
     for message in [Message::text("to and fro ".repeat(1_000)), Message::binary(vec![1; 3])] {
@@ -387,7 +418,7 @@ fn nothing_is_held_while_nothing_is_under_way() {
     assert!(size_of::<Connection>() <= 320, "{}", size_of::<Connection>());
 }
 
-// ---- closing ----------------------------------------------------------------------------------------------------------------
+// Closing
 
 #[test]
 fn close_is_answered_and_nothing_follows() {
@@ -401,8 +432,12 @@ fn close_is_answered_and_nothing_follows() {
     assert_eq!((client.poll_control(), client.is_over()), (None, false));
     let events = read(&mut server, &sent).unwrap();
     let [Event::Close(Some(read_reason))] = &events[..] else { panic!("{events:?}") };
-    assert!(read_reason.code == reason.code && reason.text.starts_with(&read_reason.text) && read_reason.text.len() == 123);
-    // What was still to be said goes before the answer.
+    assert!(
+        read_reason.code == reason.code
+            && reason.text.starts_with(&read_reason.text)
+            && read_reason.text.len() == 123
+    );
+    // Pending messages are sent before the answer.
     assert_eq!((server.poll_control(), server.is_closing()), (None, false));
     assert!(server.encode(&Message::text("last")).is_some());
     server.close(Some(reason.code.into()));
@@ -420,26 +455,34 @@ fn close_is_answered_and_nothing_follows() {
 }
 
 #[test]
-fn pings_are_answered_between_the_parts_of_a_message() {
+fn pings_are_answered_between_fragments() {
     let mut server = server(None);
-    let events = read(&mut server, &masked(&[0x01, 0x01, b'a', 0x89, 0x01, b'1', 0x89, 0x01, b'2', 0x80, 0x01, b'b'])).unwrap();
-    assert_eq!(events, [Event::Ping("1".into()), Event::Ping("2".into()), Event::Message(Message::text("ab"))]);
+    let events = read(
+        &mut server,
+        &masked(&[0x01, 0x01, b'a', 0x89, 0x01, b'1', 0x89, 0x01, b'2', 0x80, 0x01, b'b']),
+    )
+    .unwrap();
+    assert_eq!(
+        events,
+        [Event::Ping("1".into()), Event::Ping("2".into()), Event::Message(Message::text("ab"))]
+    );
     assert_eq!(server.poll_control().unwrap(), &[0x8a, 0x01, b'1'][..]);
     assert_eq!(server.poll_control().unwrap(), &[0x8a, 0x01, b'2'][..]);
     assert!(!server.wants_control());
-    // Whoever asks more than it hears gets answers to the latest.
+    // A peer that pings without reading gets answers to the latest pings.
     for number in 0..100 {
         read(&mut server, &masked(&[0x89, 0x01, number])).unwrap();
     }
-    let answered: Vec<_> = std::iter::from_fn(|| server.poll_control()).map(|pong| pong[2]).collect();
+    let answered: Vec<_> =
+        std::iter::from_fn(|| server.poll_control()).map(|pong| pong[2]).collect();
     assert_eq!(answered, (84..100).collect::<Vec<_>>());
 }
 
-// ---- however it is cut ------------------------------------------------------------------------------------------------------
+// Arbitrary input
 
 proptest! {
     #[test]
-    fn messages_come_whole_however_the_bytes_are_cut(
+    fn messages_split_anywhere_arrive_complete(
         contents in proptest::collection::vec((any::<bool>(), "\\PC{0,300}", 1_usize..4), 1..4),
         compress: bool,
         keep: bool,
@@ -458,7 +501,7 @@ proptest! {
             if begin > data.len() {
                 bytes.extend(whole(from.encode(&message)));
             } else {
-                // Cut anywhere, also within characters.
+                // Split anywhere, even inside characters.
                 let (head, tail) = (data.slice(..begin), data.slice(begin..));
                 bytes.extend(whole(from.encode_fragment(first(message.kind(), true), head).unwrap()));
                 bytes.extend(whole(from.encode_fragment(Fragment::Last, tail).unwrap()));
@@ -471,11 +514,11 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), masks: bool) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), masks: bool) {
         let options = Some(Options::default().with_peer_context(15));
         let mut connection = if masks { server(options) } else { client(options) };
         let whole = read(&mut connection, &bytes);
-        // One by one they mean the same.
+        // Byte by byte, the result is the same.
         let mut again = if masks { server(options) } else { client(options) };
         let mut events = Ok(Vec::new());
         for byte in &bytes {
@@ -487,7 +530,7 @@ proptest! {
                 }
             }
         }
-        // What is wrong with a piece in more than one way may be found in another order.
+        // Data with several errors may report a different one, depending on the split.
         prop_assert_eq!(whole.ok(), events.ok());
     }
 }

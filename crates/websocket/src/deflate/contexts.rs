@@ -1,20 +1,25 @@
-//! Compressing and decompressing messages.
+//! Compression and decompression contexts.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::{MAX_WINDOW_BITS, TAIL};
+use super::window::{MAX_WINDOW_BITS, MIN_WINDOW_BITS};
 use crate::Error;
 
-/// Contexts of each kind that a thread keeps for the next messages.
+/// End of each compressed message, which is not sent (RFC 7692 section 7.2.1).
+pub(crate) const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
+/// Maximum number of contexts of each kind that a thread keeps for later messages.
 const MAX_SPARES: usize = 2;
 const FIRST_BYTES: usize = 4 << 10;
 
 #[derive(Default)]
 struct Spares {
     compress: Vec<((u8, u8), Box<Compress>)>,
-    #[expect(clippy::vec_box, reason = "a connection has them in a box, which they leave and enter as they are")]
+    #[expect(
+        clippy::vec_box,
+        reason = "connections store contexts boxed, and the boxes move unchanged"
+    )]
     decompress: Vec<Box<Decompress>>,
 }
 
@@ -22,47 +27,64 @@ thread_local! {
     static SPARES: RefCell<Spares> = RefCell::default();
 }
 
-/// Decompresses what the peer sends.
+/// Decompresses received messages.
 pub(crate) struct Inflater {
     takeover: bool,
     window_bits: u8,
-    /// Of the message that is under way, or of the connection.
+    /// Context of the message in progress, or of the connection.
     context: Option<Box<Decompress>>,
 }
 
 impl Inflater {
     pub(super) fn new(takeover: bool, window_bits: u8) -> Self {
-        // A context that is not kept serves for all windows.
-        let window_bits = if takeover { window_bits.max(super::MIN_WINDOW_BITS) } else { MAX_WINDOW_BITS };
+        // A context that is not kept between messages is created for the largest window.
+        let window_bits = if takeover { window_bits.max(MIN_WINDOW_BITS) } else { MAX_WINDOW_BITS };
         Self { takeover, window_bits, context: None }
     }
 
-    /// Appends what comes of `input` to `out`, which may have `limit` bytes.
-    pub(crate) fn inflate(&mut self, input: &[u8], out: &mut Vec<u8>, limit: u64) -> Result<(), Error> {
+    /// Decompresses `input` and appends to `out`, which must not exceed `limit` bytes.
+    pub(crate) fn inflate(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        limit: u64,
+    ) -> Result<(), Error> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX - 1);
         let (takeover, window_bits) = (self.takeover, self.window_bits);
         let context = self.context.get_or_insert_with(|| {
-            let spare = if takeover { None } else { SPARES.with_borrow_mut(|spares| spares.decompress.pop()) };
+            let spare = if takeover {
+                None
+            } else {
+                SPARES.with_borrow_mut(|spares| spares.decompress.pop())
+            };
             spare.unwrap_or_else(|| Box::new(Decompress::new_with_window_bits(false, window_bits)))
         });
         let mut rest = input;
         loop {
             if out.len() == out.capacity() {
-                // One byte more than may be shows that there are too many.
-                out.reserve_exact(out.len().max(FIRST_BYTES).min(limit.saturating_add(1) - out.len()));
+                // One byte more than permitted, to detect too large a message.
+                out.reserve_exact(
+                    out.len().max(FIRST_BYTES).min(limit.saturating_add(1) - out.len()),
+                );
             }
             let (before, written) = (context.total_in(), out.len());
-            let status = context.decompress_vec(rest, out, FlushDecompress::None).map_err(|_| Error::NotDeflate)?;
+            let status = context
+                .decompress_vec(rest, out, FlushDecompress::None)
+                .map_err(|_| Error::NotDeflate)?;
             let taken = (context.total_in() - before) as usize;
             rest = &rest[taken..];
             if out.len() > limit {
                 return Err(Error::TooLarge);
             }
             match status {
-                // RFC 7692, section 7.2.3.5: a last block is not the end of the message.
+                // RFC 7692, section 7.2.3.5: a final block does not end the message.
                 Status::StreamEnd => context.reset(false),
                 Status::Ok | Status::BufError if out.len() == out.capacity() => continue,
-                Status::Ok | Status::BufError if taken == 0 && out.len() == written && !rest.is_empty() => return Err(Error::NotDeflate),
+                Status::Ok | Status::BufError
+                    if taken == 0 && out.len() == written && !rest.is_empty() =>
+                {
+                    return Err(Error::NotDeflate);
+                }
                 Status::Ok | Status::BufError => {}
             }
             if rest.is_empty() {
@@ -71,7 +93,7 @@ impl Inflater {
         }
     }
 
-    /// The message is whole.
+    /// Ends the message.
     pub(crate) fn end_message(&mut self) {
         if !self.takeover
             && let Some(mut context) = self.context.take()
@@ -86,12 +108,12 @@ impl Inflater {
     }
 }
 
-/// Compresses what is sent.
+/// Compresses sent messages.
 pub(crate) struct Deflater {
     level: u8,
     takeover: bool,
     window_bits: u8,
-    /// Of the connection.
+    /// Context of the connection, if kept.
     context: Option<Box<Compress>>,
 }
 
@@ -101,24 +123,30 @@ impl Deflater {
     }
 
     fn compress(&self) -> Box<Compress> {
-        Box::new(Compress::new_with_window_bits(Compression::new(u32::from(self.level)), false, self.window_bits))
+        Box::new(Compress::new_with_window_bits(
+            Compression::new(u32::from(self.level)),
+            false,
+            self.window_bits,
+        ))
     }
 
-    /// One whole message, which is not empty; `None` where it may as well be sent as it is.
+    /// Compresses a whole, non-empty message. Returns `None` if the message should be sent
+    /// uncompressed.
     pub(crate) fn deflate(&mut self, data: &[u8]) -> Option<Vec<u8>> {
         let mut context = self.take_context();
         let compressed = run(&mut context, data);
         self.give_back(context);
-        // Where a context is kept the peer has to see it, since what follows may refer to it.
+        // If the context is kept, the peer must receive the data, because later messages may refer
+        // to it.
         (self.takeover || compressed.len() < data.len()).then_some(compressed)
     }
 
-    /// A message that comes in parts. It needs its context until [`Deflater::end`].
+    /// Begins a fragmented message, which uses the context until [`Deflater::end`].
     pub(crate) fn begin(&mut self) -> Stream {
         Stream { context: self.take_context(), state: StreamState::Empty }
     }
 
-    /// The message is whole.
+    /// Ends the message.
     pub(crate) fn end(&mut self, stream: Stream) {
         self.give_back(stream.context);
     }
@@ -143,7 +171,7 @@ impl Deflater {
         }
         context.reset();
         SPARES.with_borrow_mut(|spares| {
-            // The oldest goes, so that a kind that is used no more does not stay.
+            // Evict the oldest, so that an unused kind does not stay.
             if spares.compress.len() == MAX_SPARES {
                 spares.compress.remove(0);
             }
@@ -152,7 +180,7 @@ impl Deflater {
     }
 }
 
-/// A message that is compressed part by part.
+/// A message that is compressed in fragments.
 pub(crate) struct Stream {
     context: Box<Compress>,
     state: StreamState,
@@ -160,14 +188,14 @@ pub(crate) struct Stream {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamState {
-    /// Nothing has come out yet.
+    /// No output yet.
     Empty,
-    /// The end of what has come out was held back, as it may be that of the message.
+    /// The tail of the output was withheld, because the message may end there.
     Flushed,
 }
 
 impl Stream {
-    /// A part that is not the last.
+    /// Compresses a fragment other than the last.
     pub(crate) fn deflate(&mut self, data: &[u8]) -> Vec<u8> {
         if data.is_empty() {
             return Vec::new();
@@ -179,7 +207,7 @@ impl Stream {
         }
     }
 
-    /// The last part.
+    /// Compresses the last fragment.
     pub(crate) fn finish(&mut self, data: &[u8]) -> Vec<u8> {
         match self.state {
             // RFC 7692, section 7.2.3.6: an empty block, whose end is the tail.
@@ -197,10 +225,12 @@ fn run(context: &mut Compress, data: &[u8]) -> Vec<u8> {
             out.reserve(out.len().max(64));
         }
         let before = context.total_in();
-        // With room to write to, nothing but a broken invariant makes it fail.
-        let status = context.compress_vec(rest, &mut out, FlushCompress::Sync).expect("invariant: the state is one of the library's");
+        // With output space available, only a violated invariant can make it fail.
+        let status = context
+            .compress_vec(rest, &mut out, FlushCompress::Sync)
+            .expect("invariant: the compressor's state is valid");
         rest = &rest[(context.total_in() - before) as usize..];
-        // It has written all that it had when it leaves room.
+        // Spare output space means that all output was written.
         if rest.is_empty() && (out.len() < out.capacity() || status == Status::BufError) {
             break;
         }

@@ -1,16 +1,19 @@
-//! Where the content of a response ends.
+//! Framing of response bodies.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 
+use super::error::Http1Error;
 use super::head::parse_trailers;
-use super::{Http1Error, LARGE_READ};
 use crate::http1::Chunked;
+
+/// Bytes of one read into a buffer, if more of a response's content is missing.
+pub(super) const LARGE_READ: usize = 64 << 10;
 
 /// How the content of a response is framed.
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// Number of bytes that are missing.
+    /// Number of missing bytes.
     Length(u64),
     Chunked {
         chunked: Chunked,
@@ -20,13 +23,13 @@ pub(super) enum Framing {
     UntilClose,
 }
 
-/// What the received bytes come to.
+/// The result of decoding the received bytes.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decoded {
     Data(Bytes),
     Trailers(HeaderMap),
     End,
-    /// Nothing without more bytes, of which this many are certain to come.
+    /// More bytes are needed, of which this many are certain to arrive.
     Incomplete(usize),
 }
 
@@ -35,12 +38,12 @@ impl Framing {
         Self::Chunked { chunked: Chunked::of_response(), trailers: Vec::new() }
     }
 
-    /// Number of bytes that are missing, where the head has said so.
+    /// Returns the number of missing bytes, if the head announced the length.
     pub(super) fn missing(&self) -> Option<u64> {
         if let Self::Length(missing) = self { Some(*missing) } else { None }
     }
 
-    /// Whether all of it was decoded.
+    /// Whether everything was decoded.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Length(missing) => *missing == 0,
@@ -53,9 +56,12 @@ impl Framing {
     pub(super) fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, Http1Error> {
         match self {
             Self::Length(0) => Ok(Decoded::End),
-            Self::Length(missing) if input.is_empty() => Ok(Decoded::Incomplete(usize::try_from(*missing).unwrap_or(usize::MAX))),
+            Self::Length(missing) if input.is_empty() => {
+                Ok(Decoded::Incomplete(usize::try_from(*missing).unwrap_or(usize::MAX)))
+            }
             Self::Length(missing) => {
-                let size = usize::try_from(*missing).map_or(input.len(), |missing| missing.min(input.len()));
+                let size = usize::try_from(*missing)
+                    .map_or(input.len(), |missing| missing.min(input.len()));
                 *missing -= size as u64;
                 Ok(Decoded::Data(take(input, size)))
             }
@@ -69,7 +75,11 @@ impl Framing {
     }
 }
 
-fn decode_chunks(chunked: &mut Chunked, trailers: &mut Vec<u8>, input: &mut BytesMut) -> Result<Decoded, Http1Error> {
+fn decode_chunks(
+    chunked: &mut Chunked,
+    trailers: &mut Vec<u8>,
+    input: &mut BytesMut,
+) -> Result<Decoded, Http1Error> {
     let mut at = 0;
     while !chunked.is_over() {
         let missing = chunked.missing_data();
@@ -85,7 +95,7 @@ fn decode_chunks(chunked: &mut Chunked, trailers: &mut Vec<u8>, input: &mut Byte
         }
         let is_trailer = chunked.is_in_trailers();
         chunked.follow(&input[at..=at])?;
-        // Without trailers, there is an empty line alone.
+        // Without trailers there is only an empty line.
         if is_trailer && (!trailers.is_empty() || chunked.is_in_trailer_name()) {
             trailers.push(input[at]);
         }
@@ -98,7 +108,8 @@ fn decode_chunks(chunked: &mut Chunked, trailers: &mut Vec<u8>, input: &mut Byte
     parse_trailers(&std::mem::take(trailers)).map(Decoded::Trailers)
 }
 
-/// Removes `size` bytes from the front of `input`. A piece that is much smaller than its buffer is copied, so that it does not retain the buffer.
+/// Removes `size` bytes from the front of `input`. A piece that is much smaller than its buffer is
+/// copied, so that it does not retain the buffer.
 fn take(input: &mut BytesMut, size: usize) -> Bytes {
     if size == input.len() && size < input.capacity() / 4 {
         let piece = Bytes::copy_from_slice(input);
@@ -112,13 +123,19 @@ fn take(input: &mut BytesMut, size: usize) -> Bytes {
 mod tests {
     use super::*;
 
-    /// What content comes to, in pieces of so many bytes, and what is left behind its end.
-    fn decode(mut framing: Framing, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Option<HeaderMap>, usize), Http1Error> {
+    /// Decodes content in pieces of this size. Also returns the number of bytes behind its end.
+    fn decode(
+        mut framing: Framing,
+        bytes: &[u8],
+        size: usize,
+    ) -> Result<(Vec<u8>, Option<HeaderMap>, usize), Http1Error> {
         let (mut content, mut input, mut rest) = (Vec::new(), BytesMut::new(), bytes);
         loop {
             match framing.decode(&mut input)? {
                 Decoded::Data(data) => content.extend_from_slice(&data),
-                Decoded::Trailers(trailers) => return Ok((content, Some(trailers), input.len() + rest.len())),
+                Decoded::Trailers(trailers) => {
+                    return Ok((content, Some(trailers), input.len() + rest.len()));
+                }
                 Decoded::End => return Ok((content, None, input.len() + rest.len())),
                 Decoded::Incomplete(_) if rest.is_empty() => return Err(Http1Error::Incomplete),
                 Decoded::Incomplete(_) => {
@@ -137,15 +154,27 @@ mod tests {
             let (content, trailers, left) = decode(Framing::chunked(), chunks, size).unwrap();
             assert_eq!((content.as_slice(), left), (&b"hello, the world"[..], 4), "{size}");
             let trailers = trailers.unwrap();
-            assert_eq!((trailers.len(), &trailers["a"], &trailers["c"]), (2, &"b".parse().unwrap(), &"d".parse().unwrap()));
-            let (content, trailers, left) = decode(Framing::chunked(), b"2  \r\nab\r\n0\r\n\r\n", size).unwrap();
+            assert_eq!(
+                (trailers.len(), &trailers["a"], &trailers["c"]),
+                (2, &"b".parse().unwrap(), &"d".parse().unwrap())
+            );
+            let (content, trailers, left) =
+                decode(Framing::chunked(), b"2  \r\nab\r\n0\r\n\r\n", size).unwrap();
             assert_eq!((content.as_slice(), trailers, left), (&b"ab"[..], None, 0), "{size}");
             let (content, _, left) = decode(Framing::Length(7), b"0123456789", size).unwrap();
             assert_eq!((content.as_slice(), left), (&b"0123456"[..], 3), "{size}");
-            assert!(matches!(decode(Framing::Length(11), b"0123456789", size), Err(Http1Error::Incomplete)));
-            let (content, ..) = decode(Framing::chunked(), b"00000000000000000002\r\nab\r\n0\r\n\r\n", size).unwrap();
+            assert!(matches!(
+                decode(Framing::Length(11), b"0123456789", size),
+                Err(Http1Error::Incomplete)
+            ));
+            let (content, ..) =
+                decode(Framing::chunked(), b"00000000000000000002\r\nab\r\n0\r\n\r\n", size)
+                    .unwrap();
             assert_eq!(content, b"ab", "{size}");
-            assert!(matches!(decode(Framing::chunked(), b"3\r\nabcd\r\n", size), Err(Http1Error::Malformed(_))));
+            assert!(matches!(
+                decode(Framing::chunked(), b"3\r\nabcd\r\n", size),
+                Err(Http1Error::Malformed(_))
+            ));
         }
     }
 
@@ -165,7 +194,10 @@ mod tests {
         input.extend_from_slice(b"small");
         let at = input.as_ptr();
         let piece = take(&mut input, 5);
-        assert_eq!((&piece[..], piece.as_ptr() == at, input.capacity()), (&b"small"[..], false, LARGE_READ));
+        assert_eq!(
+            (&piece[..], piece.as_ptr() == at, input.capacity()),
+            (&b"small"[..], false, LARGE_READ)
+        );
         input.extend_from_slice(&vec![0; LARGE_READ]);
         assert_eq!(take(&mut input, LARGE_READ).as_ptr(), at);
     }

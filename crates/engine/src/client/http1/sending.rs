@@ -10,23 +10,24 @@ use bytes::{Buf, Bytes};
 use http_body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 
+use super::error::Http1Error;
 use super::head::write_fields;
-use super::{Http1, Http1Error, Io, set_waker, wake};
+use super::{Http1, Io, set_waker, wake};
 use crate::Body;
 
-/// Content up to this size is copied behind what stands in front of it.
+/// Content up to this size is copied behind the bytes in front of it.
 const COPIED_BYTES: usize = 4 << 10;
 
-/// From how many bytes on small pieces of content are written without waiting for more.
+/// Number of gathered bytes from which small pieces are written without waiting for more.
 const GATHERED_BYTES: usize = 16 << 10;
 
-/// The last chunk, and no trailers.
+/// The last chunk, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// A request on its way.
+/// A request that is being sent.
 pub(super) struct Sending {
     pub(super) output: Output,
-    /// `None` once the output has the end of it.
+    /// `None` once the output contains its end.
     body: Option<Body>,
     is_chunked: bool,
 }
@@ -36,7 +37,7 @@ pub(super) struct Sending {
 pub(super) struct Output {
     front: Vec<u8>,
     content: Bytes,
-    /// Behind the content.
+    /// Bytes behind the content.
     back: Vec<u8>,
     /// Bytes of `front` and `back` that were written.
     front_written: usize,
@@ -56,13 +57,17 @@ impl Sending {
         sending
     }
 
-    /// Whether the content does not have to be waited for.
+    /// Whether the whole body is in the output.
     pub(super) fn has_all(&self) -> bool {
         self.body.is_none()
     }
 
-    /// Writes and flushes a request that has all of its content.
-    pub(super) fn poll_all(&mut self, io: &mut Box<dyn Io>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes and flushes a request whose whole body is in the output.
+    pub(super) fn poll_all(
+        &mut self,
+        io: &mut Box<dyn Io>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         ready!(self.output.poll_write(io, cx))?;
         Pin::new(io).poll_flush(cx)
     }
@@ -81,7 +86,7 @@ impl Sending {
         }
     }
 
-    /// The end of the content.
+    /// Adds the end of the body.
     fn end(&mut self, trailers: Option<&http::HeaderMap>) {
         self.body = None;
         if !self.is_chunked {
@@ -97,30 +102,30 @@ impl Sending {
     fn on_frame(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
             Ok(data) => self.push(data),
-            // Behind content of a known length there is no place for trailers.
+            // A body of a known length cannot have trailers.
             Err(frame) => self.end(frame.trailers_ref()),
         }
-        // So that the end leaves with the last piece.
+        // So that the end is sent with the last piece.
         if self.body.as_ref().is_some_and(http_body::Body::is_end_stream) {
             self.end(None);
         }
     }
 
-    /// Sends all of it, unless the connection is closed before.
+    /// Sends the request, unless the connection closes first.
     pub(super) async fn run(mut self, connection: Rc<Http1>) {
         poll_fn(|cx| {
             set_waker(&mut connection.state.borrow_mut().sender, cx);
             let sent = self.poll(&connection, cx);
-            // The task may have been woken for what the reader waits for.
+            // The task may have been woken for the reader's data.
             wake(&mut connection.state.borrow_mut().reader);
             sent
         })
         .await;
-        // First, so that content that comes back is there when the end is known.
+        // First, so that content returned by the drop is available when the end is known.
         drop(self);
         let state = &mut *connection.state.borrow_mut();
         (state.is_sending, state.sender) = (false, None);
-        // Without the task, the reader has the socket wake itself.
+        // Without this task, the socket wakes the reader itself.
         wake(&mut state.reader);
         state.settle();
     }
@@ -156,7 +161,7 @@ impl Sending {
                 Ok(()) => {}
                 Err(error) => {
                     if self.output.has_begun() {
-                        // The server reads no more, and may have answered before: reading shows it.
+                        // The server reads no more, but may have responded: reading will tell.
                         state.is_last = true;
                     } else {
                         state.fail(Http1Error::Refused(error.to_string()));
@@ -174,7 +179,7 @@ impl Output {
         self.has_begun
     }
 
-    /// Whether more leaves with it: small pieces do, as long as none of them was written.
+    /// Whether more can be sent with it: small pieces are gathered until the first byte is written.
     fn takes_more(&self) -> bool {
         self.front_written == 0 && self.content.is_empty() && self.front.len() < GATHERED_BYTES
     }
@@ -194,9 +199,14 @@ impl Output {
     }
 
     /// Writes all of it, without flushing.
-    pub(super) fn poll_write(&mut self, io: &mut Box<dyn Io>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_write(
+        &mut self,
+        io: &mut Box<dyn Io>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         loop {
-            let (front, back) = (&self.front[self.front_written..], &self.back[self.back_written..]);
+            let (front, back) =
+                (&self.front[self.front_written..], &self.back[self.back_written..]);
             let pieces = [front, &self.content, back].map(IoSlice::new);
             if pieces.iter().all(|piece| piece.is_empty()) {
                 break;

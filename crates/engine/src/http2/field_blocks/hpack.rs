@@ -1,4 +1,4 @@
-//! As much of HPACK (RFC 7541) as it takes to see whether the library takes each field of a block.
+//! The part of HPACK (RFC 7541) that is needed to tell whether h2 accepts each field of a block.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -6,21 +6,24 @@ use std::collections::VecDeque;
 use http::{HeaderName, Method, StatusCode};
 use pronghorn_qpack::{huffman, integer};
 
-use super::Undecodable;
+/// Raised where h2's table may become different from the peer's.
+pub(super) struct Undecodable;
 
-/// RFC 9113, section 6.5.2; nobody here announces another one.
+/// RFC 9113, section 6.5.2: the default, since neither side announces another size.
 const TABLE_BYTES: u16 = 4096;
 /// RFC 7541, section 4.1.
 const ENTRY_OVERHEAD: usize = 32;
 
-/// A field that no request and no response may have, not indexed: the library takes such a message for malformed, and goes on.
+/// A field that neither requests nor responses may have, not indexed: h2 treats such a message as
+/// malformed and continues.
 pub(super) const FORBIDDEN: &[u8] = b"\x00\x02te\x00";
-/// So many of these stand instead of a name or a value. The code of each has five bits, which is the least there is, so that nothing becomes longer.
+/// The byte that replaces those of a name or value. Its Huffman code has five bits, the minimum, so
+/// no string becomes longer.
 const FILLING: u8 = b'0';
 
-/// What is known of a dynamic table.
+/// A copy of the peer's dynamic table, with only what is needed here.
 pub(super) struct Table {
-    /// The latest is in front.
+    /// The latest entry is in front.
     entries: VecDeque<Entry>,
     size: u16,
     max: u16,
@@ -31,16 +34,16 @@ struct Entry {
     name: Name,
     /// RFC 7541, section 4.1.
     size: u16,
-    /// It may stand in no message. The library has another one of the same size there.
+    /// The field is invalid in any message. h2's table has another one of the same size instead.
     is_wrong: bool,
 }
 
-/// What becomes of a field.
+/// The result of checking a field.
 enum Outcome {
     Same,
-    /// It is written in another way.
+    /// The field is encoded differently.
     Written(Vec<u8>),
-    /// The message is malformed. This is for the library's table.
+    /// The message is malformed. These bytes keep h2's table in step.
     Wrong(Vec<u8>),
 }
 
@@ -51,15 +54,15 @@ struct Name {
     length: u16,
 }
 
-/// Which values a name may have.
+/// The values that a name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Field,
     Method,
     Status,
-    /// Another pseudo-header field: UTF-8.
+    /// Any other pseudo-header field: UTF-8.
     Pseudo,
-    /// None, as the name is none.
+    /// No value, since the name is invalid.
     Wrong,
 }
 
@@ -70,7 +73,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Of the dynamic table.
+    /// Returns an entry of the dynamic table.
     fn entry(&self, index: usize) -> Option<&Entry> {
         self.entries.get(index.checked_sub(1 + STATIC_NAMES.len())?)
     }
@@ -91,7 +94,7 @@ impl Table {
     fn insert(&mut self, name: Name, is_wrong: bool, size: usize) {
         let size = u16::try_from(size).unwrap_or(u16::MAX);
         self.evict(self.max.saturating_sub(size));
-        // One that is too large for the table empties it, and is not there afterwards.
+        // An entry that is larger than the table empties it and is not added.
         if size <= self.max {
             self.entries.push_front(Entry { name, size, is_wrong });
             self.size += size;
@@ -105,16 +108,21 @@ impl Table {
         Ok(())
     }
 
-    fn evict(&mut self, most: u16) {
-        while self.size > most
+    fn evict(&mut self, block_limits: u16) {
+        while self.size > block_limits
             && let Some(entry) = self.entries.pop_back()
         {
             self.size -= entry.size;
         }
     }
 
-    /// Follows a block. Returns what stands for it where the library would end the connection for a field of it. `most`: how long that may be.
-    pub(super) fn check(&mut self, block: &[u8], most: usize) -> Result<Option<Vec<u8>>, Undecodable> {
+    /// Reads a block. Returns its replacement if h2 would end the connection for one of its fields.
+    /// `block_limits`: the maximum size of that.
+    pub(super) fn check(
+        &mut self,
+        block: &[u8],
+        block_limits: usize,
+    ) -> Result<Option<Vec<u8>>, Undecodable> {
         let mut changed: Option<Vec<u8>> = None;
         let mut is_malformed = false;
         let mut rest = block;
@@ -123,7 +131,11 @@ impl Table {
             let outcome = match first {
                 0x80.. => {
                     let index = number(7, &mut rest)?;
-                    if self.entry(index).is_some_and(|entry| entry.is_wrong) { Outcome::Wrong(Vec::new()) } else { Outcome::Same }
+                    if self.entry(index).is_some_and(|entry| entry.is_wrong) {
+                        Outcome::Wrong(Vec::new())
+                    } else {
+                        Outcome::Same
+                    }
                 }
                 0x20..0x40 => {
                     self.resize(number(5, &mut rest)?)?;
@@ -145,7 +157,7 @@ impl Table {
                     changed.extend_from_slice(&field);
                 }
             }
-            if changed.len() > most {
+            if changed.len() > block_limits {
                 return Err(Undecodable);
             }
         }
@@ -156,14 +168,21 @@ impl Table {
         let literal = *rest;
         let indexed = literal[0] & 0x40 != 0;
         let index = number(if indexed { 6 } else { 4 }, rest)?;
-        let name = if index == 0 { Name::of(&Text::read(rest)?.decoded()?) } else { self.name(index)? };
+        let name = if index == 0 {
+            Name::of(&EncodedString::read(rest)?.decoded()?)
+        } else {
+            self.name(index)?
+        };
         let written_name = &literal[..literal.len() - rest.len()];
         let after_name = *rest;
-        let value = Text::read(rest)?;
+        let value = EncodedString::read(rest)?;
         let written_value = &after_name[..after_name.len() - rest.len()];
-        // The library has another name for these.
-        let renamed = name.kind.fixed_index().filter(|_| self.entry(index).is_some_and(|entry| entry.is_wrong));
-        // Of most values neither the text nor its length matters.
+        // h2's table has a replaced name at this index.
+        let renamed = name
+            .kind
+            .fixed_index()
+            .filter(|_| self.entry(index).is_some_and(|entry| entry.is_wrong));
+        // For most values neither the content nor the length matters.
         if !indexed && renamed.is_none() && !value.may_be_wrong(name.kind) {
             return Ok(Outcome::Same);
         }
@@ -181,9 +200,9 @@ impl Table {
             return Ok(Outcome::Wrong(Vec::new()));
         }
         let keeps_name = match name.kind {
-            // There may be no right value of this length.
+            // There may be no valid value of this length.
             Kind::Method | Kind::Status => false,
-            // Of an entry, the library has another name.
+            // If the name comes from an entry, h2's table has a replaced name there.
             Kind::Wrong => index > 0 && name.length > 0,
             Kind::Field | Kind::Pseudo => true,
         };
@@ -194,8 +213,9 @@ impl Table {
         } else {
             field.push(0x40);
             write_filling(usize::from(name.length).max(1), &mut field);
-            // There is no name without a byte: an empty one takes one of the value's.
-            length = if name.length > 0 { length } else { length.checked_sub(1).ok_or(Undecodable)? };
+            // A name needs at least one byte: an empty one takes one of the value's.
+            length =
+                if name.length > 0 { length } else { length.checked_sub(1).ok_or(Undecodable)? };
         }
         write_filling(length, &mut field);
         Ok(Outcome::Wrong(field))
@@ -209,7 +229,10 @@ fn write_filling(length: usize, out: &mut Vec<u8>) {
 }
 
 fn number(prefix_bits: u32, rest: &mut &[u8]) -> Result<usize, Undecodable> {
-    integer::decode(prefix_bits, rest).ok().and_then(|number| usize::try_from(number).ok()).ok_or(Undecodable)
+    integer::decode(prefix_bits, rest)
+        .ok()
+        .and_then(|number| usize::try_from(number).ok())
+        .ok_or(Undecodable)
 }
 
 impl Name {
@@ -221,13 +244,14 @@ impl Name {
             name if HeaderName::from_lowercase(name).is_ok() => Kind::Field,
             _ => Kind::Wrong,
         };
-        // What is longer does not fit into the table.
+        // A longer name does not fit into the table.
         Self { kind, length: u16::try_from(name.len()).unwrap_or(u16::MAX) }
     }
 }
 
 impl Kind {
-    /// Where the static table has the name, of kinds that not every length has a value of.
+    /// Returns the name's index in the static table, for kinds that do not have valid values of
+    /// every length.
     fn fixed_index(self) -> Option<u8> {
         match self {
             Self::Method => Some(2),
@@ -238,7 +262,9 @@ impl Kind {
 
     fn takes(self, value: &[u8]) -> bool {
         match self {
-            Self::Field => value.iter().all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\t'),
+            Self::Field => {
+                value.iter().all(|byte| *byte >= b' ' && *byte != 0x7f || *byte == b'\t')
+            }
             Self::Method => Method::from_bytes(value).is_ok(),
             Self::Status => StatusCode::from_bytes(value).is_ok(),
             Self::Pseudo => std::str::from_utf8(value).is_ok(),
@@ -247,13 +273,13 @@ impl Kind {
     }
 }
 
-/// A string as it is written.
-enum Text<'a> {
+/// A string as it is encoded.
+enum EncodedString<'a> {
     Plain(&'a [u8]),
     Huffman(&'a [u8]),
 }
 
-impl<'a> Text<'a> {
+impl<'a> EncodedString<'a> {
     fn read(rest: &mut &'a [u8]) -> Result<Self, Undecodable> {
         let is_huffman = *rest.first().ok_or(Undecodable)? & 0x80 != 0;
         let length = number(7, rest)?;
@@ -273,7 +299,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A quick look.
+    /// Whether the value may be invalid. A quick check.
     fn may_be_wrong(&self, kind: Kind) -> bool {
         match (kind, self) {
             (Kind::Field | Kind::Pseudo, Self::Plain(text)) => !kind.takes(text),
@@ -283,7 +309,8 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Whether there are ten ones in a row: the codes of control characters begin with them, and those of whatever is not ASCII. So do few others.
+/// Whether there are ten ones in a row. The codes of control characters and of non-ASCII bytes
+/// begin with them, and few others do.
 pub(super) fn has_ten_ones(code: &[u8]) -> bool {
     let mut rest = code;
     loop {
@@ -291,7 +318,7 @@ pub(super) fn has_ten_ones(code: &[u8]) -> bool {
         let part = rest.len().min(8);
         word[..part].copy_from_slice(&rest[..part]);
         let ones = u64::from_be_bytes(word);
-        // A bit of each is left where two, four, eight and ten follow each other.
+        // Each step leaves a bit where two, four, eight and ten ones are in a row.
         let two = ones & ones << 1;
         let four = two & two << 2;
         let eight = four & four << 4;
@@ -301,7 +328,7 @@ pub(super) fn has_ten_ones(code: &[u8]) -> bool {
         if part < 8 {
             return false;
         }
-        // What begins in the last two bytes goes on behind them.
+        // A run that begins in the last two bytes continues behind them.
         rest = &rest[6..];
     }
 }

@@ -1,4 +1,4 @@
-//! What goes to the peer.
+//! Frames and writes data to the peer.
 
 use std::rc::Rc;
 
@@ -12,17 +12,17 @@ use crate::schedule::Turn;
 use crate::transport::{Dir, Order, Transport, Write};
 
 impl Connection {
-    /// Frames what the application has queued on the stream, to be written when its turn comes.
+    /// Frames the items that the application has queued on the stream, to be written in their turn.
     pub(super) fn flush(&mut self, transport: &mut impl Transport, stream: &Rc<Stream>) {
         let Some(id) = stream.id.get() else { return };
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        let mut encoded = self.context.encoded.borrow_mut();
+        let mut encoded = self.state.encoded.borrow_mut();
         let mut priority = exchange.priority;
         let mut keep_alive = false;
         while let Some(outbound) = stream.next_outbound() {
             if outbound.begins_tunnel() {
                 exchange.tunnel = true;
-                // It may never end, and others would wait for it.
+                // A tunnel may never end, and others would wait for it.
                 priority.incremental = true;
                 keep_alive = true;
             }
@@ -32,18 +32,19 @@ impl Connection {
                 encoded: &mut encoded,
                 alt_svc: self.alt_svc.as_ref(),
                 context: &self.context,
+                state: &self.state,
                 trace: self.trace.as_ref(),
             };
             match framer.frame(stream, outbound, &mut exchange.wire) {
                 Framed::More => {}
-                Framed::Response { priority: said, last } => {
+                Framed::Response { priority: response_priority, last } => {
                     exchange.fin = last;
                     //= RFC 9218 section 8
                     //# The absence of a priority parameter in an HTTP response indicates the server's disinterest in changing the
                     //# client-provided value.
-                    if let Some(said) = said {
-                        priority = priority.overridden_by(&said);
-                        exchange.said = Some(Box::new(said));
+                    if let Some(response_priority) = response_priority {
+                        priority = priority.overridden_by(&response_priority);
+                        exchange.response_priority = Some(Box::new(response_priority));
                     }
                 }
                 Framed::Last => exchange.fin = true,
@@ -51,13 +52,18 @@ impl Connection {
                     drop(encoded);
                     self.stop(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
                     self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
-                    return self.on_inbound_end(id, Err(StreamError::Unsendable(error.to_string())));
+                    return self
+                        .on_inbound_end(id, Err(StreamError::Unsendable(error.to_string())));
                 }
                 Framed::Abort(code) => {
                     drop(encoded);
-                    // A server may wait for the rest of a request that has broken off as long as it likes.
+                    // A server may wait forever for the rest of an aborted request.
                     if (exchange.tunnel || self.client.is_some()) && !exchange.received {
-                        let error = if exchange.tunnel { StreamError::Reset(code) } else { StreamError::Broken };
+                        let error = if exchange.tunnel {
+                            StreamError::Reset(code)
+                        } else {
+                            StreamError::BodyFailed
+                        };
                         self.stop(transport, id, code);
                         self.abort(transport, id, code);
                         return self.on_inbound_end(id, Err(error));
@@ -78,7 +84,8 @@ impl Connection {
         let wants_uni_write = self.h3.wants_uni_write();
         self.wants_to_write |= wants_uni_write;
         if is_small_and_whole {
-            // What its head refers to goes first: it must not wait for flow control credit that this uses up.
+            // Data on the QPACK streams that the head refers to goes first: it must not wait for
+            // flow control credit that the head uses up.
             if wants_uni_write {
                 self.write_uni(transport);
             }
@@ -91,7 +98,7 @@ impl Connection {
         self.end_reading(transport, id);
     }
 
-    /// Puts the stream among those that wait for their turn to be written.
+    /// Adds the stream to the schedule.
     pub(super) fn schedule(&mut self, id: StreamId) {
         if let Some(exchange) = self.requests.get_mut(&id)
             && !exchange.sent
@@ -104,9 +111,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn set_priority(&mut self, transport: &mut impl Transport, id: StreamId, priority: Priority) {
+    pub(super) fn set_priority(
+        &mut self,
+        transport: &mut impl Transport,
+        id: StreamId,
+        priority: Priority,
+    ) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
-        let priority = Priority { incremental: priority.incremental || exchange.tunnel, ..priority };
+        let priority =
+            Priority { incremental: priority.incremental || exchange.tunnel, ..priority };
         if exchange.priority == priority {
             return;
         }
@@ -115,21 +128,23 @@ impl Connection {
             self.schedule.insert(id, priority);
         }
         exchange.priority = priority;
-        if !exchange.untold {
+        if !exchange.priority_unset {
             transport.set_priority(self.key, id, priority);
         }
     }
 
-    /// Whether [`Connection::write`] has to be called. Asking again gives false until there is more.
+    /// Whether [`Connection::write`] must be called. Resets the flag.
     pub(in crate::http3) fn wants_to_write(&mut self) -> bool {
         std::mem::take(&mut self.wants_to_write)
     }
 
-    /// Gives the transport what it takes, the most urgent first.
+    /// Writes what the transport accepts, the most urgent streams first.
     ///
-    /// Called when all events and handles of a turn have been heard, so that the order among them does not matter.
+    /// Called after all events and handles of a turn were processed, so their order does not
+    /// matter.
     pub(in crate::http3) fn write(&mut self, transport: &mut impl Transport) {
-        // First what the heads refer to: it must not wait for flow control credit that they use up.
+        // First the QPACK data that heads refer to: it must not wait for flow control credit that
+        // the heads use up.
         self.write_uni(transport);
         while let Some(turn) = self.schedule.next() {
             self.write_turn(transport, turn);
@@ -139,29 +154,41 @@ impl Connection {
         }
     }
 
-    /// Gives the transport what it takes of one stream. Whether it has ended, and [`Connection::end_reading`] was called.
+    /// Writes one stream's turn. Returns whether the stream has ended and
+    /// [`Connection::end_reading`] was called.
     fn write_turn(&mut self, transport: &mut impl Transport, turn: Turn<StreamId>) -> bool {
         let id = turn.id;
         let Some(exchange) = self.requests.get_mut(&id) else { return true };
         exchange.scheduled = false;
         let before = exchange.waiting();
-        let order = Order { priority: exchange.priority, is_new: std::mem::take(&mut exchange.untold) };
-        let written = transport.write(self.key, id, &mut exchange.wire, turn.bytes, exchange.fin, Some(order));
+        let order = Order {
+            priority: exchange.priority,
+            is_new: std::mem::take(&mut exchange.priority_unset),
+        };
+        let written = transport.write(
+            self.key,
+            id,
+            &mut exchange.wire,
+            turn.bytes,
+            exchange.fin,
+            Some(order),
+        );
         let waiting = exchange.waiting();
         if self.client.is_none() {
             exchange.progress.on_moved(before - waiting);
             match written {
                 Write::Blocked if exchange.progress.deadline().is_none() => {
-                    exchange.on_blocked(self.context.handle.now(), transport.acknowledged(self.key));
+                    exchange
+                        .on_blocked(self.context.handle.now(), transport.acknowledged(self.key));
                 }
                 Write::Done | Write::Stopped => exchange.progress.on_done(),
                 Write::Blocked | Write::More => {}
             }
             if let Some(deadline) = exchange.progress.deadline() {
-                self.patience.expect(deadline);
+                self.deadlines.request_check(deadline);
             }
         } else if exchange.progress.deadline().is_some() {
-            // The response is complete; from there on content has to move.
+            // The response is complete; from now on the request's content must make progress.
             exchange.progress.on_moved(before - waiting);
             exchange.progress.on_blocked(self.context.handle.now());
         }
@@ -177,7 +204,7 @@ impl Connection {
                 //# receiving a response to their request.
                 //= RFC 9114 section 4.1
                 //# After sending a final response, the server MUST close the stream for sending.
-                // As it was told above.
+                // Done by `fin` in the write above.
                 exchange.sent = true;
                 self.unacknowledged += 1;
                 self.h3.finish_sending(id);
@@ -187,9 +214,11 @@ impl Connection {
                 exchange.scheduled = true;
                 self.schedule.insert(id, exchange.priority);
             }
-            // The peer wants none of it: perhaps it said so before its request was complete, when there was nobody to tell.
+            // The peer has stopped the stream, perhaps before its request was complete, when no
+            // exchange existed.
             Write::Stopped => {
-                // Work was done for nobody. When there is too much of that, the next that comes from the peer is an error.
+                // The response was computed in vain. If that happens too often, the connection's
+                // next input fails with an error.
                 let _ = self.h3.handle_stop_sending(id, ErrorCode::H3_REQUEST_CANCELLED.0);
                 self.abort(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
                 self.end_reading(transport, id);
@@ -204,7 +233,7 @@ impl Connection {
         has_ended
     }
 
-    /// Stops reading what nobody wants any more, and forgets the exchange when that was the last of it.
+    /// Stops reading what the application no longer reads, and drops the exchange if it is done.
     pub(super) fn end_reading(&mut self, transport: &mut impl Transport, id: StreamId) {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if !exchange.received && exchange.stream.is_discarding() {
@@ -218,7 +247,11 @@ impl Connection {
                 //= RFC 9114 section 4.1
                 //# When the server does not need to receive the remainder of the request, it MAY abort reading the request stream, send a
                 //# complete response, and cleanly close the sending part of the stream.
-                let code = if exchange.fin { ErrorCode::H3_NO_ERROR } else { ErrorCode::H3_REQUEST_CANCELLED };
+                let code = if exchange.fin {
+                    ErrorCode::H3_NO_ERROR
+                } else {
+                    ErrorCode::H3_REQUEST_CANCELLED
+                };
                 self.stop(transport, id, code);
             }
             return self.forget_if_done(id);
@@ -228,15 +261,18 @@ impl Connection {
         }
     }
 
-    /// Writes our control and QPACK streams, opening each as soon as there are bytes for it and the peer allows.
+    /// Writes our control and QPACK streams. Each is opened once it has data and the peer's limit
+    /// allows it.
     pub(super) fn write_uni(&mut self, transport: &mut impl Transport) {
         while let Some((kind, bytes)) = self.h3.poll_uni_write() {
             self.uni[kind as usize].queue.push_back(bytes);
         }
-        for (kind, uni) in UniStream::ALL.into_iter().zip(&mut self.uni).filter(|(_, uni)| !uni.queue.is_empty()) {
+        for (kind, uni) in
+            UniStream::ALL.into_iter().zip(&mut self.uni).filter(|(_, uni)| !uni.queue.is_empty())
+        {
             uni.id = uni.id.or_else(|| transport.open(self.key, Dir::Control));
             if let Some(id) = uni.id {
-                // What is left is written at the next `Writable` event.
+                // The rest is written at the next `Writable` event.
                 transport.write(self.key, id, &mut uni.queue, usize::MAX, false, None);
             }
             self.h3.set_uni_backlog(kind, uni.queue.iter().map(Bytes::len).sum());

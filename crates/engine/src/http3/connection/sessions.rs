@@ -1,24 +1,29 @@
-//! The WebTransport sessions of a connection: between the transport's streams and datagrams and the handles of sessions.
+//! WebTransport sessions of a connection: links the transport's streams and datagrams to the
+//! sessions' handles.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use pronghorn_h3::{self as h3, ConnectionError, ErrorCode, Limit, Priority, SessionEvent, StreamId, StreamMap, varint};
+use pronghorn_h3::{
+    self as h3, ConnectionError, ErrorCode, Limit, Priority, SessionEvent, StreamId, StreamMap,
+    varint,
+};
 
 use super::Connection;
 use crate::Upgrade;
-use crate::http3::session::{Session, Work};
+use crate::http3::limits;
+use crate::http3::session::{Session, WEBTRANSPORT, Work};
 use crate::http3::session_stream::{End, SessionStream, SessionStreamError};
-use crate::http3::{WEBTRANSPORT, limits};
 use crate::schedule::{QUANTUM_BYTES, SHARED};
 use crate::stats::Stats;
 use crate::transport::{DatagramWrite, Dir, Order, Transport, Write};
 
-/// Streams that are done and remembered, so that it is no error of the peer's to want no more of them.
+/// Number of finished streams to remember, so that a late STOP_SENDING for them is not a protocol
+/// error.
 const MAX_DONE: usize = 256;
 
-/// Streams of sessions share what the connection can send.
+/// Streams of sessions share the connection's capacity equally.
 const PRIORITY: Priority = SHARED;
 
 pub(super) fn is_webtransport(upgrade: &Upgrade) -> bool {
@@ -28,44 +33,46 @@ pub(super) fn is_webtransport(upgrade: &Upgrade) -> bool {
 /// The sessions of one connection.
 #[derive(Default)]
 pub(super) struct Sessions {
-    /// Requests for a session that are not done, those included that nobody has accepted yet.
+    /// Session requests that are not done, including those not accepted yet.
     requests: Vec<StreamId>,
     begun: StreamMap<Rc<Session>>,
-    streams: StreamMap<Driven>,
-    /// Streams that wait until the peer allows another one.
+    streams: StreamMap<StreamDriver>,
+    /// Streams that wait for stream credit from the peer.
     opening: VecDeque<Rc<SessionStream>>,
-    /// Streams with bytes to write that the transport may take, each once.
+    /// Streams with data that the transport may accept, each once.
     writing: VecDeque<StreamId>,
-    /// A datagram that the transport had no room for.
+    /// A datagram that did not fit into the transport's queue.
     held: Option<Bytes>,
-    /// The streams that were done last.
+    /// The last finished streams.
     done: VecDeque<StreamId>,
     counted_drops: u64,
 }
 
 /// The driver's part of a stream.
-struct Driven {
+struct StreamDriver {
     stream: Rc<SessionStream>,
-    /// Bytes that wait for the transport.
+    /// Bytes that the transport has not accepted.
     wire: VecDeque<Bytes>,
-    /// It is in the queue of those that are written.
+    /// Whether the stream is in `writing`.
     scheduled: bool,
-    /// The stream ends after these bytes.
+    /// Whether the stream ends after these bytes.
     fin: bool,
     sent: bool,
     received: bool,
 }
 
 impl Sessions {
-    /// Nothing more happens on the request's stream.
+    /// Called when the request's stream is done.
     pub(super) fn on_request_done(&mut self, id: StreamId) {
         self.requests.retain(|request| *request != id);
     }
 
-    /// Counts the datagrams that were dropped because they came too early.
+    /// Counts datagrams that were dropped because they arrived before their session.
     pub(super) fn count_dropped(&mut self, h3: &h3::Connection, stats: &Stats) {
         let dropped = h3.dropped_datagrams();
-        stats.webtransport_datagrams_dropped.add(dropped - std::mem::replace(&mut self.counted_drops, dropped));
+        stats
+            .webtransport_datagrams_dropped
+            .add(dropped - std::mem::replace(&mut self.counted_drops, dropped));
     }
 
     pub(super) fn release_memory(&mut self) {
@@ -74,13 +81,25 @@ impl Sessions {
         self.writing.shrink_to_fit();
     }
 
-    fn insert(&mut self, id: StreamId, stream: Rc<SessionStream>, is_ours: bool) -> &mut Driven {
+    fn insert(
+        &mut self,
+        id: StreamId,
+        stream: Rc<SessionStream>,
+        is_ours: bool,
+    ) -> &mut StreamDriver {
         let (sent, received) = (!id.is_bidi() && !is_ours, !id.is_bidi() && is_ours);
-        let driven = Driven { stream, wire: VecDeque::new(), scheduled: false, fin: false, sent, received };
+        let driven = StreamDriver {
+            stream,
+            wire: VecDeque::new(),
+            scheduled: false,
+            fin: false,
+            sent,
+            received,
+        };
         self.streams.get_or_insert_with(id, || driven)
     }
 
-    /// Whether the stream is driven already.
+    /// Whether the stream is registered.
     pub(super) fn has_stream(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id)
     }
@@ -106,11 +125,11 @@ impl Sessions {
 }
 
 impl Connection {
-    /// Whether another request for a session may come to be one; it is noted then.
+    /// Registers a session request. Returns false if the limit of sessions is reached.
     pub(super) fn expect_session(&mut self, id: StreamId) -> bool {
         let config = &self.context.config;
         if !config.webtransport {
-            // A handler may know what to do with such a request all the same.
+            // A handler may have its own way to answer such a request.
             return true;
         }
         let sessions = self.sessions.get_or_insert_default();
@@ -126,7 +145,8 @@ impl Connection {
         self.sessions.as_ref().is_some_and(|sessions| sessions.has_stream(id))
     }
 
-    /// How many more bytes the application takes of the stream, if it is one of a session.
+    /// Returns how many more bytes the application accepts of a session's stream; `None` for other
+    /// streams.
     pub(super) fn session_stream_room(&self, id: StreamId) -> Option<usize> {
         self.sessions.as_ref()?.streams.get(&id).map(|driven| driven.stream.inbound_room())
     }
@@ -138,8 +158,12 @@ impl Connection {
         }
     }
 
-    /// Carries out what a handle asks for.
-    pub(in crate::http3) fn on_work(&mut self, transport: &mut impl Transport, work: &Work) -> Result<(), ConnectionError> {
+    /// Processes the work of a handle.
+    pub(in crate::http3) fn on_work(
+        &mut self,
+        transport: &mut impl Transport,
+        work: &Work,
+    ) -> Result<(), ConnectionError> {
         match work {
             Work::Session(session) => {
                 session.unqueue();
@@ -152,15 +176,19 @@ impl Connection {
         }
     }
 
-    fn on_session_work(&mut self, transport: &mut impl Transport, session: &Rc<Session>) -> Result<(), ConnectionError> {
+    fn on_session_work(
+        &mut self,
+        transport: &mut impl Transport,
+        session: &Rc<Session>,
+    ) -> Result<(), ConnectionError> {
         let Some(id) = session.id() else { return Ok(()) };
         if session.begin() && !session.is_over() {
             if !self.requests.contains_key(&id) {
-                session.lose("the peer has taken its request back".to_owned());
+                session.lose("the peer cancelled the session's request".to_owned());
                 return Ok(());
             }
             self.begin_session(transport, session, id);
-            // What came before the session did can be read on.
+            // Streams that arrived before the session can be read now.
             while let Some(unblocked) = self.h3.poll_unblocked() {
                 self.read(transport, unblocked)?;
             }
@@ -178,9 +206,18 @@ impl Connection {
         Ok(())
     }
 
-    fn begin_session(&mut self, transport: &mut impl Transport, session: &Rc<Session>, id: StreamId) {
+    fn begin_session(
+        &mut self,
+        transport: &mut impl Transport,
+        session: &Rc<Session>,
+        id: StreamId,
+    ) {
         let limits = &self.context.config.limits;
-        transport.allow_streams(self.key, Dir::Uni, limits.uni_streams() + limits.webtransport_streams());
+        transport.allow_streams(
+            self.key,
+            Dir::Uni,
+            limits.uni_streams() + limits.webtransport_streams(),
+        );
         if self.client.is_some() {
             transport.allow_streams(self.key, Dir::Bidi, limits.webtransport_streams());
         }
@@ -191,7 +228,11 @@ impl Connection {
         self.on_events(transport);
     }
 
-    fn on_session_stream_work(&mut self, transport: &mut impl Transport, stream: &Rc<SessionStream>) -> Result<(), ConnectionError> {
+    fn on_session_stream_work(
+        &mut self,
+        transport: &mut impl Transport,
+        stream: &Rc<SessionStream>,
+    ) -> Result<(), ConnectionError> {
         let Some(id) = stream.id() else {
             self.sessions.get_or_insert_default().opening.push_back(stream.clone());
             self.open_session_streams(transport);
@@ -200,7 +241,7 @@ impl Connection {
         let Some(sessions) = &mut self.sessions else { return Ok(()) };
         let Some(driven) = sessions.streams.get_mut(&id) else { return Ok(()) };
         if !driven.received
-            && let Some(code) = stream.stop_asked()
+            && let Some(code) = stream.stop_code()
         {
             driven.received = true;
             transport.stop(self.key, id, code.0);
@@ -226,18 +267,20 @@ impl Connection {
         if resumes { self.on_readable(transport, id) } else { Ok(()) }
     }
 
-    /// Opens the streams that wait for it, as far as the peer allows.
+    /// Opens waiting streams, as far as the peer's limits allow.
     pub(super) fn open_session_streams(&mut self, transport: &mut impl Transport) {
         let Some(sessions) = &mut self.sessions else { return };
-        // A kind that the peer allows no more of does not hold the other one up.
+        // A full limit of one stream type does not hold up the other.
         let mut full = [false; 2];
         for stream in std::mem::take(&mut sessions.opening) {
             let dir = stream.dir();
-            let Some(session) = stream.session().filter(|session| sessions.begun.contains_key(session)) else {
+            let Some(session) =
+                stream.session().filter(|session| sessions.begun.contains_key(session))
+            else {
                 stream.on_session_end();
                 continue;
             };
-            if stream.is_given_up() {
+            if stream.is_abandoned() {
                 stream.on_send_end(SessionStreamError::Closed);
                 continue;
             }
@@ -250,7 +293,7 @@ impl Connection {
             };
             let mut preamble = BytesMut::new();
             if self.h3.open_session_stream(session, id, &mut preamble).is_err() {
-                // The peer has just ended it, which the session's own task has not heard yet.
+                // The peer has just ended the session, and the session's task does not know yet.
                 transport.reset(self.key, id, ErrorCode::WEBTRANSPORT_SESSION_GONE.0);
                 if dir == Dir::Bidi {
                     transport.stop(self.key, id, ErrorCode::WEBTRANSPORT_SESSION_GONE.0);
@@ -262,12 +305,12 @@ impl Connection {
             stream.on_opened(id);
             let driven = sessions.insert(id, stream, true);
             driven.wire.push_back(preamble.freeze());
-            // What has been written meanwhile follows by way of the queue of work.
-            driven.stream.mark_dirty();
+            // Data written meanwhile follows through the work queue.
+            driven.stream.queue_work();
         }
     }
 
-    /// Gives the transport what it takes, each stream in its turn.
+    /// Writes what the transport accepts, each stream in its turn.
     pub(super) fn write_session_streams(&mut self, transport: &mut impl Transport) {
         let Some(sessions) = &mut self.sessions else { return };
         while let Some(id) = sessions.writing.pop_front() {
@@ -277,14 +320,21 @@ impl Connection {
                 continue;
             }
             let order = Order { priority: PRIORITY, is_new: false };
-            let written = transport.write(self.key, id, &mut driven.wire, QUANTUM_BYTES, driven.fin, Some(order));
+            let written = transport.write(
+                self.key,
+                id,
+                &mut driven.wire,
+                QUANTUM_BYTES,
+                driven.fin,
+                Some(order),
+            );
             match written {
                 Write::Done if driven.fin => {
                     driven.sent = true;
                     self.unacknowledged += 1;
                     self.h3.finish_sending(id);
                 }
-                // Of one that was stopped the transport tells by an event.
+                // The transport reports a stopped stream by an event.
                 Write::Done | Write::Blocked | Write::Stopped => {}
                 Write::More => {
                     driven.scheduled = true;
@@ -296,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Whether the stream was one of a session, so that nothing else is to be done.
+    /// Handles STOP_SENDING for a session's stream. Returns whether it was one.
     pub(super) fn on_session_stream_stopped(
         &mut self,
         transport: &mut impl Transport,
@@ -307,12 +357,14 @@ impl Connection {
         let sent = match sessions.streams.get(&id) {
             Some(driven) => driven.sent,
             None if sessions.done.contains(&id) => true,
-            // Those of HTTP/3 itself are three; others are remembered as long as they may be.
+            // HTTP/3's own streams are known. Any other unidirectional stream was a session's,
+            // finished too long ago to be remembered.
             None if !id.is_bidi() && self.uni.iter().all(|uni| uni.id != Some(id)) => true,
             None => return Ok(false),
         };
         if sent {
-            // Its end was sent and has not arrived, and will not be acknowledged now.
+            // The stream's end was sent but not acknowledged, and will not be acknowledged any
+            // more.
             if transport.reset(self.key, id, code) {
                 self.unacknowledged = self.unacknowledged.saturating_sub(1);
             }
@@ -325,14 +377,16 @@ impl Connection {
 
     pub(super) fn on_session_event(&mut self, transport: &mut impl Transport, event: SessionEvent) {
         let Some(sessions) = &mut self.sessions else {
-            // Streams can come before anything else that has to do with sessions.
+            // Streams may arrive before any session exists.
             if let SessionEvent::Refused { stream, code, limit } = event {
                 self.refuse_session_stream(transport, stream, code, limit);
             }
             return;
         };
         match event {
-            SessionEvent::Opened { session, stream } => self.on_session_stream_opened(transport, session, stream),
+            SessionEvent::Opened { session, stream } => {
+                self.on_session_stream_opened(transport, session, stream);
+            }
             SessionEvent::Data { stream, data } => {
                 if let Some(driven) = sessions.streams.get(&stream) {
                     driven.stream.on_data(data);
@@ -340,7 +394,10 @@ impl Connection {
             }
             SessionEvent::Finished { stream } => self.on_session_stream_end(stream, Ok(())),
             SessionEvent::Reset { stream, code } => {
-                self.on_session_stream_end(stream, Err(SessionStreamError::Reset { code: code.to_application() }));
+                self.on_session_stream_end(
+                    stream,
+                    Err(SessionStreamError::Reset { code: code.to_application() }),
+                );
             }
             SessionEvent::StopSending { stream, code } => {
                 if let Some(driven) = sessions.streams.get_mut(&stream)
@@ -350,12 +407,16 @@ impl Connection {
                     //= RFC 9000 section 3.5
                     //# An endpoint that receives a STOP_SENDING frame MUST send a RESET_STREAM frame if the stream is in the "Ready" or "Send" state.
                     transport.reset(self.key, stream, code.0);
-                    driven.stream.on_send_end(SessionStreamError::Stopped { code: code.to_application() });
+                    driven
+                        .stream
+                        .on_send_end(SessionStreamError::Stopped { code: code.to_application() });
                     self.h3.finish_sending(stream);
                     sessions.forget_if_done(stream);
                 }
             }
-            SessionEvent::Refused { stream, code, limit } => self.refuse_session_stream(transport, stream, code, limit),
+            SessionEvent::Refused { stream, code, limit } => {
+                self.refuse_session_stream(transport, stream, code, limit);
+            }
             SessionEvent::Datagram { session, payload } => {
                 if let Some(session) = sessions.begun.get(&session) {
                     session.on_datagram(&payload);
@@ -364,14 +425,32 @@ impl Connection {
         }
     }
 
-    fn on_session_stream_opened(&mut self, transport: &mut impl Transport, session: StreamId, id: StreamId) {
-        self.patience.end_head(id);
+    fn on_session_stream_opened(
+        &mut self,
+        transport: &mut impl Transport,
+        session: StreamId,
+        id: StreamId,
+    ) {
+        self.deadlines.end_head(id);
         let dir = if id.is_bidi() { Dir::Bidi } else { Dir::Uni };
         let sessions = self.sessions.get_or_insert_default();
-        let Some(session) = sessions.begun.get(&session).filter(|session| !session.is_over()).cloned() else {
-            return self.refuse_session_stream(transport, id, ErrorCode::WEBTRANSPORT_SESSION_GONE, None);
+        let Some(session) =
+            sessions.begun.get(&session).filter(|session| !session.is_over()).cloned()
+        else {
+            return self.refuse_session_stream(
+                transport,
+                id,
+                ErrorCode::WEBTRANSPORT_SESSION_GONE,
+                None,
+            );
         };
-        let stream = Rc::new(SessionStream::new(self.key, session.id(), Some(id), dir, self.dirty.clone()));
+        let stream = Rc::new(SessionStream::new(
+            self.key,
+            session.id(),
+            Some(id),
+            dir,
+            self.work_queue.clone(),
+        ));
         stream.await_acceptance();
         sessions.insert(id, stream.clone(), false);
         if id.is_bidi() {
@@ -390,23 +469,37 @@ impl Connection {
         }
     }
 
-    /// The session of a stream has not come in time.
-    pub(super) fn give_up_early(&mut self, transport: &mut impl Transport, id: StreamId) {
-        self.refuse_session_stream(transport, id, ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED, Some(Limit::EarlyStreams));
+    /// Refuses a stream whose session has not arrived in time.
+    pub(super) fn refuse_early_stream(&mut self, transport: &mut impl Transport, id: StreamId) {
+        self.refuse_session_stream(
+            transport,
+            id,
+            ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED,
+            Some(Limit::WaitingStreams),
+        );
     }
 
-    /// Ends both sides of a stream that has no session, or none any more.
-    fn refuse_session_stream(&mut self, transport: &mut impl Transport, id: StreamId, code: ErrorCode, limit: Option<Limit>) {
+    /// Ends both sides of a stream whose session does not exist or has ended.
+    fn refuse_session_stream(
+        &mut self,
+        transport: &mut impl Transport,
+        id: StreamId,
+        code: ErrorCode,
+        limit: Option<Limit>,
+    ) {
         if let Some(counter) = limit.and_then(|limit| limits::counter(limit, &self.context.stats)) {
             counter.add(1);
         }
-        self.patience.end_head(id);
+        self.deadlines.end_head(id);
         let driven = self.sessions.as_mut().and_then(|sessions| sessions.streams.get_mut(&id));
         let (sent, received) = match driven {
             Some(driven) => {
                 driven.wire.clear();
                 driven.stream.on_session_end();
-                (std::mem::replace(&mut driven.sent, true), std::mem::replace(&mut driven.received, true))
+                (
+                    std::mem::replace(&mut driven.sent, true),
+                    std::mem::replace(&mut driven.received, true),
+                )
             }
             None => (!id.is_bidi(), false),
         };
@@ -423,25 +516,33 @@ impl Connection {
         }
     }
 
-    pub(in crate::http3) fn on_datagram(&mut self, transport: &mut impl Transport, data: Bytes) -> Result<(), ConnectionError> {
+    pub(in crate::http3) fn on_datagram(
+        &mut self,
+        transport: &mut impl Transport,
+        data: Bytes,
+    ) -> Result<(), ConnectionError> {
         self.h3.handle_datagram(data)?;
         self.on_events(transport);
         Ok(())
     }
 
-    /// Gives the transport the datagrams that it has room for.
+    /// Passes datagrams to the transport until its queue is full.
     pub(in crate::http3) fn send_datagrams(&mut self, transport: &mut impl Transport) {
         let Some(sessions) = &mut self.sessions else { return };
         let mut waiting = sessions.held.take();
-        let begun: Vec<_> = sessions.begun.iter().map(|(id, session)| (*id, session.clone())).collect();
-        while let Some(data) = waiting.take().or_else(|| begun.iter().find_map(|(id, session)| self.framed_datagram(*id, session))) {
+        let begun: Vec<_> =
+            sessions.begun.iter().map(|(id, session)| (*id, session.clone())).collect();
+        while let Some(data) = waiting
+            .take()
+            .or_else(|| begun.iter().find_map(|(id, session)| self.framed_datagram(*id, session)))
+        {
             match transport.send_datagram(self.key, data) {
                 DatagramWrite::Done => {}
                 DatagramWrite::Blocked(data) => {
                     waiting = Some(data);
                     break;
                 }
-                // The path has become smaller.
+                // The path's MTU has shrunk.
                 DatagramWrite::Refused => self.context.stats.webtransport_datagrams_dropped.add(1),
             }
         }
@@ -453,12 +554,12 @@ impl Connection {
         }
     }
 
-    /// The next datagram of a session, as it is sent.
+    /// Returns the next datagram of a session, with its header.
     fn framed_datagram(&self, id: StreamId, session: &Session) -> Option<Bytes> {
         let payload = session.next_datagram()?;
         let mut framed = BytesMut::with_capacity(varint::encoded_len(id.0 / 4) + payload.len());
         if self.h3.encode_datagram_header(id, &mut framed).is_err() {
-            // The session's request is done, and its handle has yet to hear of it.
+            // The session's request is done, and its handle does not know yet.
             self.context.stats.webtransport_datagrams_dropped.add(1);
             return None;
         }
@@ -466,27 +567,29 @@ impl Connection {
         Some(framed.freeze())
     }
 
-    /// The most that a datagram of the session may carry now.
+    /// Returns the current maximum payload of the session's datagrams.
     fn datagram_size(&self, transport: &mut impl Transport, session: StreamId) -> Option<usize> {
         let takes_datagrams = self.h3.peer_settings().is_some_and(|settings| settings.h3_datagram);
         let size = transport.datagram_size(self.key).filter(|_| takes_datagrams)?;
         size.checked_sub(varint::encoded_len(session.0 / 4))
     }
 
-    /// The connection comes to an end: sessions should, too.
+    /// Called when the connection is going away: asks sessions to drain.
     pub(super) fn drain_sessions(&self) {
         for session in self.sessions.iter().flat_map(|sessions| sessions.begun.values()) {
             session.on_drain();
         }
     }
 
-    /// The connection is gone.
+    /// Called when the connection is gone.
     pub(super) fn end_sessions(&mut self, reason: &str) {
         let Some(sessions) = self.sessions.take() else { return };
         for session in sessions.begun.into_values() {
             session.lose(reason.to_owned());
         }
-        for stream in sessions.streams.into_values().map(|driven| driven.stream).chain(sessions.opening) {
+        for stream in
+            sessions.streams.into_values().map(|driven| driven.stream).chain(sessions.opening)
+        {
             stream.on_session_end();
         }
     }

@@ -1,5 +1,6 @@
-//! Heads made of what has broken others, by the thousand: each that a handler gets to see is, written out over HTTP/1.1, one request
-//! with the same method, target, host and lines, whoever reads it.
+//! Thousands of random heads with fragments that have broken other servers. Each head that a
+//! handler gets, written as HTTP/1.1, must be one request with the same method, target, host and
+//! lines, for any reader.
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -8,9 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::request;
-use crate::admission::{Admitted, LatestAuthority};
+use crate::admission::{Admitted, AuthorityCache};
 
-/// What a name or a value is put together from.
+/// Fragments that names and values are made of.
 const PIECES: [&[u8]; 48] = [
     b"\r\n",
     b"\n",
@@ -101,7 +102,7 @@ fn valid() -> Vec<Line> {
     lines.map(|(name, value)| (name.to_vec(), value.to_vec())).into()
 }
 
-/// A valid head with a few changes.
+/// Returns a valid head with a few changes.
 fn draw(rng: &mut ChaCha8Rng) -> Vec<Line> {
     let mut lines = valid();
     for _ in 0..rng.random_range(1..=3) {
@@ -124,12 +125,16 @@ fn draw(rng: &mut ChaCha8Rng) -> Vec<Line> {
 }
 
 fn text(rng: &mut ChaCha8Rng) -> Vec<u8> {
-    (0..rng.random_range(0..3)).flat_map(|_| PIECES[rng.random_range(0..PIECES.len())]).copied().collect()
+    (0..rng.random_range(0..3))
+        .flat_map(|_| PIECES[rng.random_range(0..PIECES.len())])
+        .copied()
+        .collect()
 }
 
-/// What a handler would get of these lines, whether an earlier request has named the same authority or not.
+/// Returns what a handler would get of these lines, whether or not an earlier request has named the
+/// same authority.
 fn admit(lines: &[Line]) -> Option<Admitted> {
-    let mut latest = LatestAuthority::default();
+    let mut latest = AuthorityCache::default();
     let first = admit_after(&latest, lines);
     if let Some(first) = &first {
         latest.note(&first.uri, &first.headers);
@@ -139,7 +144,7 @@ fn admit(lines: &[Line]) -> Option<Admitted> {
     first
 }
 
-fn admit_after(latest: &LatestAuthority, lines: &[Line]) -> Option<Admitted> {
+fn admit_after(latest: &AuthorityCache, lines: &[Line]) -> Option<Admitted> {
     let mut section = BytesMut::new();
     let lines = lines.iter().map(|(name, value)| FieldLine::new(name, value));
     encode(lines, &mut section);
@@ -158,7 +163,7 @@ fn admit_after(latest: &LatestAuthority, lines: &[Line]) -> Option<Admitted> {
     }
 }
 
-/// The lines as literals: an encoder would not send what is forbidden.
+/// Encodes the lines as literals: a real encoder would omit forbidden ones.
 fn encode<'a>(lines: impl Iterator<Item = FieldLine<'a>>, section: &mut BytesMut) {
     section.extend_from_slice(&[0, 0]);
     for line in lines {
@@ -169,7 +174,7 @@ fn encode<'a>(lines: impl Iterator<Item = FieldLine<'a>>, section: &mut BytesMut
     }
 }
 
-/// RFC 7541, section 5.1, for lengths of less than two more bytes.
+/// RFC 7541, section 5.1, for lengths that need less than two more bytes.
 fn prefixed(flags: u8, bits: u32, value: usize, section: &mut BytesMut) {
     let most = (1 << bits) - 1;
     if value < most {
@@ -187,36 +192,63 @@ fn write_out(admitted: &Admitted) -> Vec<u8> {
     };
     let mut out = format!("{} {target} HTTP/1.1\r\n", admitted.method).into_bytes();
     for (name, value) in &admitted.headers {
-        out.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        out.extend_from_slice(
+            &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat(),
+        );
     }
     out.extend_from_slice(b"\r\n");
     out
 }
 
-/// A reader that takes any of the bytes that some reader takes for an end or a separator.
+/// Reads the head like the most lenient reader: every byte that some reader accepts as an end or
+/// separator counts.
 fn check(out: &[u8], admitted: &Admitted) {
     let text = || out.escape_ascii().to_string();
     assert!(!out.contains(&0), "{}", text());
-    let lines: Vec<&[u8]> = out.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
+    let lines: Vec<&[u8]> = out
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .collect();
     assert!(lines.iter().all(|line| !line.contains(&b'\r')), "{}", text());
     // The request line, the fields, the empty line, and nothing after it.
     assert_eq!(lines.len(), admitted.headers.len() + 3, "{}", text());
     assert!(lines[lines.len() - 2].is_empty() && lines[lines.len() - 1].is_empty(), "{}", text());
     let words: Vec<&[u8]> = lines[0].split(u8::is_ascii_whitespace).collect();
     assert_eq!((words.len(), words[0]), (3, admitted.method.as_str().as_bytes()), "{}", text());
-    assert!(words[1].starts_with(b"/") || [&b"OPTIONS"[..], b"CONNECT"].contains(&words[0]), "{}", text());
+    assert!(
+        words[1].starts_with(b"/") || [&b"OPTIONS"[..], b"CONNECT"].contains(&words[0]),
+        "{}",
+        text()
+    );
     let mut read = HeaderMap::new();
     for line in &lines[1..lines.len() - 2] {
         let colon = line.iter().position(|byte| *byte == b':').unwrap();
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        read.append(http::HeaderName::from_bytes(name).unwrap(), http::HeaderValue::from_bytes(value).unwrap());
+        read.append(
+            http::HeaderName::from_bytes(name).unwrap(),
+            http::HeaderValue::from_bytes(value).unwrap(),
+        );
     }
     assert_eq!(read, admitted.headers, "{}", text());
     assert_eq!(read.get_all("host").iter().count(), 1, "{}", text());
-    assert_eq!(read["host"].as_bytes(), admitted.uri.authority().unwrap().as_str().as_bytes(), "{}", text());
-    assert!(!read.contains_key("transfer-encoding") && !read.contains_key("connection"), "{}", text());
+    assert_eq!(
+        read["host"].as_bytes(),
+        admitted.uri.authority().unwrap().as_str().as_bytes(),
+        "{}",
+        text()
+    );
+    assert!(
+        !read.contains_key("transfer-encoding") && !read.contains_key("connection"),
+        "{}",
+        text()
+    );
     let mut lengths = read.get_all("content-length").iter();
-    assert!(lengths.next().is_none_or(|length| length.as_bytes().iter().all(u8::is_ascii_digit)) && lengths.next().is_none(), "{}", text());
+    assert!(
+        lengths.next().is_none_or(|length| length.as_bytes().iter().all(u8::is_ascii_digit))
+            && lengths.next().is_none(),
+        "{}",
+        text()
+    );
 }
 
 #[test]
@@ -230,6 +262,9 @@ fn admitted_head_is_one_request_over_http1() {
             check(&write_out(&admitted), &admitted);
         }
     }
-    assert!((1_000..19_000).contains(&admitted_count), "{admitted_count} heads admitted: the rest says nothing");
+    assert!(
+        (1_000..19_000).contains(&admitted_count),
+        "{admitted_count} heads admitted: the test is not meaningful"
+    );
     assert!(admit(&valid()).is_some());
 }

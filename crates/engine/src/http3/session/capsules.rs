@@ -1,4 +1,4 @@
-//! What is sent on a session's CONNECT stream.
+//! The capsules sent on a session's CONNECT stream.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,16 +13,16 @@ use pronghorn_h3::ErrorCode;
 
 use super::{Session, wake_all};
 
-/// What the CONNECT stream has yet to carry.
+/// Queue of capsules for the CONNECT stream.
 #[derive(Clone, Default)]
 pub(crate) struct CapsuleQueue(pub(super) Rc<RefCell<QueuedCapsules>>);
 
 #[derive(Default)]
 pub(super) struct QueuedCapsules {
     queue: VecDeque<Bytes>,
-    /// Nothing follows.
+    /// No capsule follows.
     is_over: bool,
-    /// Nobody sends them any more: the request was refused or reset, or the connection is gone.
+    /// The body is dropped: the request was refused or reset, or the connection is gone.
     pub(super) is_lost: bool,
     sender: Option<Waker>,
     pub(super) session: Weak<Session>,
@@ -48,20 +48,23 @@ impl CapsuleQueue {
         wake_all(sender);
     }
 
-    /// The content of what is sent on the CONNECT stream.
+    /// Returns the outgoing body of the CONNECT stream.
     pub(crate) fn content(&self) -> Capsules {
         Capsules(self.clone())
     }
 }
 
-/// The content of what is sent on the CONNECT stream.
+/// The outgoing body of the CONNECT stream.
 pub(crate) struct Capsules(CapsuleQueue);
 
 impl http_body::Body for Capsules {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let mut queued = self.0.0.borrow_mut();
         if let Some(capsule) = queued.queue.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(capsule))));

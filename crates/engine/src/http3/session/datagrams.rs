@@ -1,4 +1,4 @@
-//! Datagrams of a session that wait: those received for the application, those to send for the network.
+//! Datagram queues of a session, for the application and for the network.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,31 +7,31 @@ use std::task::{Context as TaskContext, Waker};
 
 use bytes::Bytes;
 
-use super::SessionEnd;
+use super::end::SessionEnd;
 
-/// What the memory of a datagram costs besides its bytes.
+/// Memory overhead of a datagram besides its bytes.
 const DATAGRAM_COST: usize = 64;
 
-/// Why a datagram was not sent.
+/// The reason why a datagram was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
-    /// It is larger than the path or the peer allows.
-    #[error("a datagram of {size} bytes exceeds the {most} that can be sent now")]
+    /// The datagram is larger than the path or the peer allows.
+    #[error("datagram of {size} bytes is too large: at most {max} can be sent now")]
     TooLarge {
-        /// Bytes of the datagram.
+        /// Size of the datagram in bytes.
         size: usize,
-        /// The most that there may be now.
-        most: usize,
+        /// Current maximum size in bytes.
+        max: usize,
     },
-    /// The peer takes no datagrams, or has not said yet that it does.
-    #[error("the peer takes no datagrams")]
+    /// The peer does not support datagrams, or its SETTINGS have not arrived yet.
+    #[error("the peer does not support datagrams")]
     Unsupported,
     /// The session is over.
     #[error(transparent)]
     Ended(#[from] SessionEnd),
 }
 
-/// Datagrams that wait, and what they cost.
+/// Queued datagrams, and their total memory.
 #[derive(Default)]
 pub(super) struct Datagrams {
     queue: VecDeque<Bytes>,
@@ -39,12 +39,13 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Puts one at the end, and drops as many at the front as are too many. Returns how many that are.
-    pub(super) fn push(&mut self, datagram: Bytes, most: usize) -> u64 {
+    /// Appends a datagram, and drops the oldest ones beyond the limit. Returns the number of
+    /// dropped datagrams.
+    pub(super) fn push(&mut self, datagram: Bytes, max: usize) -> u64 {
         self.cost += datagram.len() + DATAGRAM_COST;
         self.queue.push_back(datagram);
         let mut dropped = 0;
-        while self.cost > most && self.pop().is_some() {
+        while self.cost > max && self.pop().is_some() {
             dropped += 1;
         }
         dropped
@@ -57,65 +58,69 @@ impl Datagrams {
     }
 }
 
-/// Sends the datagrams of a session, from any thread. Cheap to clone. It does not keep the session from being closed.
+/// Sends the datagrams of a session from any thread. Cheap to clone. A sender does not keep the
+/// session open.
 #[derive(Clone)]
-pub struct DatagramSender(Arc<Shared>);
+pub struct DatagramSender(Arc<SenderState>);
 
-struct Shared {
-    /// The most that those which wait may cost.
-    most: usize,
+struct SenderState {
+    /// Maximum memory of the queued datagrams.
+    max: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Datagrams,
-    /// Pushed out, and not counted yet.
+    /// Dropped datagrams that are not counted yet.
     dropped: u64,
-    room: Room,
+    room: MaxPayload,
     end: Option<SessionEnd>,
-    /// Another thread has left something that the session does not know of.
+    /// Another thread has queued a datagram, and the session was not notified yet.
     news: bool,
     session: Option<Waker>,
 }
 
-/// The most that a datagram may carry.
+/// Maximum payload of a datagram.
 #[derive(Clone, Copy, Default)]
-enum Room {
-    /// The connection has yet to hear of the session.
+enum MaxPayload {
+    /// The connection has not registered the session yet.
     #[default]
     Unknown,
-    /// The peer takes no datagrams.
+    /// The peer does not support datagrams.
     None,
     Bytes(usize),
 }
 
 impl State {
-    fn push(&mut self, datagram: Bytes, most: usize) -> Result<(), DatagramError> {
+    fn push(&mut self, datagram: Bytes, max: usize) -> Result<(), DatagramError> {
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
         match self.room {
-            Room::None => return Err(DatagramError::Unsupported),
-            Room::Bytes(most) if datagram.len() > most => return Err(DatagramError::TooLarge { size: datagram.len(), most }),
-            Room::Unknown | Room::Bytes(_) => {}
+            MaxPayload::None => return Err(DatagramError::Unsupported),
+            MaxPayload::Bytes(max) if datagram.len() > max => {
+                return Err(DatagramError::TooLarge { size: datagram.len(), max });
+            }
+            MaxPayload::Unknown | MaxPayload::Bytes(_) => {}
         }
-        self.dropped += self.waiting.push(datagram, most);
+        self.dropped += self.waiting.push(datagram, max);
         Ok(())
     }
 }
 
 impl DatagramSender {
-    /// Sends a datagram, which arrives once or not at all. When more wait for the network than
-    /// [`Limits::webtransport_datagram_bytes`](crate::Limits::webtransport_datagram_bytes) allows, the oldest is dropped.
+    /// Sends a datagram, which arrives once or not at all. If the send queue exceeds
+    /// [`Limits::webtransport_datagram_bytes`](crate::Limits::webtransport_datagram_bytes), the
+    /// oldest datagrams are dropped.
     ///
     /// # Errors
     ///
-    /// When it is too large, the peer takes no datagrams, or the session is over.
+    /// When the datagram is too large, the peer does not support datagrams, or the session is over.
     pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), DatagramError> {
         let session = {
             let mut state = self.lock();
-            state.push(datagram.into(), self.0.most)?;
+            state.push(datagram.into(), self.0.max)?;
             state.news = true;
             state.session.take()
         };
@@ -125,30 +130,32 @@ impl DatagramSender {
         Ok(())
     }
 
-    /// The most bytes that a datagram can carry now; it changes with the path. `None` if the peer takes no datagrams, or the session has just
-    /// begun: what is sent then and turns out to be too large is lost.
+    /// Returns the largest datagram that can be sent now, in bytes; it changes with the path.
+    /// Returns `None` if the peer does not support datagrams, or the session has just begun; a
+    /// datagram sent then is lost if it turns out to be too large.
     pub fn max_size(&self) -> Option<usize> {
         match self.lock().room {
-            Room::Bytes(most) => Some(most),
-            Room::Unknown | Room::None => None,
+            MaxPayload::Bytes(max) => Some(max),
+            MaxPayload::Unknown | MaxPayload::None => None,
         }
     }
 
-    pub(super) fn new(most: usize) -> Self {
-        Self(Arc::new(Shared { most, state: Mutex::default() }))
+    pub(super) fn new(max: usize) -> Self {
+        Self(Arc::new(SenderState { max, state: Mutex::default() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Held around plain changes, which leave the state whole.
+        // No panic can leave the state inconsistent: each lock covers only simple changes.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a datagram on the session's own thread. It has to be told.
+    /// Queues a datagram on the session's own thread. The caller has to notify the session.
     pub(super) fn push(&self, datagram: Bytes) -> Result<(), DatagramError> {
-        self.lock().push(datagram, self.0.most)
+        self.lock().push(datagram, self.0.max)
     }
 
-    /// Whether another thread has left something since this was asked last. The task is woken by what comes then.
+    /// Whether another thread has queued a datagram since the last call. The task is woken by the
+    /// next one.
     pub(super) fn take_news(&self, cx: &TaskContext<'_>) -> bool {
         let mut state = self.lock();
         match &mut state.session {
@@ -162,16 +169,16 @@ impl DatagramSender {
         self.lock().waiting.pop()
     }
 
-    /// How many were pushed out since this was asked last.
+    /// Returns the number of datagrams dropped since the last call.
     pub(super) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.lock().dropped)
     }
 
     pub(super) fn set_size(&self, size: Option<usize>) {
-        self.lock().room = size.map_or(Room::None, Room::Bytes);
+        self.lock().room = size.map_or(MaxPayload::None, MaxPayload::Bytes);
     }
 
-    /// Nothing more is sent.
+    /// Drops the queue, and rejects all further datagrams.
     pub(super) fn end(&self, end: SessionEnd) {
         let mut state = self.lock();
         state.end = Some(end);

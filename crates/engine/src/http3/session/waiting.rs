@@ -1,19 +1,19 @@
-//! Who waits for something of a session.
+//! Tasks that wait for an event of a session.
 
 use std::task::{Context as TaskContext, Waker};
 
 use super::{Session, State};
 use crate::transport::Dir;
 
-/// Tasks that wait for the same thing, each with the number of its [`Ticket`].
+/// Tasks that wait for the same event, each with the number of its [`WaitTicket`].
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitList {
     wakers: Vec<(u64, Waker)>,
-    /// Tickets that were given.
+    /// Number of tickets so far.
     given: u64,
 }
 
-impl Waiting {
+impl WaitList {
     pub(super) fn register(&mut self, ticket: &mut Option<u64>, cx: &TaskContext<'_>) {
         let number = *ticket.get_or_insert_with(|| {
             self.given += 1;
@@ -25,42 +25,45 @@ impl Waiting {
         }
     }
 
-    /// The tasks, to be woken when nothing is borrowed.
+    /// Takes the wakers, to be woken outside of the borrow.
     pub(super) fn take(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wakers).into_iter().map(|(_, waker)| waker).collect()
     }
 }
 
-/// What a task waits for.
+/// The event that a task waits for.
 #[derive(Clone, Copy)]
-pub(crate) enum For {
-    /// The peer's next stream.
+pub(crate) enum WaitFor {
+    /// The next stream opened by the peer.
     Stream(Dir),
     Datagram,
-    /// The end, or the wish that it comes.
+    /// The session's end or drain.
     End,
 }
 
-/// A place among those who wait for something of a session. It is given back when the wait is given up.
-pub(crate) struct Ticket<'a> {
+/// A task's registration for an event of a session, removed when dropped.
+pub(crate) struct WaitTicket<'a> {
     pub(super) session: &'a Session,
-    pub(super) what: For,
+    pub(super) what: WaitFor,
     pub(super) number: Option<u64>,
 }
 
-impl Ticket<'_> {
+impl WaitTicket<'_> {
     pub(super) fn register(&mut self, state: &mut State, cx: &TaskContext<'_>) {
         state.waiting(self.what).register(&mut self.number, cx);
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for WaitTicket<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let mut state = self.session.state.borrow_mut();
             let wakers = &mut state.waiting(self.what).wakers;
-            let left = wakers.iter().position(|(known, _)| *known == number).map(|place| wakers.swap_remove(place));
-            // Dropped when nothing is borrowed: it may be the last of its task.
+            let left = wakers
+                .iter()
+                .position(|(known, _)| *known == number)
+                .map(|place| wakers.swap_remove(place));
+            // Dropped outside of the borrow: this may be the task's last waker.
             drop(state);
             drop(left);
         }

@@ -11,15 +11,15 @@ use super::hystart::{CONSERVATIVE_GROWTH_DIVISOR, HyStart, Verdict};
 /// RFC 9438, sections 4.6 and 5.
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
-/// Section 4.3: what makes the window that Reno would have grow as fast on average.
+/// Section 4.3: makes the Reno-friendly window grow as fast as Reno's on average.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Section 4.4: the window grows by half in a round trip at the most.
-const MOST_GROWTH: f64 = 1.5;
+/// Section 4.4: the window grows by at most half per round trip.
+const MAX_GROWTH: f64 = 1.5;
 
-/// Windows are in bytes, times in seconds.
+/// The CUBIC controller. Windows are in bytes, times in seconds.
 ///
-/// What the interface of the library does not allow: to undo a reduction for a packet that was not lost after all (section 4.9.2), since
-/// acknowledgements of packets that it took for lost are not passed on.
+/// Undoing a reduction for a spurious loss (section 4.9.2) is not possible: quinn-proto does not
+/// report acknowledgments of packets that it considers lost.
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     initial: u64,
@@ -27,44 +27,44 @@ pub(super) struct Cubic {
     window: f64,
     slow_start_threshold: f64,
     hystart: HyStart,
-    /// What the path seems to hold without a queue.
-    held: f64,
+    /// The path's estimated bandwidth-delay product.
+    bandwidth_delay_product: f64,
     last_sent: u64,
-    /// What was sent until then and is lost belongs to a reduction that was made.
+    /// Losses of packets sent until then belong to a reduction already made.
     reduced_at: Option<Instant>,
-    /// The window before the last reduction, less where it had not recovered (fast convergence).
+    /// The window before the last reduction, lowered if it had not recovered (fast convergence).
     most: f64,
     epoch: Option<Epoch>,
-    /// Since when there was nothing to send, or too little.
+    /// Since when there was too little to send.
     limited_since: Option<Instant>,
 }
 
-/// Congestion avoidance since a reduction, or since the slow start ended.
+/// Congestion avoidance since a reduction, or since the end of slow start.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     began: Instant,
-    /// Seconds until the window is again what it was.
+    /// Seconds until the window is back at its earlier size.
     k: f64,
     /// The window that Reno would have.
     reno: f64,
-    /// The window from which on that grows as Reno's own.
+    /// The window above which `reno` grows at Reno's own rate.
     prior: f64,
-    /// Kept for all packets that one datagram acknowledges.
+    /// Cached for all packets of one acknowledgment.
     course: Option<Course>,
 }
 
-/// Where the curve is.
+/// A point on the cubic curve.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     now: Instant,
     rtt: Duration,
     window: f64,
-    /// A round trip later.
+    /// The window one round trip later.
     next: f64,
 }
 
 impl Epoch {
-    /// RFC 9438, section 4.2.
+    /// Computes the curve (RFC 9438, section 4.2).
     fn course(&self, now: Instant, rtt: Duration, most: f64, datagram: f64) -> Course {
         let since = now.saturating_duration_since(self.began).as_secs_f64();
         let curve = |since: f64| C * (since - self.k).powi(3) * datagram + most;
@@ -80,7 +80,7 @@ impl Cubic {
             window: initial as f64,
             slow_start_threshold: f64::INFINITY,
             hystart: HyStart::default(),
-            held: f64::INFINITY,
+            bandwidth_delay_product: f64::INFINITY,
             last_sent: 0,
             reduced_at: None,
             most: 0.0,
@@ -97,18 +97,23 @@ impl Cubic {
         self.window < self.slow_start_threshold
     }
 
-    pub(super) fn on_held(&mut self, held: f64) {
-        self.held = held;
+    pub(super) fn on_bandwidth_delay_product(&mut self, bandwidth_delay_product: f64) {
+        self.bandwidth_delay_product = bandwidth_delay_product;
     }
 
     fn start(&mut self, acknowledged: u64) {
-        // A window that holds more than the path does makes a queue, of which round trips tell one round too late.
-        let divisor = if self.window < self.held { 1 } else { CONSERVATIVE_GROWTH_DIVISOR };
+        // A window above the bandwidth-delay product builds a queue, which round-trip times reveal
+        // one round too late.
+        let divisor = if self.window < self.bandwidth_delay_product {
+            1
+        } else {
+            CONSERVATIVE_GROWTH_DIVISOR
+        };
         self.window += self.hystart.growth(acknowledged).min(acknowledged / divisor) as f64;
     }
 
     fn begin_epoch(&mut self, now: Instant) -> Epoch {
-        // Without a loss to come back to, the window is where the curve is flat.
+        // Without an earlier loss, the window starts at the curve's plateau.
         self.most = self.most.max(self.window);
         let k = ((self.most - self.window) / self.datagram / C).cbrt();
         Epoch { began: now, k, reno: self.window, prior: self.most, course: None }
@@ -119,9 +124,9 @@ impl Cubic {
             self.epoch = Some(self.begin_epoch(now));
         }
         let Some(epoch) = &mut self.epoch else { return };
-        // Section 5.8: time without enough to send is none in which the path was probed.
+        // Section 5.8: time without enough to send does not count, since the path was not probed.
         if let Some(since) = self.limited_since.take() {
-            // The curve goes on where it was left.
+            // The curve continues where it stopped.
             epoch.began += now.saturating_duration_since(since.max(epoch.began));
             epoch.course = None;
         }
@@ -135,7 +140,7 @@ impl Cubic {
         if course.window < epoch.reno {
             self.window = self.window.max(epoch.reno);
         } else {
-            let target = course.next.max(self.window).min(MOST_GROWTH * self.window);
+            let target = course.next.max(self.window).min(MAX_GROWTH * self.window);
             self.window += (target - self.window) * share;
         }
     }
@@ -146,12 +151,20 @@ impl Controller for Cubic {
         self.last_sent = last_packet_number;
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
         if app_limited {
             self.limited_since.get_or_insert(now);
             return;
         }
-        // RFC 9002, section 7.3.2: the window does not change until something is acknowledged that was sent with the smaller one.
+        // RFC 9002, section 7.3.2: one reduction until a packet sent with the smaller window is
+        // acknowledged.
         if self.reduced_at.is_some_and(|reduced_at| sent <= reduced_at) {
             return;
         }
@@ -164,8 +177,14 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
-        // Also where the last flight filled the window.
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        // Also if the last flight filled the window.
         if app_limited && in_flight == 0 && !self.is_starting() {
             self.limited_since.get_or_insert(now);
         }
@@ -176,11 +195,21 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, _lost_bytes: u64) {
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        _lost_bytes: u64,
+    ) {
         if self.reduced_at.is_none_or(|reduced_at| sent > reduced_at) {
             self.reduced_at = Some(now);
-            // Section 4.7: a window that has not come back to what it was leaves room for a newcomer.
-            self.most = if self.window < self.most { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+            // Section 4.7: a window that has not recovered fully leaves capacity for new flows.
+            self.most = if self.window < self.most {
+                self.window * (1.0 + BETA) / 2.0
+            } else {
+                self.window
+            };
             let prior = self.window;
             self.slow_start_threshold = (self.window * BETA).max(self.least());
             self.window = self.slow_start_threshold;
@@ -236,7 +265,8 @@ mod tests {
     const DATAGRAM: f64 = 1_200.0;
     const RTT: Duration = Duration::from_millis(100);
 
-    /// A controller that has had a window of so many datagrams, and the time at which it heard of a loss in it.
+    /// Returns a controller after a loss at a window of this many datagrams, and the time of the
+    /// loss.
     fn reduced(datagrams: f64) -> (Cubic, Instant) {
         let sent = Instant::now();
         let mut cubic = Cubic { window: datagrams * DATAGRAM, ..Cubic::new(12_000, 1_200) };
@@ -244,8 +274,13 @@ mod tests {
         (cubic, sent + RTT)
     }
 
-    /// Each round trip a window is acknowledged, for so long.
-    fn acknowledge(cubic: &mut Cubic, mut now: Instant, rtt: Duration, lasting: Duration) -> Instant {
+    /// Acknowledges a window in each round trip, for the given time.
+    fn acknowledge(
+        cubic: &mut Cubic,
+        mut now: Instant,
+        rtt: Duration,
+        lasting: Duration,
+    ) -> Instant {
         let end = now + lasting;
         while now < end {
             now += rtt;
@@ -256,9 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn window_that_holds_what_the_path_does_grows_by_a_quarter() {
+    fn window_at_bandwidth_delay_product_grows_by_a_quarter() {
         let mut cubic = Cubic::new(12_000, 1_200);
-        cubic.on_held(24_000.0);
+        cubic.on_bandwidth_delay_product(24_000.0);
         cubic.start(12_000);
         assert_eq!(cubic.window(), 24_000);
         cubic.start(12_000);
@@ -273,12 +308,12 @@ mod tests {
         assert_eq!(cubic.window(), 840_000);
         cubic.on_congestion_event(now + 2 * RTT, now + RTT, false, 1_200);
         assert_eq!(cubic.window(), 588_000);
-        // It had not come back to what it was.
+        // The window had not recovered.
         assert!((cubic.most - 840_000.0 * 0.85).abs() < 1.0, "{}", cubic.most);
     }
 
     #[test]
-    fn window_is_what_it_was_after_k_and_larger_later() {
+    fn window_recovers_after_k_seconds() {
         let (mut cubic, now) = reduced(1_000.0);
         // RFC 9438, section 4.2: the cube root of 1000 * 0.3 / 0.4.
         let k = Duration::from_secs_f64(750_f64.cbrt());
@@ -293,7 +328,7 @@ mod tests {
         let (mut cubic, now) = reduced(10.0);
         let rtt = Duration::from_millis(1);
         acknowledge(&mut cubic, now, rtt, Duration::from_millis(100));
-        // From 7 to 10 datagrams by 0.53 in a round trip, and by one in each of the rest.
+        // From 7 to 10 datagrams by 0.53 per round trip, and by one per round trip after that.
         assert!((90.0..110.0).contains(&(cubic.window / DATAGRAM)), "{}", cubic.window / DATAGRAM);
     }
 
@@ -307,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_between_two_flights_does_not_count() {
+    fn pause_between_flights_does_not_count() {
         let (mut cubic, now) = reduced(1_000.0);
         let then = acknowledge(&mut cubic, now, RTT, RTT);
         cubic.on_end_acks(then, 0, true, None);
@@ -316,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn course_that_is_kept_is_what_it_would_be_anew() {
+    fn cached_course_equals_a_fresh_one() {
         let (mut keeping, began) = reduced(1_000.0);
         let mut forgetting = keeping.clone();
         let none: fn(&mut Cubic) = |_| {};
@@ -324,7 +359,14 @@ mod tests {
         let idle: fn(&mut Cubic) = |cubic| cubic.limited_since = cubic.reduced_at;
         for seconds in [5, 9] {
             let now = began + Duration::from_secs(seconds);
-            for (rtt, change) in [(RTT, none), (RTT, none), (RTT, mtu), (2 * RTT, none), (2 * RTT, idle), (2 * RTT, none)] {
+            for (rtt, change) in [
+                (RTT, none),
+                (RTT, none),
+                (RTT, mtu),
+                (2 * RTT, none),
+                (2 * RTT, idle),
+                (2 * RTT, none),
+            ] {
                 for cubic in [&mut keeping, &mut forgetting] {
                     change(cubic);
                     cubic.avoid_congestion(now, 12_000.0, rtt);

@@ -1,4 +1,4 @@
-//! When a slow start has filled the path: HyStart++ (RFC 9406).
+//! Detects when slow start has filled the path: HyStart++ (RFC 9406).
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ const SAMPLES: u32 = 8;
 pub(super) const CONSERVATIVE_GROWTH_DIVISOR: u64 = 4;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
-/// Watches the round trip times of a slow start. When they rise, a queue has begun to grow somewhere, and going on to double would
-/// lose as many packets as the path holds.
+/// Watches the round-trip times during slow start. When they rise, a queue has begun to build, and
+/// doubling further would lose as many packets as the path holds.
 ///
-/// It differs from the RFC in two ways. Round trips are compared by the least of eight in a row, not by the least of a whole round: the
-/// first packets of a round find no queue even where its last ones find a long one, and a round is then lost. And a round in which they
-/// rose further ends the conservative phase: it was no mistake. There is no bound on the growth by one acknowledgement, since what is sent
-/// is paced. Rounds are told by packet numbers.
+/// It differs from the RFC in three ways. Round trips are compared by the minimum of eight in a
+/// row, not of a whole round: the first packets of a round find no queue even if its last ones find
+/// a long one, which would cost a round. A round in which round trips rise further ends the
+/// conservative phase, since there is a queue. And the growth per acknowledgment is not limited,
+/// since sending is paced. Rounds are delimited by packet numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HyStart {
-    /// The packet that ends the present round, once it is acknowledged.
+    /// The packet whose acknowledgment ends the current round.
     round_end: u64,
-    /// The shortest round trip of the last round, of this one, and of the present eight.
+    /// Minimum round trip of the last round, of this one, and of the current eight.
     last: Option<Duration>,
     current: Option<Duration>,
     eight: Option<Duration>,
@@ -29,22 +30,22 @@ pub(super) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// The phase in which it is not sure whether there is a queue.
+/// The phase in which it is not certain that there is a queue.
 #[derive(Clone, Copy, Debug)]
 struct Conservative {
-    /// The round trip that began it.
+    /// The round trip that began the phase.
     baseline: Duration,
     rounds_left: u32,
 }
 
-/// What becomes of a slow start.
+/// Decision about slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoesOn,
     IsOver,
 }
 
-/// What a round trip is at the least when it is a queue that made it longer.
+/// Returns the smallest round-trip time that indicates a queue.
 pub(super) fn risen(rtt: Duration) -> Duration {
     rtt + (rtt / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESHOLD, MAX_RTT_THRESHOLD)
 }
@@ -54,9 +55,13 @@ fn least(one: Option<Duration>, other: Duration) -> Duration {
 }
 
 impl HyStart {
-    /// How much a window grows for so many bytes acknowledged.
+    /// Returns how much the window grows for these acknowledged bytes.
     pub(super) fn growth(&self, acknowledged: u64) -> u64 {
-        if self.conservative.is_some() { acknowledged / CONSERVATIVE_GROWTH_DIVISOR } else { acknowledged }
+        if self.conservative.is_some() {
+            acknowledged / CONSERVATIVE_GROWTH_DIVISOR
+        } else {
+            acknowledged
+        }
     }
 
     pub(super) fn on_sample(&mut self, rtt: Duration) {
@@ -68,16 +73,19 @@ impl HyStart {
         }
         let Some(eight) = self.eight.take() else { return };
         match (self.conservative, self.last) {
-            // It was no queue.
-            (Some(Conservative { baseline, .. }), _) if eight < baseline => self.conservative = None,
+            // There was no queue.
+            (Some(Conservative { baseline, .. }), _) if eight < baseline => {
+                self.conservative = None;
+            }
             (None, Some(last)) if eight >= risen(last) => {
-                self.conservative = Some(Conservative { baseline: eight, rounds_left: CONSERVATIVE_ROUNDS });
+                self.conservative =
+                    Some(Conservative { baseline: eight, rounds_left: CONSERVATIVE_ROUNDS });
             }
             _ => {}
         }
     }
 
-    /// All acknowledgements of one packet have been seen; `sent` is the last packet sent.
+    /// Called after all packets of an acknowledgment; `sent` is the last packet sent.
     pub(super) fn on_acknowledged(&mut self, largest: u64, sent: u64) -> Verdict {
         if largest < self.round_end {
             return Verdict::GoesOn;
@@ -85,7 +93,9 @@ impl HyStart {
         self.round_end = sent;
         let round = self.current.take().filter(|_| self.samples >= SAMPLES);
         (self.last, self.eight, self.samples) = (round.or(self.last), None, 0);
-        let Some(Conservative { baseline, rounds_left }) = &mut self.conservative else { return Verdict::GoesOn };
+        let Some(Conservative { baseline, rounds_left }) = &mut self.conservative else {
+            return Verdict::GoesOn;
+        };
         if *rounds_left == 0 || round.is_some_and(|round| round >= risen(*baseline)) {
             return Verdict::IsOver;
         }
@@ -98,7 +108,7 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// A round of ten packets, each with this round trip time in milliseconds.
+    /// Runs a round of ten packets with this round-trip time in milliseconds.
     fn round(hystart: &mut HyStart, number: u64, rtt: u64) -> Verdict {
         for _ in 0..10 {
             hystart.on_sample(Duration::from_millis(rtt));
@@ -107,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_round_trips_let_the_start_go_on() {
+    fn steady_round_trips_continue_slow_start() {
         let mut hystart = HyStart::default();
         assert!((1..50).all(|number| round(&mut hystart, number, 100) == Verdict::GoesOn));
         assert_eq!(hystart.growth(1000), 1000);
@@ -120,7 +130,7 @@ mod tests {
         round(&mut hystart, 2, 113);
         assert_eq!(hystart.growth(1000), 250);
         let ends = (3..20).position(|number| round(&mut hystart, number, 120) == Verdict::IsOver);
-        assert_eq!(ends, Some(4), "the round that rose counts");
+        assert_eq!(ends, Some(4), "the round with rising times counts");
     }
 
     #[test]

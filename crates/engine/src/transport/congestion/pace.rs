@@ -1,50 +1,62 @@
-//! How fast a window may leave.
+//! Estimates how fast a window may be sent.
 
 use std::time::{Duration, Instant};
 
-/// Acknowledgements further apart than a part of the round trip, or than this, belong to different flights.
-const LEAST_GAP: Duration = Duration::from_millis(2);
+/// Acknowledgments further apart than this part of the round trip, or than this time, belong to
+/// different flights.
+const MIN_GAP: Duration = Duration::from_millis(2);
 const GAP_DIVISOR: u32 = 8;
-/// A train of fewer bytes says nothing: a delayed acknowledgement is a third of it.
-const LEAST_TRAIN_DATAGRAMS: u64 = 6;
-/// Acknowledgements that are read at one time came apart by up to so much.
-const LEAST_TRAIN: Duration = Duration::from_millis(1);
-/// A path may be another one after so long without a word.
+/// A smaller train is not conclusive: a delayed acknowledgment would be a third of it.
+const MIN_TRAIN_DATAGRAMS: u64 = 6;
+/// Acknowledgments that are read together may have arrived up to this far apart.
+const MIN_TRAIN: Duration = Duration::from_millis(1);
+/// After this long without acknowledgments, the path may have changed.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
-/// Rounds for which the fastest train counts, once and a half as many again.
+/// The fastest train counts for this many rounds, and up to as many more.
 const ROUNDS: u8 = 8;
-/// The rate after a loss, of the one before: what was sent at that rate did not fit.
+/// Factor for the rate after a loss: what was sent at the earlier rate did not fit.
 const BETA: f64 = 0.7;
 
-/// The rate at which a path has delivered whole trains of packets, from how far apart their acknowledgements come.
+/// The rate at which a path has delivered whole trains of packets, estimated from the spacing of
+/// their acknowledgments.
 ///
-/// A window that is spread over the round trip (RFC 9002, section 7.7) brings the end of a short response late by up to a round trip.
-/// A window that leaves at once makes a queue where the path is narrow. Packets that leave as fast as the narrowest link took the ones
-/// before do neither. The kernel's TCP gets to the same by sending when acknowledgements come, and bursts after each pause besides.
+/// A window spread over the round trip (RFC 9002, section 7.7) delays the end of a short response
+/// by up to a round trip. A window sent at once builds a queue at the bottleneck. Packets that
+/// leave as fast as the bottleneck forwarded the previous ones do neither. The kernel's TCP
+/// achieves the same by sending on acknowledgments, but also sends a burst after each pause.
 #[derive(Clone, Debug)]
 pub(super) struct Trains {
     began: Instant,
-    /// When the packets were sent that began it.
+    /// When the packet that began the train was sent.
     sent: Instant,
     latest: Instant,
-    /// Acknowledged since the first acknowledgement of the train, whose packets came before it began.
+    /// Bytes acknowledged since the train's first acknowledgment, whose own packets were sent
+    /// before the train.
     bytes: u64,
-    /// Bytes a second of the fastest train in these rounds, and in those before.
+    /// Bytes per second of the fastest train in these rounds, and in the rounds before.
     rates: [f64; 2],
     rounds: u8,
-    /// The rate when the last round ended, and when the one before did.
+    /// The rate at the end of the last round, and of the one before.
     ended: [f64; 2],
 }
 
-/// A rate is steady that grows by less in a round.
+/// A rate is steady if it grows by less than this factor per round.
 const STEADY: f64 = 1.1;
 
 impl Trains {
     pub(super) fn new(now: Instant) -> Self {
-        Self { began: now, sent: now, latest: now, bytes: 0, rates: [0.0; 2], rounds: 0, ended: [0.0; 2] }
+        Self {
+            began: now,
+            sent: now,
+            latest: now,
+            bytes: 0,
+            rates: [0.0; 2],
+            rounds: 0,
+            ended: [0.0; 2],
+        }
     }
 
-    /// Bytes a second; zero while nothing is known.
+    /// Returns the rate in bytes per second; zero while it is unknown.
     pub(super) fn rate(&self) -> f64 {
         self.rates[0].max(self.rates[1])
     }
@@ -54,11 +66,18 @@ impl Trains {
         self.rate() <= STEADY * last && last <= STEADY * before
     }
 
-    /// `sent`: when the newest packet of those acknowledged was sent.
-    pub(super) fn on_acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64, rtt: Duration, datagram: u64) {
+    /// Counts acknowledged bytes. `sent` is when the newest of their packets was sent.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        rtt: Duration,
+        datagram: u64,
+    ) {
         let gap = now.saturating_duration_since(self.latest);
         self.latest = now;
-        if gap > LEAST_GAP.max(rtt / GAP_DIVISOR) {
+        if gap > MIN_GAP.max(rtt / GAP_DIVISOR) {
             (self.began, self.sent, self.bytes) = (now, sent, 0);
             if gap > FORGOTTEN_AFTER {
                 (self.rates, self.ended) = ([0.0; 2], [0.0; 2]);
@@ -66,9 +85,13 @@ impl Trains {
             return;
         }
         self.bytes += bytes;
-        if self.bytes >= LEAST_TRAIN_DATAGRAMS * datagram {
-            // Acknowledgements that were held back come together: then the time in which the packets were sent is the longer one.
-            let lasted = now.saturating_duration_since(self.began).max(sent.saturating_duration_since(self.sent)).max(LEAST_TRAIN);
+        if self.bytes >= MIN_TRAIN_DATAGRAMS * datagram {
+            // Delayed acknowledgments arrive together; the time over which the packets were sent is
+            // then the longer one.
+            let lasted = now
+                .saturating_duration_since(self.began)
+                .max(sent.saturating_duration_since(self.sent))
+                .max(MIN_TRAIN);
             self.rates[0] = self.rates[0].max(self.bytes as f64 / lasted.as_secs_f64());
         }
     }
@@ -94,7 +117,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
     const DATAGRAM: u64 = 1_200;
 
-    /// Acknowledges so many pairs of datagrams, one each step.
+    /// Acknowledges this many pairs of datagrams, one per step.
     fn acknowledge(trains: &mut Trains, now: &mut Instant, pairs: u32, step: Duration) {
         // All at once.
         let sent = *now;
@@ -145,7 +168,13 @@ mod tests {
         let mut trains = Trains::new(began);
         // Two datagrams leave each two milliseconds, and all are acknowledged at once.
         for pair in 0..10 {
-            trains.on_acknowledged(began + RTT, began + Duration::from_millis(2 * pair), 2 * DATAGRAM, RTT, DATAGRAM);
+            trains.on_acknowledged(
+                began + RTT,
+                began + Duration::from_millis(2 * pair),
+                2 * DATAGRAM,
+                RTT,
+                DATAGRAM,
+            );
         }
         assert!((1.1e6..1.3e6).contains(&trains.rate()), "{}", trains.rate());
     }
@@ -160,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn few_datagrams_are_no_train() {
+    fn too_few_datagrams_form_no_train() {
         let mut now = Instant::now();
         let mut trains = Trains::new(now);
         for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Clients that send all they can to one server, through one link that they share.
+//! Clients that send at full speed to one server, through a shared link.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -12,15 +12,16 @@ use super::pair::server_address;
 use super::subject::{Limits, Subject};
 use crate::transport::{ConnectionKey, Datagram, Dir, Event, Transport};
 
-/// The way to the server; the way back is as long, and as wide as it takes.
+/// The link to the server. The way back has the same delay and no rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) bytes_per_second: u64,
-    /// One way.
+    /// One-way delay.
     pub(super) delay: Duration,
-    /// What waits for the link is at most so many bytes.
+    /// Maximum bytes in the link's queue.
     pub(super) queue: u64,
-    /// The server's interface hands over what has come only so often, so that acknowledgements come in groups.
+    /// Interval at which the server's interface delivers packets, so that acknowledgments come in
+    /// groups.
     pub(super) grouping: Duration,
 }
 
@@ -48,15 +49,15 @@ pub(super) struct Bottleneck<S: Subject> {
     now: Instant,
     clients: Vec<Client<S::Transport>>,
     server: S::Transport,
-    /// Where the connections of the server come from, and content that has come from there.
+    /// The address of each of the server's connections, and the content received from each address.
     remotes: HashMap<ConnectionKey, SocketAddr>,
     received: HashMap<SocketAddr, u64>,
-    /// What is written again and again.
+    /// Content that is written repeatedly.
     content: Bytes,
     free_at: Instant,
     flights: BinaryHeap<Reverse<Flight>>,
     sequence: u64,
-    /// Datagrams sent to the server, and those of them for which there was no place in the queue.
+    /// Datagrams sent to the server, and those dropped because the queue was full.
     pub(super) sent: u64,
     pub(super) dropped: u64,
 }
@@ -83,34 +84,54 @@ impl<S: Subject> Bottleneck<S> {
         }
     }
 
-    /// A client that begins to send then.
+    /// Adds a client that begins to send at `begins`.
     pub(super) fn add(&mut self, limits: &Limits, begins: Duration) {
         let number = self.clients.len() as u8 + 1;
         let address = SocketAddr::from(([198, 51, 100, number], 40_000));
-        // Endpoints with a number of their own draw connection IDs of their own.
+        // Endpoints with different numbers generate different connection IDs.
         let transport = self.subject.server(limits, number);
         self.clients.push(Client { transport, address, begins, key: None, stream: None });
     }
 
-    /// Lets time pass. Returns what part of the link the content of each client took in it.
+    /// Lets time pass. Returns each client's share of the link's capacity in that time.
     pub(super) fn run_for(&mut self, lasting: Duration) -> Vec<f64> {
         let until = self.now + lasting;
         let before = self.received();
         while self.now < until {
             self.send();
-            let begins = self.clients.iter().filter(|client| client.key.is_none()).map(|client| self.began + client.begins);
-            let timeouts: Vec<_> = begins.chain(self.flights.peek().map(|Reverse(flight)| flight.arrival)).collect();
-            let transports = self.clients.iter_mut().map(|client| &mut client.transport).chain([&mut self.server]);
-            let next = transports.filter_map(Transport::poll_timeout).chain(timeouts).min().unwrap_or(until);
+            let begins = self
+                .clients
+                .iter()
+                .filter(|client| client.key.is_none())
+                .map(|client| self.began + client.begins);
+            let timeouts: Vec<_> =
+                begins.chain(self.flights.peek().map(|Reverse(flight)| flight.arrival)).collect();
+            let transports = self
+                .clients
+                .iter_mut()
+                .map(|client| &mut client.transport)
+                .chain([&mut self.server]);
+            let next = transports
+                .filter_map(Transport::poll_timeout)
+                .chain(timeouts)
+                .min()
+                .unwrap_or(until);
             self.now = next.max(self.now).min(until);
             self.receive();
         }
         let carried = self.link.bytes_per_second as f64 * lasting.as_secs_f64();
-        self.received().iter().zip(before).map(|(after, before)| (after - before) as f64 / carried).collect()
+        self.received()
+            .iter()
+            .zip(before)
+            .map(|(after, before)| (after - before) as f64 / carried)
+            .collect()
     }
 
     fn received(&self) -> Vec<u64> {
-        self.clients.iter().map(|client| self.received.get(&client.address).copied().unwrap_or_default()).collect()
+        self.clients
+            .iter()
+            .map(|client| self.received.get(&client.address).copied().unwrap_or_default())
+            .collect()
     }
 
     fn send(&mut self) {
@@ -120,8 +141,13 @@ impl<S: Subject> Bottleneck<S> {
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
             if client.key.is_none() && since >= client.begins {
-                let key = client.transport.connect(self.now, server_address(), "localhost", self.subject.tls());
-                client.key = Some(key.expect("an address and a name that are valid"));
+                let key = client.transport.connect(
+                    self.now,
+                    server_address(),
+                    "localhost",
+                    self.subject.tls(),
+                );
+                client.key = Some(key.expect("a valid address and name"));
             }
             if let (Some(key), Some(stream)) = (client.key, client.stream) {
                 chunks.clear();
@@ -129,20 +155,26 @@ impl<S: Subject> Bottleneck<S> {
                 client.transport.write(key, stream, &mut chunks, usize::MAX, false, None);
             }
             let from = client.address;
-            while let Some(transmit) = self.clients[at].transport.poll_transmit(self.now, 10, &mut buffer) {
-                for datagram in buffer[..transmit.size].chunks(transmit.segment_size.unwrap_or(transmit.size)) {
+            while let Some(transmit) =
+                self.clients[at].transport.poll_transmit(self.now, 10, &mut buffer)
+            {
+                for datagram in
+                    buffer[..transmit.size].chunks(transmit.segment_size.unwrap_or(transmit.size))
+                {
                     self.carry(from, datagram);
                 }
             }
         }
         while let Some(transmit) = self.server.poll_transmit(self.now, 10, &mut buffer) {
-            for datagram in buffer[..transmit.size].chunks(transmit.segment_size.unwrap_or(transmit.size)) {
+            for datagram in
+                buffer[..transmit.size].chunks(transmit.segment_size.unwrap_or(transmit.size))
+            {
                 self.fly(self.now + self.link.delay, server_address(), transmit.remote, datagram);
             }
         }
     }
 
-    /// Over the link, to the server.
+    /// Sends a datagram over the link to the server.
     fn carry(&mut self, from: SocketAddr, datagram: &[u8]) {
         let Link { bytes_per_second, delay, queue, grouping } = self.link;
         let seconds = |bytes: u64| Duration::from_nanos(bytes * 1_000_000_000 / bytes_per_second);
@@ -163,16 +195,29 @@ impl<S: Subject> Bottleneck<S> {
 
     fn fly(&mut self, arrival: Instant, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
         self.sequence += 1;
-        self.flights.push(Reverse(Flight { arrival, sequence: self.sequence, from, to, data: datagram.to_vec() }));
+        self.flights.push(Reverse(Flight {
+            arrival,
+            sequence: self.sequence,
+            from,
+            to,
+            data: datagram.to_vec(),
+        }));
     }
 
     fn receive(&mut self) {
-        for transport in self.clients.iter_mut().map(|client| &mut client.transport).chain([&mut self.server]) {
+        for transport in
+            self.clients.iter_mut().map(|client| &mut client.transport).chain([&mut self.server])
+        {
             transport.handle_timeout(self.now);
         }
         while self.flights.peek().is_some_and(|Reverse(flight)| flight.arrival <= self.now) {
             let Some(Reverse(flight)) = self.flights.pop() else { break };
-            let datagram = Datagram { remote: flight.from, local_ip: None, ecn: None, data: BytesMut::from(&flight.data[..]) };
+            let datagram = Datagram {
+                remote: flight.from,
+                local_ip: None,
+                ecn: None,
+                data: BytesMut::from(&flight.data[..]),
+            };
             match self.clients.iter_mut().find(|client| client.address == flight.to) {
                 Some(client) => client.transport.handle_datagram(self.now, datagram),
                 None => self.server.handle_datagram(self.now, datagram),

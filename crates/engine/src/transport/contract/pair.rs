@@ -8,24 +8,24 @@ use bytes::Bytes;
 use pronghorn_h3::StreamId;
 
 use super::subject::{Limits, Subject};
-use crate::simulation::network::{Network, Side, Weather};
+use crate::simulation::network::{Network, NetworkConditions, Side};
 use crate::simulation::trace::Trace;
 use crate::transport::{Closed, ConnectionKey, Datagram, Dir, Event, Read, Transport, Write};
 
-/// The most that anything may take, in virtual time.
+/// Maximum virtual time for any wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Datagrams of one GSO train.
 const SEGMENTS: usize = 10;
 
-/// One endpoint, and what it has reported.
+/// An endpoint, and the events that it has reported.
 pub(super) struct End<T> {
     pub(super) transport: T,
     pub(super) events: Vec<(ConnectionKey, Event)>,
-    /// The stream that is read when the end of a connection is told, and what that brings.
+    /// The stream to read when the end of a connection is reported, and the result of that read.
     pub(super) last_stream: Option<StreamId>,
     pub(super) last_read: Option<(Vec<u8>, Read)>,
-    /// Datagrams that it has sent.
+    /// Number of datagrams sent.
     pub(super) sent: usize,
     pub(super) last_sent: Vec<u8>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Pair<S: Subject> {
     pub(super) server: End<S::Transport>,
     pub(super) began: Instant,
     pub(super) now: Instant,
-    /// The server's datagrams that get lost, by their number.
+    /// Numbers of the server's datagrams that get lost.
     pub(super) lost: std::ops::Range<usize>,
     network: Network,
     trace: Trace,
@@ -51,21 +51,37 @@ pub(super) fn client_address() -> SocketAddr {
 }
 
 impl<S: Subject> Pair<S> {
-    /// On a network that is nothing but 10 ms long.
+    /// Creates a pair on a network that has only a delay of 10 ms.
     pub(super) fn new(limits: &Limits) -> Self {
-        Self::over(Weather::calm(Duration::from_millis(10)), limits, limits)
+        Self::over(NetworkConditions::calm(Duration::from_millis(10)), limits, limits)
     }
 
-    pub(super) fn over(weather: Weather, client: &Limits, server: &Limits) -> Self {
+    pub(super) fn over(conditions: NetworkConditions, client: &Limits, server: &Limits) -> Self {
         let subject = S::new();
         let began = Instant::now();
-        let network = Network::new(weather, 1, began, client_address(), server_address());
-        let end = |transport| End { transport, events: Vec::new(), last_stream: None, last_read: None, sent: 0, last_sent: Vec::new() };
+        let network = Network::new(conditions, 1, began, client_address(), server_address());
+        let end = |transport| End {
+            transport,
+            events: Vec::new(),
+            last_stream: None,
+            last_read: None,
+            sent: 0,
+            last_sent: Vec::new(),
+        };
         let (client, server) = (subject.client(client), subject.server(server, 0));
-        Self { subject, client: end(client), server: end(server), began, now: began, lost: 0..0, network, trace: Trace::new(began, false) }
+        Self {
+            subject,
+            client: end(client),
+            server: end(server),
+            began,
+            now: began,
+            lost: 0..0,
+            network,
+            trace: Trace::new(began, false),
+        }
     }
 
-    /// A client and a server that have connected, and the names they have for that.
+    /// Creates a connected pair. Returns the connection's keys on both sides.
     pub(super) fn connected(limits: &Limits) -> (Self, ConnectionKey, ConnectionKey) {
         let mut pair = Self::new(limits);
         let (client, server) = pair.connect();
@@ -73,29 +89,48 @@ impl<S: Subject> Pair<S> {
     }
 
     pub(super) fn begin_connecting(&mut self) -> ConnectionKey {
-        self.client.transport.connect(self.now, server_address(), "localhost", self.subject.tls()).unwrap()
+        self.client
+            .transport
+            .connect(self.now, server_address(), "localhost", self.subject.tls())
+            .unwrap()
     }
 
-    /// Connects; the events of that are taken.
+    /// Connects, and takes the events of that.
     pub(super) fn connect(&mut self) -> (ConnectionKey, ConnectionKey) {
         let known: Vec<_> = self.server.events.iter().map(|(key, _)| *key).collect();
         let client = self.begin_connecting();
-        self.run_until(|pair| pair.client.take(client, |event| matches!(event, Event::Connected { .. }).then_some(())).is_some());
         self.run_until(|pair| {
-            pair.server.events.iter().any(|(key, event)| !known.contains(key) && matches!(event, Event::Connected { .. }))
+            pair.client
+                .take(client, |event| matches!(event, Event::Connected { .. }).then_some(()))
+                .is_some()
         });
-        let server = self.server.events.iter().rfind(|(_, event)| matches!(event, Event::Connected { .. })).unwrap().0;
+        self.run_until(|pair| {
+            pair.server.events.iter().any(|(key, event)| {
+                !known.contains(key) && matches!(event, Event::Connected { .. })
+            })
+        });
+        let server = self
+            .server
+            .events
+            .iter()
+            .rfind(|(_, event)| matches!(event, Event::Connected { .. }))
+            .unwrap()
+            .0;
         self.server.events.retain(|(key, _)| *key != server);
         (client, server)
     }
 
-    /// Goes on by one instant at which something happens. Returns false if nothing ever will.
+    /// Advances to the next instant at which something happens. Returns false if nothing ever will.
     pub(super) fn step(&mut self) -> bool {
         self.exchange();
         let wants = self.client.transport.wants_to_send() || self.server.transport.wants_to_send();
-        assert!(!wants, "poll_transmit has returned nothing, and yet there is something to send");
-        // Only now: what was sent has set timers.
-        let timeouts = [self.client.transport.poll_timeout(), self.server.transport.poll_timeout(), self.network.next_arrival()];
+        assert!(!wants, "poll_transmit returned None although there is something to send");
+        // Read only now, since sending sets timers.
+        let timeouts = [
+            self.client.transport.poll_timeout(),
+            self.server.transport.poll_timeout(),
+            self.network.next_arrival(),
+        ];
         let Some(next) = timeouts.into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
         self.client.transport.handle_timeout(self.now);
@@ -110,15 +145,19 @@ impl<S: Subject> Pair<S> {
         true
     }
 
-    /// Takes events and sends packets, at the present time.
+    /// Takes events and sends packets at the current time.
     pub(super) fn exchange(&mut self) {
         for (side, end) in [(Side::Client, &mut self.client), (Side::Server, &mut self.server)] {
             end.collect();
             let mut buffer = Vec::new();
-            while let Some(transmit) = end.transport.poll_transmit(self.now, SEGMENTS, &mut buffer) {
+            while let Some(transmit) = end.transport.poll_transmit(self.now, SEGMENTS, &mut buffer)
+            {
                 let data = &buffer[..transmit.size];
                 let segment = transmit.segment_size.unwrap_or(transmit.size);
-                assert!(transmit.size > 0 && data.len().div_ceil(segment) <= SEGMENTS, "{transmit:?}");
+                assert!(
+                    transmit.size > 0 && data.len().div_ceil(segment) <= SEGMENTS,
+                    "{transmit:?}"
+                );
                 end.last_sent = data[..segment.min(data.len())].to_vec();
                 for datagram in data.chunks(segment) {
                     end.sent += 1;
@@ -131,9 +170,11 @@ impl<S: Subject> Pair<S> {
         }
     }
 
+    /// Runs until `is_done` returns true.
+    ///
     /// # Panics
     ///
-    /// When it does not become true.
+    /// When it does not within [`PATIENCE`].
     #[track_caller]
     pub(super) fn run_until(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) {
         let began = self.now;
@@ -142,7 +183,7 @@ impl<S: Subject> Pair<S> {
             let goes_on = self.step();
             assert!(
                 goes_on && self.now - began < PATIENCE,
-                "it does not happen; client: {:?}, server: {:?}",
+                "timed out; client: {:?}, server: {:?}",
                 self.client.events,
                 self.server.events
             );
@@ -154,7 +195,11 @@ impl<S: Subject> Pair<S> {
         let until = self.now + duration;
         self.exchange();
         loop {
-            let timeouts = [self.client.transport.poll_timeout(), self.server.transport.poll_timeout(), self.network.next_arrival()];
+            let timeouts = [
+                self.client.transport.poll_timeout(),
+                self.server.transport.poll_timeout(),
+                self.network.next_arrival(),
+            ];
             if timeouts.into_iter().flatten().min().is_none_or(|next| next > until) {
                 break;
             }
@@ -163,30 +208,44 @@ impl<S: Subject> Pair<S> {
         self.now = until;
     }
 
-    /// Lets nobody hear anything for so long, not even a clock, and drops what is on its way.
+    /// Skips time without running either endpoint, not even timers, and drops the datagrams in
+    /// flight.
     pub(super) fn sleep(&mut self, duration: Duration) {
         self.now += duration;
         while self.network.poll_arrival(self.now).is_some() {}
     }
 
-    /// From here on the network does this.
-    pub(super) fn change_weather(&mut self, weather: Weather) {
-        self.network.change_weather(weather);
+    /// Changes the network's behaviour from now on.
+    pub(super) fn change_weather(&mut self, conditions: NetworkConditions) {
+        self.network.change_weather(conditions);
     }
 
-    /// A datagram from an address of no one.
-    pub(super) fn strange(&mut self, data: &[u8]) {
-        let datagram = Datagram { remote: "203.0.113.7:7".parse().unwrap(), local_ip: None, ecn: None, data: data.into() };
+    /// Sends a datagram from an unknown address.
+    pub(super) fn send_from_stranger(&mut self, data: &[u8]) {
+        let datagram = Datagram {
+            remote: "203.0.113.7:7".parse().unwrap(),
+            local_ip: None,
+            ecn: None,
+            data: data.into(),
+        };
         self.server.transport.handle_datagram(self.now, datagram);
     }
 
-    /// Writes everything on the client's stream and ends it, while `read` says what the server reads of it.
-    pub(super) fn upload(&mut self, keys: (ConnectionKey, ConnectionKey), stream: StreamId, content: &[u8]) -> Vec<u8> {
+    /// Writes everything on the client's stream and ends it. Returns what the server reads.
+    pub(super) fn upload(
+        &mut self,
+        keys: (ConnectionKey, ConnectionKey),
+        stream: StreamId,
+        content: &[u8],
+    ) -> Vec<u8> {
         let mut chunks = VecDeque::from([Bytes::copy_from_slice(content)]);
         let mut received = Vec::new();
         let mut is_finished = false;
         self.run_until(|pair| {
-            if !is_finished && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX, false, None) == Write::Done {
+            if !is_finished
+                && pair.client.transport.write(keys.0, stream, &mut chunks, usize::MAX, false, None)
+                    == Write::Done
+            {
                 pair.client.finish(keys.0, stream);
                 is_finished = true;
             }
@@ -199,35 +258,47 @@ impl<S: Subject> Pair<S> {
 impl<T: Transport> End<T> {
     fn collect(&mut self) {
         while self.transport.has_events() {
-            let (key, event) = self.transport.poll_event().expect("an event where `has_events` says that there is one");
+            let (key, event) =
+                self.transport.poll_event().expect("an event, since `has_events` returned true");
             if let (Event::Closed(_), Some(stream)) = (&event, self.last_stream) {
                 self.last_read = Some(self.read(key, stream));
             }
             self.events.push((key, event));
         }
-        assert!(self.transport.poll_event().is_none(), "an event where `has_events` says that there is none");
+        assert!(
+            self.transport.poll_event().is_none(),
+            "an event although `has_events` returned false"
+        );
     }
 
-    /// Takes the first event of a connection of which `pick` makes something.
-    pub(super) fn take<R>(&mut self, key: ConnectionKey, pick: impl Fn(&Event) -> Option<R>) -> Option<R> {
-        let (place, found) = self
-            .events
-            .iter()
-            .enumerate()
-            .find_map(|(place, (of, event))| (*of == key).then(|| pick(event)).flatten().map(|found| (place, found)))?;
+    /// Takes the first event of a connection for which `pick` returns something.
+    pub(super) fn take<R>(
+        &mut self,
+        key: ConnectionKey,
+        pick: impl Fn(&Event) -> Option<R>,
+    ) -> Option<R> {
+        let (place, found) = self.events.iter().enumerate().find_map(|(place, (of, event))| {
+            (*of == key).then(|| pick(event)).flatten().map(|found| (place, found))
+        })?;
         self.events.remove(place);
         Some(found)
     }
 
     pub(super) fn take_closed(&mut self, key: ConnectionKey) -> Option<Closed> {
-        self.take(key, |event| if let Event::Closed(reason) = event { Some(reason.clone()) } else { None })
+        self.take(
+            key,
+            |event| if let Event::Closed(reason) = event { Some(reason.clone()) } else { None },
+        )
     }
 
     pub(super) fn take_readable(&mut self, key: ConnectionKey) -> Option<StreamId> {
-        self.take(key, |event| if let Event::Readable(stream) = event { Some(*stream) } else { None })
+        self.take(
+            key,
+            |event| if let Event::Readable(stream) = event { Some(*stream) } else { None },
+        )
     }
 
-    /// Reads what is there.
+    /// Reads the available data.
     pub(super) fn read(&mut self, key: ConnectionKey, stream: StreamId) -> (Vec<u8>, Read) {
         let mut received = Vec::new();
         let read = self.transport.read(key, stream, |data| {
@@ -237,33 +308,43 @@ impl<T: Transport> End<T> {
         (received, read)
     }
 
-    /// Reads what is there. Returns whether that was the end.
-    pub(super) fn read_to(&mut self, key: ConnectionKey, stream: StreamId, into: &mut Vec<u8>) -> bool {
+    /// Reads the available data. Returns whether that was the end.
+    pub(super) fn read_to(
+        &mut self,
+        key: ConnectionKey,
+        stream: StreamId,
+        into: &mut Vec<u8>,
+    ) -> bool {
         let (received, read) = self.read(key, stream);
         into.extend_from_slice(&received);
         match read {
             Read::Finished => true,
             Read::Blocked | Read::Gone => false,
-            Read::Left => panic!("nobody wanted the read to end"),
+            Read::Left => panic!("the read ended early"),
             Read::Reset(code) => panic!("the stream was reset with {code}"),
         }
     }
 
-    /// Reads what is there, and returns how much that was.
+    /// Reads the available data, and returns its length.
     pub(super) fn read_count(&mut self, key: ConnectionKey, stream: StreamId) -> usize {
         let mut received = Vec::new();
         self.read_to(key, stream, &mut received);
         received.len()
     }
 
-    /// Writes as much as the transport takes, up to so many bytes, and returns how much that was.
-    pub(super) fn write_up_to(&mut self, key: ConnectionKey, stream: StreamId, size: usize) -> (usize, Write) {
+    /// Writes as much as the transport accepts, up to the given size. Returns the number of bytes.
+    pub(super) fn write_up_to(
+        &mut self,
+        key: ConnectionKey,
+        stream: StreamId,
+        size: usize,
+    ) -> (usize, Write) {
         let mut chunks = VecDeque::from([content(size).into()]);
         let written = self.transport.write(key, stream, &mut chunks, usize::MAX, false, None);
         (size - chunks.iter().map(Bytes::len).sum::<usize>(), written)
     }
 
-    /// Ends a stream behind what was written.
+    /// Ends a stream after the data written so far.
     pub(super) fn finish(&mut self, key: ConnectionKey, stream: StreamId) {
         self.transport.write(key, stream, &mut VecDeque::new(), 0, true, None);
     }
@@ -273,7 +354,7 @@ impl<T: Transport> End<T> {
     }
 }
 
-/// Bytes that are not the same in two places.
+/// Returns bytes that differ from place to place.
 pub(super) fn content(size: usize) -> Vec<u8> {
     (0..size).map(|place| (place ^ ((place >> 8) * 31)) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! How much of a path one stream fills, in virtual time, with each congestion controller.
+//! The share of a path that one stream fills, in virtual time, with each congestion controller.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,18 +9,23 @@ use super::bottleneck::{Bottleneck, Link};
 use super::pair::Pair;
 use super::subject::{Limits, Subject};
 use crate::config::Congestion;
-use crate::simulation::network::Weather;
+use crate::simulation::network::NetworkConditions;
 use crate::transport::{ConnectionKey, Dir, Event, Transport};
 
 const BYTES_PER_SECOND: u64 = 12_500_000;
 
-/// A path of 100 Mbit/s and 100 ms, with a queue that holds as much as the path itself.
-fn path(loss: f64) -> Weather {
+/// A path of 100 Mbit/s and 100 ms, with a queue of one bandwidth-delay product.
+fn path(loss: f64) -> NetworkConditions {
     let held = BYTES_PER_SECOND / 10;
-    Weather { rate: Some(BYTES_PER_SECOND), queue: held, loss, ..Weather::calm(Duration::from_millis(50)) }
+    NetworkConditions {
+        rate: Some(BYTES_PER_SECOND),
+        queue: held,
+        loss,
+        ..NetworkConditions::calm(Duration::from_millis(50))
+    }
 }
 
-/// Windows as users have them.
+/// Default windows.
 fn limits(congestion: Congestion) -> Limits {
     let defaults = crate::Limits::default();
     Limits {
@@ -32,22 +37,23 @@ fn limits(congestion: Congestion) -> Limits {
     }
 }
 
-/// What came of a transfer.
+/// Result of a transfer.
 #[derive(Debug)]
 struct Outcome {
-    /// Content, of what the path could have carried in the time.
+    /// Content in relation to the path's capacity in that time.
     fill: f64,
-    /// Datagrams that the sender sent, of what the content needed.
+    /// Datagrams sent in relation to those that the content needed.
     overhead: f64,
 }
 
-/// Sends so many MiB on one stream.
-fn send<S: Subject>(weather: Weather, limits: &Limits, mebibytes: usize) -> Outcome {
-    let mut pair = Pair::<S>::over(weather, limits, limits);
+/// Sends this many MiB on one stream.
+fn send<S: Subject>(conditions: NetworkConditions, limits: &Limits, mebibytes: usize) -> Outcome {
+    let mut pair = Pair::<S>::over(conditions, limits, limits);
     let (client, server) = pair.connect();
     let (began, stream) = (pair.now, pair.client.open(client, Dir::Bidi));
     let size = mebibytes << 20;
-    let mut chunks: VecDeque<_> = std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), mebibytes).collect();
+    let mut chunks: VecDeque<_> =
+        std::iter::repeat_n(Bytes::from(vec![7; 1 << 20]), mebibytes).collect();
     let mut received = 0;
     let before = pair.client.sent;
     pair.run_until(|pair| {
@@ -58,12 +64,16 @@ fn send<S: Subject>(weather: Weather, limits: &Limits, mebibytes: usize) -> Outc
     });
     let seconds = (pair.now - began).as_secs_f64();
     let datagrams = (pair.client.sent - before) as f64;
-    Outcome { fill: size as f64 / BYTES_PER_SECOND as f64 / seconds, overhead: datagrams / (size as f64 / 1_415.0) }
+    Outcome {
+        fill: size as f64 / BYTES_PER_SECOND as f64 / seconds,
+        overhead: datagrams / (size as f64 / 1_415.0),
+    }
 }
 
-/// The library's own CUBIC sends 15 % of this twice: it doubles until the queue has overflowed for a whole round trip.
+/// quinn-proto's own CUBIC sends 15 % of this twice: it doubles until the queue has overflowed for
+/// a whole round trip.
 pub(super) fn slow_start_ends_before_much_is_lost<S: Subject>() {
-    // As wide as a browser's.
+    // As large as a browser's.
     let wide = Limits { stream_window_bytes: 8 << 20, ..limits(Congestion::Cubic) };
     let outcome = send::<S>(path(0.0), &wide, 20);
     assert!(outcome.fill > 0.68 && outcome.overhead < 1.06, "{outcome:?}");
@@ -71,30 +81,44 @@ pub(super) fn slow_start_ends_before_much_is_lost<S: Subject>() {
 
 pub(super) fn cubic_fills_a_path_without_loss<S: Subject>() {
     let outcome = send::<S>(path(0.0), &limits(Congestion::Cubic), 40);
-    // Content is 0.957 of what a path carries, and the start costs 0.6 s.
+    // Content is 0.957 of a path's capacity, and the start costs 0.6 s.
     assert!(outcome.fill > 0.77 && outcome.overhead < 1.03, "{outcome:?}");
 }
 
-/// The library's own BBR keeps a queue full that is as long as the path, and sends 30 % of this twice.
+/// quinn-proto's own BBR keeps a queue of one bandwidth-delay product full, and sends 30 % of this
+/// twice.
 pub(super) fn bbr_fills_a_path_without_loss<S: Subject>() {
     let outcome = send::<S>(path(0.0), &limits(Congestion::Bbr), 40);
     assert!(outcome.fill > 0.78 && outcome.overhead < 1.01, "{outcome:?}");
 }
 
 pub(super) fn bbr_takes_no_single_loss_for_congestion<S: Subject>() {
-    // What is lost at the end of the start decides much: that is chance.
+    // The losses at the end of startup have a large effect, which is random.
     let losses = [0.001, 0.008, 0.01, 0.012];
     let outcomes = losses.map(|loss| send::<S>(path(loss), &limits(Congestion::Bbr), 20));
-    assert!(outcomes.iter().all(|outcome| outcome.fill > 0.5 && outcome.overhead < 1.02), "{outcomes:?}");
-    assert!(outcomes.iter().map(|outcome| outcome.fill).sum::<f64>() > 0.57 * losses.len() as f64, "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcome| outcome.fill > 0.5 && outcome.overhead < 1.02),
+        "{outcomes:?}"
+    );
+    assert!(
+        outcomes.iter().map(|outcome| outcome.fill).sum::<f64>() > 0.57 * losses.len() as f64,
+        "{outcomes:?}"
+    );
 }
 
-/// 20 Mbit/s and 40 ms, with a queue that holds so many bytes; as much as the path holds are 100,000.
+/// A link of 20 Mbit/s and 40 ms with a queue of this many bytes; its bandwidth-delay product is
+/// 100,000.
 fn narrow(queue: u64) -> Link {
-    Link { bytes_per_second: 2_500_000, delay: Duration::from_millis(20), queue, grouping: Duration::ZERO }
+    Link {
+        bytes_per_second: 2_500_000,
+        delay: Duration::from_millis(20),
+        queue,
+        grouping: Duration::ZERO,
+    }
 }
 
-/// What part of a path each of two connections has, of which the second begins 3 s after the first: 5 to 13 s after that.
+/// Returns the share of each of two connections, of which the second begins 3 s after the first,
+/// measured from 5 to 13 s after that.
 fn share<S: Subject>(link: Link, controllers: [Congestion; 2]) -> Vec<f64> {
     let mut path = Bottleneck::<S>::new(link, &limits(Congestion::default()));
     path.add(&limits(controllers[0]), Duration::ZERO);
@@ -108,11 +132,15 @@ pub(super) fn bbr_shares_a_path_with_bbr<S: Subject>() {
     assert!(parts.iter().all(|part| *part > 0.3) && parts.iter().sum::<f64>() > 0.93, "{parts:?}");
 }
 
-/// Whoever came first.
+/// In either order.
 pub(super) fn bbr_shares_a_path_with_cubic<S: Subject>() {
-    for controllers in [[Congestion::Bbr, Congestion::Cubic], [Congestion::Cubic, Congestion::Bbr]] {
+    for controllers in [[Congestion::Bbr, Congestion::Cubic], [Congestion::Cubic, Congestion::Bbr]]
+    {
         let parts = share::<S>(narrow(200_000), controllers);
-        assert!(parts.iter().all(|part| *part > 0.2) && parts.iter().sum::<f64>() > 0.93, "{controllers:?}: {parts:?}");
+        assert!(
+            parts.iter().all(|part| *part > 0.2) && parts.iter().sum::<f64>() > 0.93,
+            "{controllers:?}: {parts:?}"
+        );
     }
 }
 
@@ -123,11 +151,15 @@ pub(super) fn bbr_fills_a_path_whose_acknowledgements_come_in_groups<S: Subject>
         path.add(&limits(Congestion::Bbr), Duration::ZERO);
         path.run_for(Duration::from_secs(2));
         let parts = path.run_for(Duration::from_secs(6));
-        assert!(parts[0] > 0.94 && path.dropped * 1_000 < path.sent, "{milliseconds} ms: {parts:?}, {} dropped", path.dropped);
+        assert!(
+            parts[0] > 0.94 && path.dropped * 1_000 < path.sent,
+            "{milliseconds} ms: {parts:?}, {} dropped",
+            path.dropped
+        );
     }
 }
 
-/// A probe needs more than there is place for in this queue: what it loses bounds the next one.
+/// A probe needs more than this queue holds: its losses bound the next probe.
 pub(super) fn bbr_loses_little_in_a_short_queue<S: Subject>() {
     let mut path = Bottleneck::<S>::new(narrow(10_000), &limits(Congestion::default()));
     path.add(&limits(Congestion::Bbr), Duration::ZERO);
@@ -140,9 +172,14 @@ pub(super) fn bbr_loses_little_in_a_short_queue<S: Subject>() {
 
 pub(super) fn loss_based_controllers_yield_to_loss<S: Subject>() {
     for congestion in [Congestion::Cubic, Congestion::NewReno] {
-        let fills = [0.009, 0.01, 0.011].map(|loss| send::<S>(path(loss), &limits(congestion), 4).fill);
-        // What their formulas allow at 100 ms and one loss in a hundred is about 0.02, and the start comes to that.
-        assert!((0.01..0.1).contains(&(fills.iter().sum::<f64>() / 3.0)), "{congestion}: {fills:?}");
+        let fills =
+            [0.009, 0.01, 0.011].map(|loss| send::<S>(path(loss), &limits(congestion), 4).fill);
+        // The controllers' formulas allow about 0.02 at 100 ms and one loss in a hundred; the start
+        // adds to that.
+        assert!(
+            (0.01..0.1).contains(&(fills.iter().sum::<f64>() / 3.0)),
+            "{congestion}: {fills:?}"
+        );
     }
 }
 
@@ -150,24 +187,32 @@ pub(super) fn first_flight_is_the_window_that_was_asked_for<S: Subject>() {
     for congestion in Congestion::ALL {
         for datagrams in [10_u16, 40] {
             let limits = Limits { initial_datagrams: datagrams, ..limits(congestion) };
-            let mut pair = Pair::<S>::over(Weather::calm(Duration::from_secs(1)), &limits, &limits);
+            let mut pair =
+                Pair::<S>::over(NetworkConditions::calm(Duration::from_secs(1)), &limits, &limits);
             let (client, _) = pair.connect();
             let stream = pair.client.open(client, Dir::Bidi);
             let before = pair.client.sent;
             pair.client.write_up_to(client, stream, 1 << 20);
-            // No acknowledgement of it is back before two seconds have passed.
+            // No acknowledgment arrives before two seconds have passed.
             pair.run_for(Duration::from_millis(1_900));
             let flight = pair.client.sent - before;
-            // The handshake has opened the window by what it took, or has some of it in flight.
-            // It is counted in datagrams of Ethernet, and at first they are of 1200 bytes.
+            // The handshake has grown the window, or some of it is in flight. The window is counted
+            // in Ethernet datagrams, but the first ones have 1200 bytes.
             let most = usize::from(datagrams) * 1_472 / 1_200 + 3;
-            assert!((most - 4..=most).contains(&flight), "{congestion}: {flight} datagrams, not {most}");
+            assert!(
+                (most - 4..=most).contains(&flight),
+                "{congestion}: {flight} datagrams, not {most}"
+            );
         }
     }
 }
 
-/// One response of so many bytes on a stream of its own, and how long the client waits for it.
-fn response<S: Subject>(pair: &mut Pair<S>, keys: (ConnectionKey, ConnectionKey), size: usize) -> Duration {
+/// Sends one response of this size on its own stream. Returns how long the client waits for it.
+fn response<S: Subject>(
+    pair: &mut Pair<S>,
+    keys: (ConnectionKey, ConnectionKey),
+    size: usize,
+) -> Duration {
     let (began, stream) = (pair.now, pair.client.open(keys.0, Dir::Bidi));
     pair.client.write_up_to(keys.0, stream, 100);
     pair.client.finish(keys.0, stream);
@@ -184,17 +229,29 @@ fn response<S: Subject>(pair: &mut Pair<S>, keys: (ConnectionKey, ConnectionKey)
     pair.now - began
 }
 
-/// From the third on, since by then the window has seen responses like it, and whether or not the connection rests between them.
+/// From the third on, when the window has grown for such responses, with or without pauses between
+/// them.
 pub(super) fn responses_in_a_row_take_a_round_trip_each<S: Subject>() {
     let rate = 37_500_000;
-    let paths = [10, 28, 70, 200].into_iter().flat_map(|rtt| [15_000, 60_000, 400_000].map(|size| (rtt, size)));
-    for ((milliseconds, size), pause) in paths.flat_map(|path| [0, 300].map(|pause| (path, pause))) {
+    let paths = [10, 28, 70, 200]
+        .into_iter()
+        .flat_map(|rtt| [15_000, 60_000, 400_000].map(|size| (rtt, size)));
+    for ((milliseconds, size), pause) in paths.flat_map(|path| [0, 300].map(|pause| (path, pause)))
+    {
         for congestion in Congestion::ALL {
             let rtt = Duration::from_millis(milliseconds);
             let held = rate * milliseconds / 1_000;
-            let weather = Weather { rate: Some(rate), queue: held / 4, ..Weather::calm(rtt / 2) };
-            let wide = Limits { stream_window_bytes: 8 << 20, connection_window_bytes: 16 << 20, ..limits(congestion) };
-            let mut pair = Pair::<S>::over(weather, &wide, &wide);
+            let conditions = NetworkConditions {
+                rate: Some(rate),
+                queue: held / 4,
+                ..NetworkConditions::calm(rtt / 2)
+            };
+            let wide = Limits {
+                stream_window_bytes: 8 << 20,
+                connection_window_bytes: 16 << 20,
+                ..limits(congestion)
+            };
+            let mut pair = Pair::<S>::over(conditions, &wide, &wide);
             let keys = pair.connect();
             let before = pair.server.sent;
             let times: Vec<_> = (0..8)
@@ -204,24 +261,42 @@ pub(super) fn responses_in_a_row_take_a_round_trip_each<S: Subject>() {
                     time
                 })
                 .collect();
-            let case = format!("{congestion}, {size} bytes over {milliseconds} ms, every {pause} ms");
+            let case =
+                format!("{congestion}, {size} bytes over {milliseconds} ms, every {pause} ms");
             let (sent, needed) = (pair.server.sent - before, 8 * size / 1_415);
-            // Beside it there are acknowledgements, probes for the path's datagram size, and smaller datagrams until they are answered.
-            assert!(sent < needed * 11 / 10 + 40, "{case}: {sent} datagrams where the content needs {needed}");
-            // One that fills the path has to grow its window into the queue.
+            // The rest is acknowledgments, MTU probes, and smaller datagrams until these are
+            // answered.
+            assert!(
+                sent < needed * 11 / 10 + 40,
+                "{case}: {sent} datagrams where the content needs {needed}"
+            );
+            // A response that fills the path has to grow its window into the queue.
             if size < held as usize {
-                let most = rtt + Duration::from_secs_f64(size as f64 * 1.05 / rate as f64) + Duration::from_millis(5);
-                assert!(times[2..].iter().all(|time| *time <= most), "{case}: {times:?}, and not {most:?}");
+                let most = rtt
+                    + Duration::from_secs_f64(size as f64 * 1.05 / rate as f64)
+                    + Duration::from_millis(5);
+                assert!(
+                    times[2..].iter().all(|time| *time <= most),
+                    "{case}: {times:?}, and not {most:?}"
+                );
             }
         }
     }
 }
 
-/// How long a client waits for so many responses on a new connection, from its requests on.
-fn first_responses<S: Subject>(weather: &Weather, limits: &Limits, [count, size]: [usize; 2]) -> Duration {
-    let mut pair = Pair::<S>::over(weather.clone(), limits, limits);
+/// Returns how long a client waits for these responses on a new connection, from its requests on.
+fn first_responses<S: Subject>(
+    conditions: &NetworkConditions,
+    limits: &Limits,
+    [count, size]: [usize; 2],
+) -> Duration {
+    let mut pair = Pair::<S>::over(conditions.clone(), limits, limits);
     let key = pair.begin_connecting();
-    pair.run_until(|pair| pair.client.take(key, |event| matches!(event, Event::Connected { .. }).then_some(())).is_some());
+    pair.run_until(|pair| {
+        pair.client
+            .take(key, |event| matches!(event, Event::Connected { .. }).then_some(()))
+            .is_some()
+    });
     let asked = pair.now;
     let mut responses: Vec<_> = (0..count)
         .map(|_| {
@@ -233,7 +308,12 @@ fn first_responses<S: Subject>(weather: &Weather, limits: &Limits, [count, size]
         .collect();
     let (mut server, mut received) = (None, 0);
     pair.run_until(|pair| {
-        server = server.or(pair.server.events.iter().find(|(_, event)| matches!(event, Event::Accepted { .. })).map(|(key, _)| *key));
+        server = server.or(pair
+            .server
+            .events
+            .iter()
+            .find(|(_, event)| matches!(event, Event::Accepted { .. }))
+            .map(|(key, _)| *key));
         for (stream, is_asked, content) in &mut responses {
             let Some(server) = server else { break };
             *is_asked |= pair.server.read_count(server, *stream) > 0;
@@ -247,37 +327,61 @@ fn first_responses<S: Subject>(weather: &Weather, limits: &Limits, [count, size]
     pair.now - asked
 }
 
-/// As users have it, or with another initial window.
+/// Default limits, or with another initial window.
 fn first_limits(congestion: Congestion, initial_datagrams: Option<u16>) -> Limits {
-    let wide = Limits { stream_window_bytes: 8 << 20, connection_window_bytes: 16 << 20, ..limits(congestion) };
+    let wide = Limits {
+        stream_window_bytes: 8 << 20,
+        connection_window_bytes: 16 << 20,
+        ..limits(congestion)
+    };
     Limits { initial_datagrams: initial_datagrams.unwrap_or(wide.initial_datagrams), ..wide }
 }
 
-/// A document as most are, with its head, on a connection that was made for it.
+/// A typical document with its head, on a new connection.
 pub(super) fn first_document_takes_a_round_trip<S: Subject>() {
-    for (milliseconds, congestion) in [10, 28, 70, 200].into_iter().flat_map(|rtt| Congestion::ALL.map(|congestion| (rtt, congestion))) {
+    for (milliseconds, congestion) in [10, 28, 70, 200]
+        .into_iter()
+        .flat_map(|rtt| Congestion::ALL.map(|congestion| (rtt, congestion)))
+    {
         let rtt = Duration::from_millis(milliseconds);
-        let weather = Weather { rate: Some(37_500_000), queue: 37_500 * milliseconds, ..Weather::calm(rtt / 2) };
+        let conditions = NetworkConditions {
+            rate: Some(37_500_000),
+            queue: 37_500 * milliseconds,
+            ..NetworkConditions::calm(rtt / 2)
+        };
         for size in [12_000, 16_000, 25_000] {
-            let time = first_responses::<S>(&weather, &first_limits(congestion, None), [1, size]);
+            let time =
+                first_responses::<S>(&conditions, &first_limits(congestion, None), [1, size]);
             // Pacing spreads the second half of the window.
-            assert!(time < rtt.mul_f64(1.4) + Duration::from_millis(1), "{congestion}, {size} bytes over {rtt:?}: {time:?}");
+            assert!(
+                time < rtt.mul_f64(1.4) + Duration::from_millis(1),
+                "{congestion}, {size} bytes over {rtt:?}: {time:?}"
+            );
         }
     }
 }
 
-/// What the default costs where a queue holds less than the initial window, beside the 10 datagrams of RFC 9002.
+/// Cost of the default initial window where a queue holds less, compared with RFC 9002's 10
+/// datagrams.
 pub(super) fn initial_window_costs_little_in_short_queues<S: Subject>() {
     let mut worst = (0.0, String::new());
     let mut logarithms = Vec::new();
-    for (rate, milliseconds, queue) in [(625_000, 28, 15_000), (125_000, 28, 25_000), (125_000, 70, 12_500), (62_500, 200, 12_500)] {
-        let weather = Weather { rate: Some(rate), queue, ..Weather::calm(Duration::from_millis(milliseconds) / 2) };
+    for (rate, milliseconds, queue) in
+        [(625_000, 28, 15_000), (125_000, 28, 25_000), (125_000, 70, 12_500), (62_500, 200, 12_500)]
+    {
+        let conditions = NetworkConditions {
+            rate: Some(rate),
+            queue,
+            ..NetworkConditions::calm(Duration::from_millis(milliseconds) / 2)
+        };
         for page in [[1, 13_000], [1, 16_000], [1, 30_000], [1, 60_000], [12, 15_000]] {
-            let times = [None, Some(10)].map(|datagrams| first_responses::<S>(&weather, &first_limits(Congestion::Cubic, datagrams), page));
+            let times = [None, Some(10)].map(|datagrams| {
+                first_responses::<S>(&conditions, &first_limits(Congestion::Cubic, datagrams), page)
+            });
             let ratio = times[0].as_secs_f64() / times[1].as_secs_f64();
             logarithms.push(ratio.ln());
             if ratio > worst.0 {
-                worst = (ratio, format!("{page:?} over {weather:?}: {times:?}"));
+                worst = (ratio, format!("{page:?} over {conditions:?}: {times:?}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A transport that the contract is tested on.
+//! The transports under test.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::config::{Config, Congestion};
+use crate::connection_limits::ConnectionCounts;
 use crate::limits::{self, LimitError};
-use crate::seats::Seats;
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
 use crate::transport::connection_id::ConnectionIds;
-use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, Sending, Transport};
+use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, SendConfig, Transport};
 
-/// What a test asks of an endpoint.
+/// Settings of a test's endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     pub(super) streams: u32,
@@ -28,7 +28,7 @@ pub(super) struct Limits {
     pub(super) idle_timeout: Duration,
     pub(super) congestion: Congestion,
     pub(super) initial_datagrams: u16,
-    /// Bytes of datagrams that may wait, where they are used.
+    /// Bytes of datagrams that may be queued, if datagrams are enabled.
     pub(super) datagram_bytes: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Limits {
     }
 }
 
-/// Makes endpoints that belong together: one of its servers knows the tokens and connection IDs of another.
+/// Creates related endpoints: each server knows the tokens and connection IDs of the others.
 pub(super) trait Subject: Sized {
     type Transport: Transport;
 
@@ -80,9 +80,17 @@ pub(super) struct OnQuinn {
 }
 
 impl OnQuinn {
-    fn endpoint(&self, limits: &Limits, worker: u8, tls: Option<Arc<rustls::ServerConfig>>) -> Quinn {
+    fn endpoint(
+        &self,
+        limits: &Limits,
+        worker: u8,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> Quinn {
         let table = limits.table().unwrap();
-        let sending = Sending { congestion: limits.congestion, initial_datagrams: limits.initial_datagrams };
+        let sending = SendConfig {
+            congestion: limits.congestion,
+            initial_datagrams: limits.initial_datagrams,
+        };
         let seed = [worker, u8::from(tls.is_some())].repeat(16).try_into().unwrap();
         let config = QuinnConfig::new(&table, sending, tls, self.keys.clone(), None).unwrap();
         let config = match limits.datagram_bytes {
@@ -90,7 +98,15 @@ impl OnQuinn {
             None => config,
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 443));
-        Quinn::new(config.with_seed(seed), worker, address, false, Arc::<Stats>::default(), Seats::new(), Rc::default())
+        Quinn::new(
+            config.with_seed(seed),
+            worker,
+            address,
+            false,
+            Arc::<Stats>::default(),
+            ConnectionCounts::new(),
+            Rc::default(),
+        )
     }
 }
 
@@ -100,7 +116,11 @@ impl Subject for OnQuinn {
     fn new() -> Self {
         let tls = Tls::new(&Config::default());
         let client_tls = ClientTls::new(Arc::new(tls.client)).unwrap();
-        Self { keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)), server_tls: tls.server, client_tls }
+        Self {
+            keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)),
+            server_tls: tls.server,
+            client_tls,
+        }
     }
 
     fn server(&self, limits: &Limits, worker: u8) -> Quinn {

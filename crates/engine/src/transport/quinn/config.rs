@@ -1,4 +1,4 @@
-//! What the connections of an endpoint are made with.
+//! Configuration of an endpoint's connections.
 
 use std::sync::Arc;
 
@@ -11,40 +11,46 @@ use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
 use crate::stats::Stats;
 use crate::transport::EndpointKeys;
-use crate::transport::congestion::{self, Question, Sending};
+use crate::transport::congestion::{self, SendConfig, WindowQuery};
 use crate::transport::session::{self, ServerTls};
 
-/// Tokens for later connections that a client is given: browsers open a second connection in parallel at times.
+/// Tokens for later connections that a client is given: browsers sometimes open a second connection
+/// in parallel.
 const TOKENS_SENT: u32 = 2;
-/// Requests that a connection may have open to begin with; more when most of them are. The library holds some 50 bytes for each stream
-/// that may be opened, and has room for 112 of them, unidirectional ones included, where it would need twice as much for one more.
+/// Initial limit of a connection's concurrent requests; it is raised when most of them are in use.
+/// quinn-proto allocates some 50 bytes for each allowed stream, and its table has space for 112 of
+/// them, unidirectional ones included; one more would double it.
 //= RFC 9114 section 6.1
 //# So as to not unnecessarily limit parallelism, at least 100 request streams SHOULD be permitted at a time.
 const FIRST_REQUESTS: u64 = 100;
-/// Bidirectional streams that a server may open. HTTP/3 has none: the first one ends the connection, by the error made for it.
+/// Bidirectional streams that a server may open. HTTP/3 has none: the first one must be receivable
+/// so that the connection closes with the right error.
 const SERVER_REQUESTS: u64 = 2;
-/// Bytes of datagrams that the library may hold for us: one of the largest, since they are taken as soon as they come.
+/// Bytes of received datagrams that quinn-proto may buffer: one of the largest, since datagrams are
+/// read as soon as they arrive.
 const RECEIVED_DATAGRAM_BYTES: usize = 66_000;
 
-/// How the connections of one endpoint behave.
+/// Configuration of an endpoint and its connections.
 pub(crate) struct QuinnConfig {
     pub(super) limits: Limits,
     pub(super) keys: EndpointKeys,
     pub(super) tls: Option<Arc<ServerTls>>,
-    /// For connections with smaller windows than those that a session was made with.
+    /// For connections with smaller windows than those a session was created with.
     pub(super) without_sessions: Option<Arc<ServerTls>>,
     pub(super) congestion: Arc<dyn ControllerFactory + Send + Sync>,
     pub(super) qlog: Option<Qlog>,
-    pub(super) question: Question,
-    /// Bytes of datagrams that may wait to be sent on a connection, if datagrams are used at all.
+    pub(super) question: WindowQuery,
+    /// Bytes of datagrams that a connection may queue for sending, if datagrams are enabled.
     pub(super) datagram_bytes: Option<usize>,
-    /// What each random number of the endpoint comes from, so that a run can be repeated; the operating system otherwise.
+    /// Seed of all random numbers of the endpoint, so that a run can be repeated; by default they
+    /// come from the operating system.
     pub(super) seed: Option<[u8; 32]>,
 }
 
-/// The same, but that it knows no session and makes none.
+/// Returns the TLS configuration without session resumption.
 ///
-/// A client that resumes a session counts on the windows that it had then, and may fill them before it learns of others.
+/// A client that resumes a session relies on the windows that it had then, and may fill them before
+/// it learns the new ones.
 fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
     let mut tls = tls.clone();
     tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -65,35 +71,53 @@ impl ClientTls {
 impl QuinnConfig {
     pub(crate) fn new(
         limits: &Limits,
-        sending: Sending,
+        sending: SendConfig,
         tls: Option<Arc<rustls::ServerConfig>>,
         keys: EndpointKeys,
         qlog: Option<Qlog>,
     ) -> Result<Self, String> {
-        let question = Question::default();
+        let question = WindowQuery::default();
         let congestion = congestion::factory(sending, question.clone());
         let without_sessions = tls.as_deref().map(without_sessions);
         let make = |tls| ServerTls::new(tls).map(Arc::new);
-        let (tls, without_sessions) = (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
-        Ok(Self { limits: limits.clone(), keys, tls, without_sessions, congestion, qlog, question, datagram_bytes: None, seed: None })
+        let (tls, without_sessions) =
+            (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
+        Ok(Self {
+            limits: limits.clone(),
+            keys,
+            tls,
+            without_sessions,
+            congestion,
+            qlog,
+            question,
+            datagram_bytes: None,
+            seed: None,
+        })
     }
 
-    /// Takes and sends datagrams (RFC 9221), of which so many bytes may wait on each connection.
+    /// Enables datagrams (RFC 9221), with this many bytes of send queue per connection.
     pub(crate) fn with_datagrams(self, bytes: u64) -> Self {
         Self { datagram_bytes: Some(usize::try_from(bytes).unwrap_or(usize::MAX)), ..self }
     }
 
-    /// Takes and sends datagrams if something that needs them is offered.
+    /// Enables datagrams if a feature that needs them is enabled.
     pub(crate) fn offering(self, config: &Config) -> Self {
-        if config.webtransport { self.with_datagrams(config.limits.webtransport_datagram_bytes()) } else { self }
+        if config.webtransport {
+            self.with_datagrams(config.limits.webtransport_datagram_bytes())
+        } else {
+            self
+        }
     }
 
     pub(super) fn takes_datagrams(&self) -> bool {
         self.datagram_bytes.is_some()
     }
 
-    /// Connections that begin from here on have this TLS.
-    pub(super) fn set_tls(&mut self, tls: Arc<rustls::ServerConfig>) -> Result<Arc<ServerTls>, String> {
+    /// Sets the TLS configuration of new connections.
+    pub(super) fn set_tls(
+        &mut self,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Result<Arc<ServerTls>, String> {
         let without_sessions = ServerTls::new(without_sessions(&tls))?;
         let tls = Arc::new(ServerTls::new(tls)?);
         (self.tls, self.without_sessions) = (Some(tls.clone()), Some(Arc::new(without_sessions)));
@@ -105,22 +129,28 @@ impl QuinnConfig {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Bidirectional streams that the peer may open to begin with.
+    /// Returns how many bidirectional streams the peer may open at first.
     pub(super) fn first_requests(&self, side: Side) -> u64 {
-        self.limits.concurrent_streams().min(if side.is_server() { FIRST_REQUESTS } else { SERVER_REQUESTS })
+        self.limits.concurrent_streams().min(if side.is_server() {
+            FIRST_REQUESTS
+        } else {
+            SERVER_REQUESTS
+        })
     }
 
-    /// `receive`: the window that a connection begins with. How much it may hold of what it sends is set as it goes.
+    /// Returns the transport configuration. `receive` is the initial receive window. The send
+    /// window is set later.
     pub(super) fn transport(&self, side: Side, receive: u64) -> TransportConfig {
         let limits = &self.limits;
-        let idle = IdleTimeout::try_from(limits.idle_timeout()).expect("invariant: the table allows no more than an hour");
+        let idle = IdleTimeout::try_from(limits.idle_timeout())
+            .expect("invariant: the table allows at most an hour");
         let mut config = TransportConfig::default();
         config
             .max_concurrent_bidi_streams(varint(self.first_requests(side)))
             //= RFC 9114 section 6.2
             //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
             //# three unidirectional streams.
-            // The table allows no fewer.
+            // The limits table allows no smaller value.
             .max_concurrent_uni_streams(varint(limits.uni_streams()))
             .stream_receive_window(varint(limits.stream_window_bytes()))
             .receive_window(varint(receive))
@@ -132,20 +162,27 @@ impl QuinnConfig {
         config
     }
 
-    /// The library ties a trace to a configuration, so a connection that is traced has one of its own.
+    /// Returns the configuration of a traced connection. quinn-proto ties a trace to a
+    /// configuration, so each traced connection has its own.
     pub(super) fn traced(&self, side: Side, receive: u64, trace: &Trace) -> TransportConfig {
         let mut config = self.transport(side, receive);
         config.qlog_stream(Some(trace.transport()));
         config
     }
 
-    /// The server's configuration for connections with the window `receive`, the full one.
+    /// Returns the server configuration for connections with the receive window `receive`.
     pub(super) fn server(&self, receive: u64, stats: &Arc<Stats>) -> Option<ServerConfig> {
         let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
         let mut tokens = ValidationTokenConfig::default();
         let remembered = self.limits.used_tokens();
-        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 { TOKENS_SENT } else { 0 });
-        server.transport_config(Arc::new(self.transport(Side::Server, receive))).validation_token_config(tokens);
+        tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 {
+            TOKENS_SENT
+        } else {
+            0
+        });
+        server
+            .transport_config(Arc::new(self.transport(Side::Server, receive)))
+            .validation_token_config(tokens);
         Some(server)
     }
 }

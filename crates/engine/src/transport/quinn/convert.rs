@@ -1,4 +1,4 @@
-//! Between the library's types and ours.
+//! Conversions between quinn-proto's types and ours.
 
 use pronghorn_h3::{Priority, StreamId};
 use quinn_proto::{ConnectionError, EcnCodepoint, TransportErrorCode, VarInt};
@@ -7,13 +7,17 @@ use crate::transport::{Closed, Dir, Ecn, Transmit};
 
 pub(super) fn closed(reason: ConnectionError) -> Closed {
     match reason {
-        ConnectionError::ApplicationClosed(close) => {
-            Closed::ByPeer { code: close.error_code.into_inner(), reason: String::from_utf8_lossy(&close.reason).into_owned() }
-        }
-        // RFC 9000, section 10.2.3: what the application has to say is left out until the handshake is done. A client whose early data
-        // has been answered may close that soon.
+        ConnectionError::ApplicationClosed(close) => Closed::ByPeer {
+            code: close.error_code.into_inner(),
+            reason: String::from_utf8_lossy(&close.reason).into_owned(),
+        },
+        // RFC 9000, section 10.2.3: the application's error code is replaced until the handshake is
+        // done. A client whose early data was answered may close that early.
         ConnectionError::ConnectionClosed(close)
-            if matches!(close.error_code, TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR) =>
+            if matches!(
+                close.error_code,
+                TransportErrorCode::NO_ERROR | TransportErrorCode::APPLICATION_ERROR
+            ) =>
         {
             Closed::ByPeer { code: 0, reason: String::new() }
         }
@@ -24,27 +28,31 @@ pub(super) fn closed(reason: ConnectionError) -> Closed {
     }
 }
 
-/// The priority of our unidirectional streams: before every response.
+/// Priority of our unidirectional streams: before every response.
 pub(super) const OWN_STREAMS: i32 = i32::MAX;
-/// The library's priorities between two levels of urgency.
+/// Distance of quinn-proto's priorities between two levels of urgency.
 const LEVEL: i32 = 1 << 28;
-/// Bytes that each level of urgency may have in the transport beyond what the next less urgent one may, so that a page's style
-/// sheet need not wait for room that its images have taken.
+/// Extra send buffer that each level of urgency has over the next less urgent one, in bytes, so
+/// that a page's style sheet need not wait for its images to free the buffer.
 const HEADROOM_PER_LEVEL: u64 = 16 << 10;
 
-/// The library sends the highest number first and takes turns between equal ones. `is_whole`: all that the stream will ever carry has been
-/// written. One that is not must not stand below others of its level: the library gives a stream that waits its new place only after its next turn.
+/// Returns quinn-proto's priority of a stream. It sends the highest number first, and alternates
+/// between equal ones. `is_whole` means that all data of the stream was written. An incomplete
+/// stream must not be placed below others of its level: quinn-proto applies a waiting stream's new
+/// priority only after its next turn.
 pub(super) fn to_quinn_priority(stream: StreamId, priority: Priority, is_whole: bool) -> i32 {
     let level = (3 - i32::from(priority.urgency)) * LEVEL;
     if priority.incremental || !is_whole {
         return level;
     }
-    // In the order of the requests. After 2^27 of them on one connection two neighbours may be sent in the wrong order, once.
+    // In the order of the requests. After 2^27 of them on one connection, two neighbours may be
+    // sent in the wrong order, once.
     let place = (stream.0 / 4) % (LEVEL as u64 / 2);
     level + LEVEL / 2 - place as i32
 }
 
-/// How much farther than the least urgent level a stream of this priority may go; without one, it is no request's and goes before them.
+/// Returns the extra send buffer of a stream over the least urgent level. `None` is for streams of
+/// no request, which go first.
 pub(super) fn headroom(priority: Option<Priority>) -> u64 {
     let urgency = priority.map_or(0, |priority| priority.urgency);
     u64::from(Priority::MAX_URGENCY.saturating_sub(urgency)) * HEADROOM_PER_LEVEL

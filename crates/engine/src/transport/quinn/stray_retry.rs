@@ -1,12 +1,12 @@
-//! Keeps Retry packets from servers.
+//! Protects servers from Retry packets.
 
 use bytes::Buf;
 use pronghorn_h3::varint;
 
-/// How much of a datagram comes before a Retry packet; all of it if there is none.
+/// Returns the length of a datagram before its first Retry packet, or all of it if there is none.
 ///
-/// A Retry packet is of no use to a server, and nothing in it is authenticated. The library ends the connection all the same, so that one
-/// forged or damaged datagram would end a handshake.
+/// A Retry packet is of no use to a server, and nothing in it is authenticated. But quinn-proto
+/// ends the connection, so one forged or damaged datagram would end a handshake.
 pub(super) fn len_without_retry(datagram: &[u8]) -> usize {
     let mut rest = datagram;
     while is_long_header(rest) {
@@ -21,12 +21,12 @@ pub(super) fn len_without_retry(datagram: &[u8]) -> usize {
     datagram.len()
 }
 
-/// Of the version that is offered: another one may have other types.
+/// Only of version 1, the supported one: other versions may have other packet types.
 fn is_long_header(packet: &[u8]) -> bool {
     matches!(packet, [first, 0, 0, 0, 1, ..] if first & 0x80 != 0)
 }
 
-/// What follows an Initial, 0-RTT or Handshake packet (RFC 9000, section 17.2).
+/// Returns the bytes after an Initial, 0-RTT or Handshake packet (RFC 9000, section 17.2).
 fn skip_packet(packet: &[u8]) -> Option<&[u8]> {
     let is_initial = packet[0] & 0x30 == 0;
     let mut rest = packet.get(5..)?;
@@ -41,7 +41,7 @@ fn skip_packet(packet: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// Bytes behind their length.
+/// Skips a length and the bytes that it counts.
 fn skip(rest: &mut &[u8]) -> Option<()> {
     let len = usize::try_from(varint::decode(rest)?).ok()?;
     if len > rest.len() {
@@ -71,9 +71,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_stays() {
+    fn unknown_frames_stay_unchanged() {
         let another_version = [&RETRY[..1], &[0, 0, 0, 2], &RETRY[5..]].concat();
-        for datagram in [&another_version[..], &[0xf0], &[], &INITIAL[..12], &[INITIAL, &[0xf0, 0, 0]].concat()] {
+        for datagram in
+            [&another_version[..], &[0xf0], &[], &INITIAL[..12], &[INITIAL, &[0xf0, 0, 0]].concat()]
+        {
             assert_eq!(len_without_retry(datagram), datagram.len(), "{datagram:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Resets that are repeated and PRIORITY_UPDATE frames over HTTP/2.
+//! Repeated resets and PRIORITY_UPDATE frames over HTTP/2.
 
 use super::*;
 
@@ -9,12 +9,16 @@ fn flood_of_resets_of_one_stream_is_stopped() {
         |stats| stats.control_frame_floods.value(),
         |number| {
             let reset = frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
-            if number == 0 { [frame(HEADERS, END_HEADERS | END_STREAM, 1, GET), reset].concat() } else { reset }
+            if number == 0 {
+                [frame(HEADERS, END_HEADERS | END_STREAM, 1, GET), reset].concat()
+            } else {
+                reset
+            }
         },
     );
 }
 
-/// OkHttp and Jetty answer each frame that still comes on a stream that they have cancelled with another RST_STREAM.
+/// OkHttp and Jetty answer each frame that arrives on a cancelled stream with another RST_STREAM.
 #[test]
 fn reset_that_is_repeated_takes_nothing_back_again() {
     let trust = trust();
@@ -34,15 +38,21 @@ fn reset_that_is_repeated_takes_nothing_back_again() {
         assert!(!raw.is_closed, "{:?}", frames(&raw.received));
         frames(&raw.received).iter().any(|(kind, stream, _)| (*kind, *stream) == (DATA, 5))
     });
-    assert_eq!(bench.count(|stats| stats.reset_floods.value() + stats.control_frame_floods.value()), 0);
+    assert_eq!(
+        bench.count(|stats| stats.reset_floods.value() + stats.control_frame_floods.value()),
+        0
+    );
 }
 
 #[test]
 fn malformed_priority_updates_are_errors_of_the_connection() {
     const PRIORITY_UPDATE: u8 = 16;
     let (protocol_error, frame_size_error) = (1, 6);
-    let cases: [(u32, &[u8], u8); 3] =
-        [(1, b"\0\0\0\x01u=1", protocol_error), (0, b"\0\0\0", frame_size_error), (0, b"\0\0\0\0u=1", protocol_error)];
+    let cases: [(u32, &[u8], u8); 3] = [
+        (1, b"\0\0\0\x01u=1", protocol_error),
+        (0, b"\0\0\0", frame_size_error),
+        (0, b"\0\0\0\0u=1", protocol_error),
+    ];
     for (stream, content, code) in cases {
         let trust = trust();
         let mut bench = Bench::with_group(&Group::new(1), &trust, &Config::default(), hello);
@@ -53,12 +63,15 @@ fn malformed_priority_updates_are_errors_of_the_connection() {
             raw.step();
             raw.is_closed
         });
-        let told = raw.received.windows(17).any(|window| window[3] == 7 && window[13..17] == [0, 0, 0, code]);
+        let told = raw
+            .received
+            .windows(17)
+            .any(|window| window[3] == 7 && window[13..17] == [0, 0, 0, code]);
         assert!(told, "{content:?} on stream {stream}: no GOAWAY with {code}");
     }
 }
 
-/// One that runs and two to come, where three may be open.
+/// One for an open stream and two for later ones, where three streams may be open.
 #[test]
 fn more_priority_updates_than_streams_are_an_error_of_the_connection() {
     const PRIORITY_UPDATE: u8 = 16;
@@ -84,7 +97,8 @@ fn more_priority_updates_than_streams_are_an_error_of_the_connection() {
             // The answer to a PING, or GOAWAY.
             frames(&raw.received).iter().any(|(kind, ..)| [PING, 7].contains(kind))
         });
-        let told = raw.received.windows(17).any(|window| window[3] == 7 && window[13..17] == [0, 0, 0, 1]);
+        let told =
+            raw.received.windows(17).any(|window| window[3] == 7 && window[13..17] == [0, 0, 0, 1]);
         assert_eq!(told, is_error, "{updates:?}");
     }
 }

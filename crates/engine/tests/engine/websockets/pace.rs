@@ -1,4 +1,4 @@
-//! WebSocket: what holds back, fragments, and connections that are ended at once.
+//! WebSocket: back-pressure, fragments, and aborted connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use pronghorn_engine::websocket::{
-    self, CloseCode, CloseReason, Error, Event, Fragment, FragmentError, Kind, Message, Options, Prepared, WebSocket, WebSocketUpgrade,
-    deflate,
+    self, CloseCode, CloseReason, Error, Event, Fragment, FragmentError, Kind, Message, Options,
+    Prepared, WebSocket, WebSocketUpgrade, deflate,
 };
-use pronghorn_engine::{Config, Protocol, Request as Asked, Responder};
+use pronghorn_engine::{Config, Protocol, Request as EngineRequest, Responder};
 
 use super::{Ends, echo, open, serving, turns};
 use crate::support::{Bench, PROTOCOLS};
@@ -33,7 +33,11 @@ fn slow_reader_holds_the_sender_back() {
                 while socket.recv().await.is_some() {}
             }
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &Ends::default(), serve));
+        let mut bench = Bench::new(
+            1,
+            &Config::default(),
+            serving(&Options::default(), &Ends::default(), serve),
+        );
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         let mut before = 0;
         loop {
@@ -58,18 +62,18 @@ fn slow_reader_holds_the_sender_back() {
 }
 
 #[test]
-fn reader_takes_only_so_much_in_a_turn_of_its_worker() {
+fn reads_per_turn_are_limited() {
     const MESSAGES: usize = 20_000;
     for protocol in PROTOCOLS {
         for (size, most) in [(0, 256), (40 << 10, 7)] {
             let count = if size == 0 { MESSAGES } else { 100 };
-            // How many came in a turn, turn by turn.
+            // Messages received in each turn.
             let seen = Rc::<RefCell<Vec<(u64, usize)>>>::default();
             let noted = seen.clone();
             let options = Options::default().with_deflate(deflate::Options::default());
             let mut bench = Bench::new(1, &Config::default(), move |_| {
                 let (options, noted) = (options.clone(), noted.clone());
-                move |request: Asked, responder: Responder| {
+                move |request: EngineRequest, responder: Responder| {
                     let handle = responder.handle().clone();
                     let upgrade = WebSocketUpgrade::from_request(&request, &options).unwrap();
                     let mut socket = upgrade.accept(responder, request.body);
@@ -85,11 +89,17 @@ fn reader_takes_only_so_much_in_a_turn_of_its_worker() {
                     });
                 }
             });
-            let (socket, _connection) = open(&mut bench, protocol, &Options::default().with_deflate(deflate::Options::default()));
+            let (socket, _connection) = open(
+                &mut bench,
+                protocol,
+                &Options::default().with_deflate(deflate::Options::default()),
+            );
             for _ in 0..count {
                 socket.sender().push(&Message::binary(vec![0; size])).unwrap();
             }
-            bench.turn_until(|_| seen.borrow().iter().map(|(_, count)| count).sum::<usize>() == count);
+            bench.turn_until(|_| {
+                seen.borrow().iter().map(|(_, count)| count).sum::<usize>() == count
+            });
             let largest = seen.borrow().iter().map(|(_, count)| *count).max().unwrap();
             assert!(largest <= most, "{protocol}: {largest} messages of {size} bytes in a turn");
         }
@@ -130,23 +140,36 @@ fn fragments_arrive_as_one_message_and_others_wait_for_the_last() {
     const PING: &[u8] = b"still there?";
     let first = |compress| Fragment::First { kind: Kind::Text, compress };
     for protocol in PROTOCOLS {
-        for options in [Options::default(), Options::default().with_deflate(deflate::Options::default())] {
+        for options in
+            [Options::default(), Options::default().with_deflate(deflate::Options::default())]
+        {
             let mut bench = Bench::new(1, &Config::default(), echo(&options, &Ends::default()));
             let (mut socket, _connection) = open(&mut bench, protocol, &options);
             bench.run(async move {
-                let parts = ["€ and more ".repeat(5_000), "x".to_owned(), String::new(), "y".repeat(100_000)];
+                let parts = [
+                    "€ and more ".repeat(5_000),
+                    "x".to_owned(),
+                    String::new(),
+                    "y".repeat(100_000),
+                ];
                 let whole = Message::text(parts.concat());
                 for compress in [true, false] {
                     let [begin, middle @ .., end] = &parts;
                     let sender = socket.sender().clone();
                     sender.push_fragment(first(compress), begin.clone()).unwrap();
-                    assert_eq!(sender.push_fragment(first(compress), ""), Err(Error::Fragment(FragmentError::UnderWay)));
-                    // Of each the head counts, too.
+                    assert_eq!(
+                        sender.push_fragment(first(compress), ""),
+                        Err(Error::Fragment(FragmentError::UnderWay))
+                    );
+                    // Each message counts with its header.
                     let waiting = sender.buffered_amount();
                     assert_eq!(sender.push(&Message::text("behind")), Ok(waiting + 8));
-                    assert_eq!(sender.push_prepared(&Prepared::new(Message::text("it"))), Ok(waiting + 12));
+                    assert_eq!(
+                        sender.push_prepared(&Prepared::new(Message::text("it"))),
+                        Ok(waiting + 12)
+                    );
                     sender.ping(PING);
-                    // The answer comes although the message is not done.
+                    // The pong arrives although the message is not complete.
                     let pong = loop {
                         match poll_fn(|cx| socket.poll_event(cx)).await.unwrap().unwrap() {
                             Event::Pong(data) => break data,
@@ -170,11 +193,14 @@ fn fragments_arrive_as_one_message_and_others_wait_for_the_last() {
 #[test]
 fn sender_of_parts_is_not_held_back_by_what_waits_for_its_last() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let mut bench =
+            Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         let (parts, others) = (socket.sender().clone(), socket.sender().clone());
-        parts.push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun").unwrap();
-        // More than may wait: whoever sends whole messages has to wait from here on.
+        parts
+            .push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun")
+            .unwrap();
+        // More than the queue allows: senders of whole messages must wait from here on.
         others.push(&Message::binary(vec![0; 200 << 10])).unwrap();
         let whole = Rc::new(Cell::new(false));
         let sent = whole.clone();
@@ -186,7 +212,11 @@ fn sender_of_parts_is_not_held_back_by_what_waits_for_its_last() {
             parts.drained(0).await.unwrap();
             assert!(!whole.get(), "{protocol}");
             parts.push_fragment(Fragment::Last, " and ended").unwrap();
-            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::binary("begun and ended"), "{protocol}");
+            assert_eq!(
+                socket.recv().await.unwrap().unwrap(),
+                Message::binary("begun and ended"),
+                "{protocol}"
+            );
             assert_eq!(socket.recv().await.unwrap().unwrap().data().len(), 200 << 10);
             assert_eq!(socket.recv().await.unwrap().unwrap(), Message::text("later"));
             assert!(whole.get());
@@ -201,7 +231,10 @@ fn message_whose_last_part_never_comes_holds_up_no_close() {
         let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         bench.run(async move {
-            socket.sender().push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun").unwrap();
+            socket
+                .sender()
+                .push_fragment(Fragment::First { kind: Kind::Binary, compress: false }, "begun")
+                .unwrap();
             socket.sender().push(&Message::text("behind")).unwrap();
             socket.close(CloseReason::from(CloseCode::POLICY));
             assert_eq!(socket.sender().push_fragment(Fragment::Last, "late"), Err(Error::Closed));
@@ -218,12 +251,14 @@ fn message_whose_last_part_never_comes_holds_up_no_close() {
 fn sender_hears_when_what_waits_has_gone() {
     const MESSAGES: usize = 64;
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let mut bench =
+            Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         let sender = socket.sender().clone();
         let (left, seen) = (Rc::<RefCell<Vec<usize>>>::default(), sender.clone());
         let noted = left.clone();
-        // More than the echo lets through before somebody reads what comes back, and twice what is told of: a socket takes megabytes at once.
+        // More than the echo forwards before its messages are read, and twice the reported number:
+        // a socket buffers megabytes at once.
         for _ in 0..MESSAGES {
             sender.push(&Message::binary(vec![0; 512 << 10])).unwrap();
         }
@@ -235,7 +270,11 @@ fn sender_hears_when_what_waits_has_gone() {
             }
         });
         turns(&mut bench, 2_000);
-        assert!(left.borrow().is_empty(), "{protocol}: {} bytes wait, and {left:?} was told", sender.buffered_amount());
+        assert!(
+            left.borrow().is_empty(),
+            "{protocol}: {} bytes wait, and {left:?} was told",
+            sender.buffered_amount()
+        );
         bench.run(async move {
             for _ in 0..MESSAGES {
                 socket.recv().await.unwrap().unwrap();
@@ -247,7 +286,7 @@ fn sender_hears_when_what_waits_has_gone() {
 }
 
 #[test]
-fn waits_that_are_given_up_leave_nothing_behind() {
+fn dropped_waits_are_deregistered() {
     struct Task;
     impl std::task::Wake for Task {
         fn wake(self: std::sync::Arc<Self>) {}
@@ -260,9 +299,13 @@ fn waits_that_are_given_up_leave_nothing_behind() {
     let waker = std::task::Waker::from(task.clone());
     let mut cx = std::task::Context::from_waker(&waker);
     let message = Message::text("waits");
-    let (mut sending, mut draining) = (Box::pin(sender.send(&message)), Box::pin(sender.drained(0)));
+    let (mut sending, mut draining) =
+        (Box::pin(sender.send(&message)), Box::pin(sender.drained(0)));
     for _ in 0..2 {
-        assert!(sending.as_mut().poll(&mut cx).is_pending() && draining.as_mut().poll(&mut cx).is_pending());
+        assert!(
+            sending.as_mut().poll(&mut cx).is_pending()
+                && draining.as_mut().poll(&mut cx).is_pending()
+        );
     }
     assert_eq!(std::sync::Arc::strong_count(&task), 4);
     drop((sending, draining));
@@ -270,9 +313,10 @@ fn waits_that_are_given_up_leave_nothing_behind() {
 }
 
 #[test]
-fn connection_that_this_side_ends_at_once_is_heard_by_its_reader_and_senders() {
+fn abort_notifies_reader_and_senders() {
     for protocol in PROTOCOLS {
-        let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
+        let mut bench =
+            Bench::new(1, &Config::default(), echo(&Options::default(), &Ends::default()));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         let sender = socket.sender().clone();
         let (heard, drained) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
@@ -293,7 +337,11 @@ fn connection_that_this_side_ends_at_once_is_heard_by_its_reader_and_senders() {
         turns(&mut bench, 5);
         assert!(matches!(heard.take(), Some(Err(Error::Aborted))), "{protocol}");
         assert_eq!(drained.take(), Some(Err(Error::Closed)), "{protocol}");
-        assert_eq!((sender.buffered_amount(), sender.push(&Message::text("late"))), (0, Err(Error::Closed)), "{protocol}");
+        assert_eq!(
+            (sender.buffered_amount(), sender.push(&Message::text("late"))),
+            (0, Err(Error::Closed)),
+            "{protocol}"
+        );
     }
 }
 
@@ -306,7 +354,11 @@ fn connection_ends_at_once_although_its_peer_takes_nothing() {
             given.replace(Some(socket.sender().clone()));
             async move { while let Some(Ok(_)) = socket.recv().await {} }
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &Ends::default(), serve));
+        let mut bench = Bench::new(
+            1,
+            &Config::default(),
+            serving(&Options::default(), &Ends::default(), serve),
+        );
         let (socket, _connection) = open(&mut bench, protocol, &Options::default());
         turns(&mut bench, 10);
         let sender = sender.take().unwrap();
@@ -314,7 +366,8 @@ fn connection_ends_at_once_although_its_peer_takes_nothing() {
             sender.push(&Message::binary(vec![0; 1 << 20])).unwrap();
         }
         let mut waiting = usize::MAX;
-        while std::mem::replace(&mut waiting, sender.buffered_amount()) != sender.buffered_amount() {
+        while std::mem::replace(&mut waiting, sender.buffered_amount()) != sender.buffered_amount()
+        {
             turns(&mut bench, 300);
         }
         assert!(waiting > 10 << 20, "{protocol}: {waiting}");

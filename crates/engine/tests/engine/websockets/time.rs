@@ -1,4 +1,4 @@
-//! WebSocket: peers that are silent, do not answer or are gone.
+//! WebSocket: peers that are silent, do not answer or have vanished.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,11 +13,15 @@ use super::{Ends, echo, lending, open, serving, turns};
 use crate::support::{Bench, PROTOCOLS};
 
 #[test]
-fn silence_is_broken_by_pings_and_the_connection_lives() {
+fn pings_keep_idle_websocket_open() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
         let mut bench = Bench::new(1, &Config::default(), echo(&Options::default(), &ends));
-        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default().with_timeout(Duration::from_secs(100_000)));
+        let (mut socket, _connection) = open(
+            &mut bench,
+            protocol,
+            &Options::default().with_timeout(Duration::from_secs(100_000)),
+        );
         let sender = socket.sender().clone();
         let received = Rc::new(Cell::new(0));
         let count = received.clone();
@@ -37,12 +41,16 @@ fn silence_is_broken_by_pings_and_the_connection_lives() {
 }
 
 #[test]
-fn peer_that_answers_no_ping_is_given_up() {
+fn unanswered_ping_times_out() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
         let limits = Limits::default().with_websocket_timeout(Duration::from_secs(20)).unwrap();
-        let mut bench = Bench::new(1, &Config { limits, ..Config::default() }, echo(&Options::default(), &ends));
-        // It takes what comes, so that the connection below lives, and never looks at it.
+        let mut bench = Bench::new(
+            1,
+            &Config { limits, ..Config::default() },
+            echo(&Options::default(), &ends),
+        );
+        // The client receives data, so the underlying connection lives, but never processes it.
         let (socket, _connection) = open(&mut bench, protocol, &Options::default());
         for _ in 0..19 {
             bench.skip(Duration::from_secs(1));
@@ -58,7 +66,7 @@ fn peer_that_answers_no_ping_is_given_up() {
 }
 
 #[test]
-fn peer_that_is_not_asked_has_to_speak_by_itself() {
+fn silent_peer_times_out_without_pings() {
     for protocol in PROTOCOLS {
         for (options, ends_silent) in [
             (Options::default().without_pings().with_timeout(Duration::from_secs(20)), true),
@@ -67,10 +75,14 @@ fn peer_that_is_not_asked_has_to_speak_by_itself() {
         ] {
             let ends = Ends::default();
             let mut bench = Bench::new(1, &Config::default(), echo(&options, &ends));
-            // It would answer each ping.
-            let (mut socket, _connection) = open(&mut bench, protocol, &Options::default().with_timeout(Duration::MAX));
+            // The client would answer each ping.
+            let (mut socket, _connection) =
+                open(&mut bench, protocol, &Options::default().with_timeout(Duration::MAX));
             let sender = socket.sender().clone();
-            bench.client.handle().spawn(async move { while let Some(Ok(_)) = socket.recv().await {} });
+            bench
+                .client
+                .handle()
+                .spawn(async move { while let Some(Ok(_)) = socket.recv().await {} });
             for second in 0..60 {
                 if second == 10 {
                     sender.push(&Message::text("by itself")).unwrap();
@@ -79,14 +91,17 @@ fn peer_that_is_not_asked_has_to_speak_by_itself() {
                 turns(&mut bench, 20);
                 let gone = second > 34 && ends_silent;
                 let expected = if gone { vec![(Err(Error::TimedOut), None)] } else { vec![] };
-                assert!(*ends.borrow() == expected || (28..=34).contains(&second), "{protocol}: {second} s, {ends:?}");
+                assert!(
+                    *ends.borrow() == expected || (28..=34).contains(&second),
+                    "{protocol}: {second} s, {ends:?}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn peer_is_not_given_up_because_nobody_listened() {
+fn busy_application_does_not_time_out_peer() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
         let listens = Rc::new(Cell::new(false));
@@ -100,15 +115,19 @@ fn peer_is_not_given_up_because_nobody_listened() {
                 })
                 .await;
                 let came = socket.recv().await.map(|message| message.map(drop));
-                ends.borrow_mut().push((came.unwrap_or(Ok(())), socket.reason().map(|reason| reason.code.number())));
+                ends.borrow_mut().push((
+                    came.unwrap_or(Ok(())),
+                    socket.reason().map(|reason| reason.code.number()),
+                ));
             }
         };
         let options = Options::default().with_timeout(Duration::from_secs(20));
         let mut bench = Bench::new(1, &Config::default(), serving(&options, &ends, serve));
-        let (mut socket, _connection) = open(&mut bench, protocol, &Options::default().with_timeout(Duration::MAX));
+        let (mut socket, _connection) =
+            open(&mut bench, protocol, &Options::default().with_timeout(Duration::MAX));
         let sender = socket.sender().clone();
         bench.client.handle().spawn(async move { while let Some(Ok(_)) = socket.recv().await {} });
-        // Busy with something else for long.
+        // The application is busy with something else for long.
         for _ in 0..100 {
             bench.skip(Duration::from_secs(1));
             turns(&mut bench, 20);
@@ -134,7 +153,8 @@ fn peer_that_does_not_answer_a_close_is_given_up() {
             let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
             ends.borrow_mut().push((end, None));
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let mut bench =
+            Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
         turns(&mut bench, 100);
         bench.skip(Duration::from_secs(9));
@@ -148,8 +168,8 @@ fn peer_that_does_not_answer_a_close_is_given_up() {
 }
 
 #[test]
-fn what_was_sent_before_a_close_may_take_longer_than_the_close() {
-    // More than the connections below take at once.
+fn data_before_close_extends_close_timeout() {
+    // More than the underlying connections buffer at once.
     const MESSAGES: usize = 40;
     for protocol in PROTOCOLS {
         let ends = Ends::default();
@@ -161,7 +181,8 @@ fn what_was_sent_before_a_close_may_take_longer_than_the_close() {
             let end = socket.recv().await.map_or(Ok(()), |message| message.map(drop));
             ends.borrow_mut().push((end, None));
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let mut bench =
+            Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (mut socket, _connection) = open(&mut bench, protocol, &Options::default());
         for message in 0..MESSAGES {
             bench.skip(Duration::from_secs(3));
@@ -170,26 +191,34 @@ fn what_was_sent_before_a_close_may_take_longer_than_the_close() {
                 let came = socket.recv().await;
                 (socket, came)
             });
-            assert!(matches!(came, Some(Ok(_))), "{protocol}: {came:?} instead of message {message}");
+            assert!(
+                matches!(came, Some(Ok(_))),
+                "{protocol}: {came:?} instead of message {message}"
+            );
         }
         let came = bench.run(async move { socket.recv().await });
         assert!(came.is_none(), "{protocol}: {came:?}");
-        // What the connection below had taken at last was on its way for longer than an answer may take.
+        // The last data accepted by the underlying connection was in transit for longer than the
+        // close timeout.
         bench.turn_until(|_| !ends.borrow().is_empty());
-        assert!(matches!(ends.borrow()[..], [(Ok(()) | Err(Error::TimedOut), None)]), "{protocol}: {ends:?}");
+        assert!(
+            matches!(ends.borrow()[..], [(Ok(()) | Err(Error::TimedOut), None)]),
+            "{protocol}: {ends:?}"
+        );
     }
 }
 
 #[test]
-fn close_from_elsewhere_is_given_its_time_and_no_more() {
+fn peer_close_timeout_is_enforced() {
     for protocol in PROTOCOLS {
         let ends = Ends::default();
         let sender = Rc::new(RefCell::new(None));
         let serve = lending(&sender);
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let mut bench =
+            Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
         turns(&mut bench, 100);
-        // While somebody waits for messages.
+        // While the application waits for messages.
         sender.borrow().as_ref().unwrap().close(None);
         turns(&mut bench, 100);
         bench.skip(Duration::from_secs(9));
@@ -216,10 +245,11 @@ fn peer_that_goes_on_sending_does_not_put_off_the_close() {
             };
             ends.borrow_mut().push((end, None));
         };
-        let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+        let mut bench =
+            Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
         let (socket, _connection) = open(&mut bench, protocol, &Options::default());
         for _ in 0..60 {
-            // More than is read in a turn, and nobody reads the close.
+            // More than is read in a turn, and the close is not read.
             for _ in 0..1_000 {
                 let _ = socket.sender().push(&Message::text("x"));
             }
@@ -231,13 +261,14 @@ fn peer_that_goes_on_sending_does_not_put_off_the_close() {
 }
 
 #[test]
-fn peer_that_vanishes_is_noticed_and_what_waits_for_it_let_go() {
+fn vanished_peer_fails_pending_operations() {
     for protocol in PROTOCOLS {
         for is_sent_to in [false, true] {
             let ends = Ends::default();
             let sender = Rc::new(RefCell::new(None));
             let serve = lending(&sender);
-            let mut bench = Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
+            let mut bench =
+                Bench::new(1, &Config::default(), serving(&Options::default(), &ends, serve));
             let (_socket, _connection) = open(&mut bench, protocol, &Options::default());
             turns(&mut bench, 100);
             let sender = sender.take().unwrap();
@@ -246,16 +277,26 @@ fn peer_that_vanishes_is_noticed_and_what_waits_for_it_let_go() {
                     sender.push(&Message::binary(vec![1; 1 << 20])).unwrap();
                 }
             }
-            // From here on nothing is heard of the client, not even of its kernel's loss.
+            // From here on the client is silent, even its kernel.
             let began = bench.now();
             while ends.borrow().is_empty() {
                 bench.skip(Duration::from_secs(1));
                 let now = bench.now();
                 (0..20).for_each(|_| bench.servers[0].turn(now).unwrap());
-                assert!(now - began < Duration::from_secs(130), "{protocol}, sent to: {is_sent_to}: not noticed");
+                assert!(
+                    now - began < Duration::from_secs(130),
+                    "{protocol}, sent to: {is_sent_to}: not noticed"
+                );
             }
-            assert!(matches!(ends.borrow()[..], [(Err(Error::TimedOut | Error::Aborted), None)]), "{protocol}: {ends:?}");
-            assert_eq!((sender.buffered_amount(), sender.is_closed()), (0, true), "{protocol}, sent to: {is_sent_to}");
+            assert!(
+                matches!(ends.borrow()[..], [(Err(Error::TimedOut | Error::Aborted), None)]),
+                "{protocol}: {ends:?}"
+            );
+            assert_eq!(
+                (sender.buffered_amount(), sender.is_closed()),
+                (0, true),
+                "{protocol}, sent to: {is_sent_to}"
+            );
             if protocol == Protocol::Http1 {
                 let now = bench.now();
                 (0..20).for_each(|_| bench.servers[0].turn(now).unwrap());

@@ -1,4 +1,4 @@
-//! Content piece by piece, so that compressing it takes no worker for long.
+//! Pacing of compression, so that it does not block the worker for long.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -8,17 +8,18 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pronghorn_engine::{Body, BodyError};
 
-use super::{Decision, TAKEN};
+use super::decision::{Decision, TAKEN};
 
-/// What is compressed at a time: a few milliseconds' worth.
+/// Bytes compressed at a time: a few milliseconds of work.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Content on its way to be compressed, with a pause after each piece. Without that a body that is always ready would be read until something
-/// comes out: Brotli takes 16 MiB before, a worker for as long, and five times the memory.
+/// A body to be compressed, with a pause after each piece. Otherwise a body that is always ready
+/// would be read until the encoder produces output: Brotli first consumes 16 MiB, which blocks the
+/// worker and takes five times the memory.
 pub(super) struct Paced {
     body: Body,
     rest: Bytes,
-    /// What may still come before the pause.
+    /// Bytes left before the next pause.
     left: usize,
     decision: Decision,
 }
@@ -33,7 +34,10 @@ impl http_body::Body for Paced {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         if this.decision.0.load(Ordering::Relaxed) != TAKEN {
             return Pin::new(&mut this.body).poll_frame(cx);
@@ -62,7 +66,7 @@ impl http_body::Body for Paced {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Asked for before the first frame.
+        // Only called before the first frame.
         self.body.size_hint()
     }
 }

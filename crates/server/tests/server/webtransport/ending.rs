@@ -9,7 +9,7 @@ use pronghorn_server::webtransport::{DatagramError, SessionEnd, SessionStreamErr
 use super::{elsewhere, read_to_end, sessions, site, to, with_connection};
 
 #[test]
-fn codes_of_resets_and_stops_go_both_ways() {
+fn reset_and_stop_codes_arrive_in_both_directions() {
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
         let (client, server) = sessions(&mut connection, &mut accepted).await;
@@ -21,7 +21,11 @@ fn codes_of_resets_and_stops_go_both_ways() {
         assert_eq!(receive.read().await.unwrap().unwrap(), "begun");
         send.reset(5);
         assert_eq!(their_receive.read().await, Err(SessionStreamError::Reset { code: Some(5) }));
-        assert_eq!(their_receive.read().await, Err(SessionStreamError::Reset { code: Some(5) }), "asked again");
+        assert_eq!(
+            their_receive.read().await,
+            Err(SessionStreamError::Reset { code: Some(5) }),
+            "second read"
+        );
         receive.stop(6);
         let stopped = SessionStreamError::Stopped { code: Some(6) };
         assert_eq!(their_send.stopped().await, stopped);
@@ -38,7 +42,7 @@ fn codes_of_resets_and_stops_go_both_ways() {
         their_receive.stop(8);
         assert_eq!(send.stopped().await, SessionStreamError::Stopped { code: Some(8) });
 
-        // Dropped, both directions end with code 0.
+        // Dropping ends both directions with code 0.
         let (mut send, mut receive) = client.open_bi().await.unwrap();
         send.write("begun").await.unwrap();
         let (mut their_send, mut their_receive) = server.accept_bi().await.unwrap();
@@ -52,8 +56,8 @@ fn codes_of_resets_and_stops_go_both_ways() {
 }
 
 #[test]
-fn stream_that_is_known_to_be_stopped_takes_nothing() {
-    // The application runs beside the worker that tells it: not each of them meets the moment between.
+fn write_to_a_stopped_stream_fails() {
+    // The application and the worker run in parallel, so not every stream hits the race.
     const STREAMS: u32 = 2000;
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
@@ -76,7 +80,7 @@ fn stream_that_is_known_to_be_stopped_takes_nothing() {
 }
 
 #[test]
-fn close_brings_code_and_reason_to_the_other_side() {
+fn close_delivers_code_and_reason_to_the_peer() {
     for closed_by_client in [true, false] {
         let (site, mut accepted) = site(Limits::default());
         with_connection(to(&site), async move |mut connection| {
@@ -92,25 +96,37 @@ fn close_brings_code_and_reason_to_the_other_side() {
                 (server.closed().await, client.closed().await)
             };
             let reason = || "that is it".to_owned();
-            assert_eq!(here, SessionEnd::Locally { code: 4_000_000_000, reason: reason() });
-            assert_eq!(there, SessionEnd::ByPeer { code: 4_000_000_000, reason: reason() });
+            assert_eq!(here, SessionEnd::Local { code: 4_000_000_000, reason: reason() });
+            assert_eq!(there, SessionEnd::Peer { code: 4_000_000_000, reason: reason() });
             let end = if closed_by_client { there } else { here };
             assert_eq!(server.accept_bi().await.err(), Some(end.clone()));
             assert_eq!(server.read_datagram().await.err(), Some(end.clone()));
             assert_eq!(server.send_datagram("late"), Err(DatagramError::Ended(end)));
             assert_eq!(server.open_uni().await.err(), Some(SessionStreamError::SessionEnded));
             assert_eq!(server.open_bi().await.err(), Some(SessionStreamError::SessionEnded));
-            // Of the client's, its streams may tell first.
+            // The client's streams may report the end first.
             let stopped = their_send.stopped().await;
-            assert!(matches!(stopped, SessionStreamError::SessionEnded | SessionStreamError::Stopped { code: None }), "{stopped:?}");
+            assert!(
+                matches!(
+                    stopped,
+                    SessionStreamError::SessionEnded | SessionStreamError::Stopped { code: None }
+                ),
+                "{stopped:?}"
+            );
             let late = read_to_end(their_receive).await;
-            assert!(matches!(late, Err(SessionStreamError::SessionEnded | SessionStreamError::Reset { code: None })), "{late:?}");
+            assert!(
+                matches!(
+                    late,
+                    Err(SessionStreamError::SessionEnded | SessionStreamError::Reset { code: None })
+                ),
+                "{late:?}"
+            );
         });
     }
 }
 
 #[test]
-fn session_whose_last_handle_is_dropped_is_closed() {
+fn dropping_the_last_handle_closes_the_session() {
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
         let (client, server) = sessions(&mut connection, &mut accepted).await;
@@ -119,12 +135,12 @@ fn session_whose_last_handle_is_dropped_is_closed() {
         client.send_datagram("still there?").unwrap();
         assert_eq!(other.read_datagram().await.unwrap(), "still there?");
         drop(other);
-        assert_eq!(client.closed().await, SessionEnd::ByPeer { code: 0, reason: String::new() });
+        assert_eq!(client.closed().await, SessionEnd::Peer { code: 0, reason: String::new() });
     });
 }
 
 #[test]
-fn server_that_ends_tells_its_sessions_and_waits_for_them() {
+fn shutdown_drains_sessions_and_waits_for_them() {
     let (site, mut accepted) = site(Limits::default());
     let handle = site.handle();
     with_connection(to(&site), async move |mut connection| {
@@ -137,13 +153,13 @@ fn server_that_ends_tells_its_sessions_and_waits_for_them() {
         });
         handle.shut_down(Duration::from_secs(30));
         let (end, datagram) = tokio::join!(elsewhere, client.closed());
-        assert_eq!(end, SessionEnd::Locally { code: 9, reason: "we end".to_owned() });
-        assert_eq!(datagram, SessionEnd::ByPeer { code: 9, reason: "we end".to_owned() });
+        assert_eq!(end, SessionEnd::Local { code: 9, reason: "we end".to_owned() });
+        assert_eq!(datagram, SessionEnd::Peer { code: 9, reason: "we end".to_owned() });
     });
 }
 
 #[test]
-fn session_learns_that_its_server_is_gone() {
+fn session_ends_when_its_server_is_dropped() {
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
         let (client, server) = sessions(&mut connection, &mut accepted).await;
@@ -157,7 +173,7 @@ fn session_learns_that_its_server_is_gone() {
         assert_eq!(their_send.stopped().await, SessionStreamError::SessionEnded);
         assert!(server.accept_uni().await.is_err());
         assert!(server.open_uni().await.is_err());
-        // Nobody listens any more, which is no reason to fail.
+        // The worker is gone; closing must not fail.
         server.close(1, "late");
         let _: Result<(), DatagramError> = server.send_datagram(Bytes::from_static(b"late"));
         server.draining().await;

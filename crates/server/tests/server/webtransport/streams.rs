@@ -1,4 +1,4 @@
-//! Streams and datagrams, both ways, and who is held back by whom.
+//! Streams and datagrams in both directions, and backpressure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,10 @@ use pronghorn_server::webtransport::{DatagramError, SendStream};
 use pronghorn_server::{Limits, WebTransportUpgrade};
 use tokio::sync::mpsc;
 
-use super::{content, elsewhere, engine_read_to_end, hello, read_to_end, sessions, site, to, uri, with_connection};
+use super::{
+    content, elsewhere, engine_read_to_end, hello, read_to_end, sessions, site, to, uri,
+    with_connection,
+};
 use crate::support::Site;
 
 #[test]
@@ -39,7 +42,10 @@ fn streams_of_both_kinds_carry_content_both_ways_from_any_thread() {
             send.write(sent).await.unwrap();
             send.finish();
             assert!(engine_read_to_end(receive).await.unwrap() == expected);
-            assert_eq!(engine_read_to_end(client.accept_uni().await.unwrap()).await.unwrap(), b"one way");
+            assert_eq!(
+                engine_read_to_end(client.accept_uni().await.unwrap()).await.unwrap(),
+                b"one way"
+            );
             let (mut send, receive) = client.accept_bi().await.unwrap();
             assert_eq!(engine_read_to_end(receive).await.unwrap(), b"who?");
             send.write("me").await.unwrap();
@@ -55,7 +61,7 @@ fn streams_of_both_kinds_carry_content_both_ways_from_any_thread() {
 }
 
 #[test]
-fn datagrams_arrive_and_those_that_cannot_are_refused() {
+fn datagrams_arrive_and_oversized_ones_are_refused() {
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
         let (client, server) = sessions(&mut connection, &mut accepted).await;
@@ -64,7 +70,10 @@ fn datagrams_arrive_and_those_that_cannot_are_refused() {
             assert_eq!(server.read_datagram().await.unwrap(), "from the client");
             let most = server.max_datagram_size().unwrap();
             server.send_datagram(content(most)).unwrap();
-            assert!(matches!(server.send_datagram(content(most + 5000)), Err(DatagramError::TooLarge { .. })));
+            assert!(matches!(
+                server.send_datagram(content(most + 5000)),
+                Err(DatagramError::TooLarge { .. })
+            ));
             server
         })
         .await;
@@ -74,7 +83,7 @@ fn datagrams_arrive_and_those_that_cannot_are_refused() {
 }
 
 #[test]
-fn datagram_sent_at_once_arrives() {
+fn datagram_sent_immediately_arrives() {
     let enter = async |upgrade: WebTransportUpgrade| {
         upgrade.on_session(async |session| {
             session.send_datagram("welcome").unwrap();
@@ -84,13 +93,15 @@ fn datagram_sent_at_once_arrives() {
     let app = Router::new().route("/", any(enter));
     let site = Site::with(|server| server.webtransport().start(app).unwrap());
     with_connection(to(&site), async move |mut connection| {
-        let client = engine::WebTransport::connect(&mut connection, uri("/"), HeaderMap::new()).await.unwrap();
+        let client = engine::WebTransport::connect(&mut connection, uri("/"), HeaderMap::new())
+            .await
+            .unwrap();
         assert_eq!(client.read_datagram().await.unwrap(), "welcome");
     });
 }
 
 #[test]
-fn wait_that_is_given_up_loses_neither_stream_nor_datagram() {
+fn cancelled_wait_loses_neither_stream_nor_datagram() {
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
         let (client, server) = sessions(&mut connection, &mut accepted).await;
@@ -101,7 +112,7 @@ fn wait_that_is_given_up_loses_neither_stream_nor_datagram() {
             client.send_datagram(vec![number]).unwrap();
         }
         elsewhere(async move {
-            // Each that is ready drops the waits for the others.
+            // Each completed branch drops the futures of the others.
             let (mut streams, mut datagrams) = (Vec::new(), Vec::new());
             while streams.len() + datagrams.len() < 100 {
                 tokio::select! {
@@ -124,7 +135,7 @@ fn wait_that_is_given_up_loses_neither_stream_nor_datagram() {
 }
 
 #[test]
-fn reader_that_stops_holds_the_writer_back() {
+fn stalled_reader_applies_backpressure_to_the_writer() {
     const PIECE_BYTES: usize = 60 << 10;
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
@@ -140,7 +151,7 @@ fn reader_that_stops_holds_the_writer_back() {
         });
         let mut receive = client.accept_uni().await.unwrap();
         receive.read().await.unwrap().unwrap();
-        // What the connection carries meanwhile shows that time has passed.
+        // Data sent meanwhile shows that time has passed.
         let mut bytes = 0_usize;
         for _ in 0..20 {
             assert_eq!(hello(&mut connection).await, StatusCode::OK);
@@ -149,14 +160,14 @@ fn reader_that_stops_holds_the_writer_back() {
             }
         }
         assert!((1..64 << 20).contains(&bytes), "{bytes}");
-        // It ends when the client wants no more.
+        // The stream ends when the client stops it.
         receive.stop(3);
         drop(writer.await.unwrap());
     });
 }
 
 #[test]
-fn application_that_does_not_read_holds_the_client_back() {
+fn application_that_does_not_read_applies_backpressure_to_the_client() {
     const PIECE_BYTES: usize = 60 << 10;
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
@@ -181,8 +192,8 @@ fn application_that_does_not_read_holds_the_client_back() {
 }
 
 #[test]
-fn stream_that_waits_for_the_peer_is_given_up() {
-    // The engine's client allows so many.
+fn cancelled_open_does_not_count_against_the_stream_limit() {
+    // The stream limit of the engine's client.
     let most = Limits::default().webtransport_streams();
     let (site, mut accepted) = site(Limits::default());
     with_connection(to(&site), async move |mut connection| {
@@ -206,7 +217,7 @@ fn stream_that_waits_for_the_peer_is_given_up() {
         for _ in 0..most {
             drop(client.accept_bi().await.unwrap());
         }
-        // The one that was given up takes no place.
+        // The abandoned stream does not count against the limit.
         server.open_bi().await.unwrap();
     });
 }

@@ -1,63 +1,67 @@
-//! How fast a path delivers, and how unevenly: what BBR knows of it.
+//! Measures the delivery rate of a path and the aggregation of its acknowledgments, for BBR.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most flights remembered: 12 KiB of a connection. When there are more, the last one goes on, and its samples are of longer intervals.
-pub(super) const MOST_FLIGHTS: usize = 192;
-/// A round trip is not cut finer than into so many flights.
+/// Maximum number of flights remembered: 12 KiB per connection. Beyond this the last flight is
+/// extended, and its samples cover longer intervals.
+pub(super) const MAX_FLIGHTS: usize = 192;
+/// Maximum number of flights per round trip.
 const FLIGHTS_IN_A_ROUND: u32 = 64;
-/// Rounds after which the evenness of acknowledgements is judged anew; what the last so many showed still counts.
+/// Rounds after which the aggregation of acknowledgments is estimated again; the maximum of the
+/// previous period still counts.
 pub(super) const AGGREGATION_ROUNDS: u8 = 5;
 
-/// What was sent between two acknowledgements, and how delivery stood when the first of it left.
+/// Packets sent between two acknowledgments, with the delivery state when the first of them left.
 ///
-/// The drafts keep this with each packet. It only changes when something is acknowledged, and the library says of an acknowledged packet
-/// when it was sent, so here it is kept with the time from which on it held.
+/// The drafts store this state with each packet. It changes only with acknowledgments, and
+/// quinn-proto reports when an acknowledged packet was sent, so here it is stored once, with the
+/// time from which it applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     began: Instant,
     delivered: u64,
     delivered_at: Instant,
-    /// When the packet left that had been acknowledged last.
+    /// When the packet last acknowledged before this flight was sent.
     acknowledged_sent: Instant,
-    /// In flight after the last packet of it.
+    /// Bytes in flight after the last packet of this flight.
     outstanding: u64,
     limited: bool,
 }
 
-/// What one acknowledgement says of the path.
+/// Measurements from one acknowledgment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Of the newest packet acknowledged, as are the next three.
+    /// Of the newest acknowledged packet, like the next three fields.
     pub(super) rtt: Duration,
     pub(super) sent: Instant,
-    /// In flight when it was sent, and delivered by then.
+    /// Bytes in flight when the packet was sent, and bytes delivered by then.
     pub(super) in_flight: u64,
     pub(super) delivered_before: u64,
-    /// Bytes a second; `None` when the interval was too short to tell.
+    /// Bytes per second; `None` if the interval was too short.
     pub(super) rate: Option<f64>,
-    /// There was not enough to send.
+    /// Whether there was not enough to send.
     pub(super) limited: bool,
     /// Bytes acknowledged now.
     pub(super) acknowledged: u64,
 }
 
-/// Samples of the delivery rate, as in draft-cheng-iccrg-delivery-rate-estimation: over the longer of the times in which a flight was sent
-/// and in which it was acknowledged, so that acknowledgements that come in groups do not make a path look faster than it is.
+/// Samples of the delivery rate, as in draft-cheng-iccrg-delivery-rate-estimation: over the longer
+/// of the times in which a flight was sent and acknowledged, so that grouped acknowledgments do not
+/// make a path appear faster than it is.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
-    /// Bytes acknowledged ever, and when they last were.
+    /// Total bytes acknowledged, and when the last of them were.
     delivered: u64,
     delivered_at: Instant,
     acknowledged_sent: Instant,
     in_flight: u64,
-    /// Until so much is delivered, samples tell the rate of the application.
+    /// Until this many bytes are delivered, samples measure the application's rate.
     limited_until: Option<u64>,
     pub(super) flights: VecDeque<Flight>,
-    /// Something was acknowledged since the last flight began.
+    /// Whether data was acknowledged since the last flight began.
     moved: bool,
-    /// Of the acknowledgement that is being taken: its newest packet, and bytes.
+    /// The current acknowledgment's newest packet, and its bytes.
     newest: Option<Instant>,
     acknowledged: u64,
 }
@@ -85,36 +89,54 @@ impl Delivery {
         self.in_flight
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, least_rtt: Duration) {
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, min_rtt: Duration) {
         if self.in_flight == 0 {
-            // After a silence the clocks start anew.
+            // After an idle period the clocks restart.
             (self.delivered_at, self.acknowledged_sent, self.moved) = (now, now, true);
             self.flights.clear();
         }
         self.in_flight += bytes;
-        let is_full = self.flights.len() >= MOST_FLIGHTS;
+        let is_full = self.flights.len() >= MAX_FLIGHTS;
         let limited = self.limited_until.is_some();
         match self.flights.back_mut() {
-            Some(last) if !self.moved || is_full || now < last.began + least_rtt / FLIGHTS_IN_A_ROUND => {
+            Some(last)
+                if !self.moved || is_full || now < last.began + min_rtt / FLIGHTS_IN_A_ROUND =>
+            {
                 last.outstanding = self.in_flight;
                 last.limited |= limited;
             }
             _ => {
-                let Self { delivered, delivered_at, acknowledged_sent, in_flight: outstanding, .. } = *self;
-                self.flights.push_back(Flight { began: now, delivered, delivered_at, acknowledged_sent, outstanding, limited });
+                let Self {
+                    delivered, delivered_at, acknowledged_sent, in_flight: outstanding, ..
+                } = *self;
+                self.flights.push_back(Flight {
+                    began: now,
+                    delivered,
+                    delivered_at,
+                    acknowledged_sent,
+                    outstanding,
+                    limited,
+                });
                 self.moved = false;
             }
         }
     }
 
-    /// One packet of an acknowledgement.
+    /// Counts one packet of an acknowledgment.
     pub(super) fn on_packet(&mut self, sent: Instant, bytes: u64) {
         self.acknowledged += bytes;
         self.newest = self.newest.max(Some(sent));
     }
 
-    /// All packets of an acknowledgement have been told of. `None` if it says nothing that an earlier one has not said.
-    pub(super) fn on_acknowledged(&mut self, now: Instant, in_flight: u64, limited: bool, least_rtt: Duration) -> Option<Sample> {
+    /// Called after all packets of an acknowledgment. Returns `None` if an earlier one has already
+    /// covered it.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        limited: bool,
+        min_rtt: Duration,
+    ) -> Option<Sample> {
         self.in_flight = in_flight;
         let acknowledged = std::mem::take(&mut self.acknowledged);
         self.delivered += acknowledged;
@@ -125,7 +147,7 @@ impl Delivery {
             self.limited_until = Some(self.delivered + in_flight);
         }
         let sent = self.newest.take()?;
-        // Older packets are never acknowledged in a way that counts: after this the library takes them for lost.
+        // Older packets no longer yield useful samples: quinn-proto now considers them lost.
         while self.flights.get(1).is_some_and(|next| next.began <= sent) {
             self.flights.pop_front();
         }
@@ -135,13 +157,14 @@ impl Delivery {
         let flight = flight?;
         let sending = sent.saturating_duration_since(flight.acknowledged_sent);
         let interval = sending.max(now.saturating_duration_since(flight.delivered_at));
-        let is_long = !interval.is_zero() && interval >= least_rtt;
+        let is_long = !interval.is_zero() && interval >= min_rtt;
         Some(Sample {
             rtt: now.saturating_duration_since(sent),
             sent,
             in_flight: flight.outstanding,
             delivered_before: flight.delivered,
-            rate: is_long.then(|| (self.delivered - flight.delivered) as f64 / interval.as_secs_f64()),
+            rate: is_long
+                .then(|| (self.delivered - flight.delivered) as f64 / interval.as_secs_f64()),
             limited: flight.limited,
             acknowledged,
         })
@@ -152,14 +175,14 @@ impl Delivery {
     }
 }
 
-/// How much more is acknowledged at once than the rate of the path explains. So much has to be in flight beyond what the path holds, or it
-/// runs dry while acknowledgements are held back.
+/// Measures how much more is acknowledged at once than the path's rate explains. That much must be
+/// in flight beyond the BDP, or the path runs empty while acknowledgments are delayed.
 #[derive(Clone, Debug)]
 pub(super) struct Aggregation {
     began: Instant,
     /// Bytes acknowledged since then.
     acknowledged: f64,
-    /// The most in these rounds, and in those before.
+    /// The maximum in these rounds, and in the rounds before.
     most: [f64; 2],
     rounds: u8,
 }

@@ -1,14 +1,15 @@
-use super::delivery::{AGGREGATION_ROUNDS, MOST_FLIGHTS};
+use super::delivery::{AGGREGATION_ROUNDS, MAX_FLIGHTS};
 use super::*;
 use std::collections::VecDeque;
 
 const RTT: Duration = Duration::from_millis(100);
 const DATAGRAM: u64 = 1_200;
 
-/// A path with a queue without end, kept as full as the window allows. Datagrams leave when an acknowledgement makes room for them.
+/// A path with an unlimited queue, kept as full as the window allows. Datagrams are sent when an
+/// acknowledgment opens the window.
 struct Path {
     now: Instant,
-    /// What one datagram takes.
+    /// Transmission time of one datagram.
     step: Duration,
     free_at: Instant,
     /// When each datagram was sent, and when it is acknowledged.
@@ -34,7 +35,8 @@ impl Path {
     }
 }
 
-/// A controller whose path holds 1,000 datagrams, as it leaves its start; and the present time.
+/// Returns a controller at the end of startup on a path that holds 1,000 datagrams, and the current
+/// time.
 fn started() -> (Bbr, Instant) {
     let now = Instant::now();
     let (mut bbr, mut path) = (Bbr::new(10 * DATAGRAM, 1_200, now), Path::new(now, 1_000));
@@ -52,8 +54,13 @@ fn acknowledge(bbr: &mut Bbr, now: Instant, sent: Instant, datagrams: u64, left:
 #[test]
 fn start_ends_when_a_queue_grows_and_the_rate_does_not() {
     let (bbr, _) = started();
-    let held = bbr.held() / (1_000.0 * DATAGRAM as f64);
-    assert!((0.95..1.02).contains(&held) && bbr.window < 2.2 * bbr.held(), "{held}, {}", bbr.window / bbr.held());
+    let bandwidth_delay_product = bbr.bandwidth_delay_product() / (1_000.0 * DATAGRAM as f64);
+    assert!(
+        (0.95..1.02).contains(&bandwidth_delay_product)
+            && bbr.window < 2.2 * bbr.bandwidth_delay_product(),
+        "{bandwidth_delay_product}, {}",
+        bbr.window / bbr.bandwidth_delay_product()
+    );
 }
 
 #[test]
@@ -74,11 +81,11 @@ fn queue_is_left_after_the_start_and_found_by_probes_only() {
         }
     }
     assert_eq!(phases, [true; 2]);
-    // What a probe has left in flight is there when a cruise begins; the pacer's bursts are 20 of these.
+    // A cruise begins with what a probe has left in flight; the pacer's bursts are 20 of these.
     assert!((1_000..1_060).contains(&most), "{most} datagrams");
 }
 
-/// Packets leave at a steady rate, and acknowledgements of ten come at once, in a moment each time.
+/// Packets leave at a steady rate, and ten acknowledgments at a time arrive almost at once.
 #[test]
 fn groups_of_acknowledgements_do_not_raise_the_rate() {
     let (began, step) = (Instant::now(), Duration::from_millis(1));
@@ -88,7 +95,9 @@ fn groups_of_acknowledgements_do_not_raise_the_rate() {
         let now = began + number * step;
         delivery.on_sent(now, DATAGRAM, RTT);
         if number >= 100 && number.is_multiple_of(10) {
-            (0..10).for_each(|back| delivery.on_packet(began + (number - 100).saturating_sub(back) * step, DATAGRAM));
+            (0..10).for_each(|back| {
+                delivery.on_packet(began + (number - 100).saturating_sub(back) * step, DATAGRAM);
+            });
             let sample = delivery.on_acknowledged(now, 100 * DATAGRAM, false, RTT).unwrap();
             highest = highest.max(sample.rate.unwrap_or_default());
         }
@@ -102,7 +111,7 @@ fn held_back_acknowledgements_widen_the_window() {
     let mut aggregation = Aggregation::new(Instant::now());
     let (began, rate) = (Instant::now(), 1_000_000.0);
     for number in 1..100_u32 {
-        // What 20 ms bring, at once.
+        // The bytes of 20 ms, at once.
         aggregation.on_acknowledged(began + number * Duration::from_millis(20), 20_000, rate);
     }
     assert!((20_000.0..30_000.0).contains(&aggregation.bytes()), "{}", aggregation.bytes());
@@ -115,13 +124,14 @@ fn flights_remembered_are_bounded() {
     let began = Instant::now();
     let mut delivery = Delivery::new(began);
     let nanosecond = Duration::from_nanos(1);
-    // The newest packet is never acknowledged, and each one sent finds another acknowledgement before it.
+    // The newest packet is never acknowledged, and an acknowledgment arrives before each packet
+    // sent.
     for number in 1..10_000_u32 {
         delivery.on_sent(began + number * nanosecond, DATAGRAM, Duration::ZERO);
         delivery.on_packet(began + nanosecond, DATAGRAM);
         delivery.on_acknowledged(began + number * nanosecond, 1 << 30, false, Duration::ZERO);
     }
-    assert_eq!(delivery.flights.len(), MOST_FLIGHTS);
+    assert_eq!(delivery.flights.len(), MAX_FLIGHTS);
 }
 
 #[test]
@@ -143,7 +153,7 @@ fn much_loss_in_a_probe_bounds_the_window_until_a_later_one() {
     assert!((bbr.long - 1_100_000.0).abs() < 1.0, "{}", bbr.long);
     bbr.phase = Phase::Cruise { until: now + RTT };
     assert!(bbr.wanted() <= HEADROOM * bbr.long);
-    // What is lost of the same flight belongs to that.
+    // Further losses of the same flight belong to that bound.
     let (long, short) = (bbr.long, bbr.short);
     bbr.on_congestion_event(now + RTT / 2, now, false, 300 * DATAGRAM);
     assert_eq!((bbr.long, bbr.short), (long, short));
@@ -164,7 +174,7 @@ fn much_loss_between_probes_bounds_the_window_until_the_next() {
 }
 
 #[test]
-fn mark_is_answered_as_much_loss() {
+fn ecn_mark_counts_as_congestion() {
     let (mut bbr, now) = started();
     bbr.phase = Phase::Cruise { until: now + RTT };
     (bbr.window, bbr.latest) = (1_200_000.0, 6_000_000.0);
@@ -176,7 +186,7 @@ fn mark_is_answered_as_much_loss() {
 fn least_round_trip_is_looked_for_again_after_ten_seconds() {
     let (mut bbr, now) = started();
     bbr.phase = Phase::Cruise { until: now + 60 * RTT * 10 };
-    let (least, rtt) = (bbr.least_rtt.unwrap(), 2 * RTT);
+    let (least, rtt) = (bbr.min_rtt.unwrap(), 2 * RTT);
     let mut sent = now;
     let mut lowest = f64::INFINITY;
     // The path has become longer.
@@ -184,12 +194,12 @@ fn least_round_trip_is_looked_for_again_after_ten_seconds() {
         bbr.on_sent(sent, 100 * DATAGRAM, 0);
         acknowledge(&mut bbr, sent + rtt, sent, 100, 100);
         if matches!(bbr.phase, Phase::ProbeRtt { .. }) {
-            lowest = lowest.min(bbr.window / bbr.held());
+            lowest = lowest.min(bbr.window / bbr.bandwidth_delay_product());
         }
         sent += rtt;
     }
     assert!(lowest <= PROBE_RTT_GAIN, "{lowest}");
-    assert!(bbr.least_rtt.unwrap() >= rtt && least < rtt, "{:?}", bbr.least_rtt);
+    assert!(bbr.min_rtt.unwrap() >= rtt && least < rtt, "{:?}", bbr.min_rtt);
     assert!(!matches!(bbr.phase, Phase::ProbeRtt { .. }));
 }
 
