@@ -5,8 +5,14 @@ export default tseslint.config(
   { ignores: ['dist/'] },
   {
     files: ['**/*.ts'],
-    extends: [eslint.configs.recommended, tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
-    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    extends: [
+      eslint.configs.recommended,
+      tseslint.configs.strictTypeChecked,
+      tseslint.configs.stylisticTypeChecked,
+    ],
+    languageOptions: {
+      parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
+    },
     rules: {
       // Numbers in messages and markup are what this package is about.
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
@@ -19,7 +25,7 @@ export default tseslint.config(
   {
     files: ['test/**/*.ts'],
     rules: {
-      // node:test returns promises from its registration functions that nobody awaits.
+      // node:test returns promises from its registration functions that are not awaited.
       '@typescript-eslint/no-floating-promises': 'off',
     },
   },

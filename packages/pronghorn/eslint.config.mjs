@@ -47,9 +47,11 @@ export default [
     },
   },
   { files: ['**/*.mjs'], languageOptions: { sourceType: 'module' } },
-  // What meta-frameworks build, with names that they put there.
+  // Programs of meta-frameworks, which define global names.
   {
-    files: ['astro', 'next', 'nuxt', 'react-router', 'sveltekit'].map((name) => `test/compat/programs/${name}/**/*.js`),
+    files: ['astro', 'next', 'nuxt', 'react-router', 'sveltekit'].map(
+      (name) => `test/compat/programs/${name}/**/*.js`,
+    ),
     languageOptions: { sourceType: 'module' },
     rules: { 'no-undef': 'off' },
   },

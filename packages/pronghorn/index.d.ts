@@ -1,6 +1,6 @@
 import type { Duplex, Readable, Writable } from 'node:stream';
 
-/** What text and content are taken as. */
+/** Input type of text and body arguments. Strings are sent as UTF-8, buffers as they are. */
 export type RecognizedString =
   | string
   | ArrayBuffer
@@ -13,122 +13,249 @@ export type RecognizedString =
   | Float32Array
   | Float64Array;
 
-/** The version of HTTP that a request came over. */
+/** The HTTP version of a request. */
 export type HttpProtocol = 'http/1.1' | 'h2' | 'h3';
 
-/** Where a certificate and its key are: in files, or in memory. */
+/** A certificate and its key, as files or in memory, and the handling of client certificates. */
 export interface TlsOptions {
   /** File with the private key in PEM form. */
   key_file_name?: string;
   /** File with the certificate and its chain in PEM form. */
   cert_file_name?: string;
-  /** The private key itself, in PEM form. */
+  /** The private key in PEM form. */
   key?: string | Buffer;
-  /** The certificate and its chain themselves, in PEM form. */
+  /** The certificate and its chain in PEM form. */
   cert?: string | Buffer;
-  /** Of the private key, if it is encrypted. */
+  /** Passphrase of the private key, if it is encrypted. */
   passphrase?: string;
-  /** File with the certificates, in PEM form, of those who may vouch for clients. Clients are asked for a certificate then. */
+  /**
+   * File with the certificate authorities that may issue client certificates, in PEM form. With
+   * this option clients are asked for a certificate.
+   */
   ca_file_name?: string;
-  /** These certificates themselves, in PEM form. At `pronghorn/http` clients are asked only if `requestCert` says so, as in node:https. */
+  /**
+   * The same certificate authorities in memory, in PEM form. With `pronghorn/http` clients are
+   * asked for a certificate only if `requestCert` is set, as with node:https.
+   */
   ca?: string | Buffer | (string | Buffer)[];
-  /** Whether clients are asked for a certificate. Without `ca` and `ca_file_name` those may vouch for them whom Node.js trusts. */
+  /**
+   * Whether clients are asked for a certificate. Default: true with `ca` or `ca_file_name`,
+   * otherwise false. Without `ca` and `ca_file_name` the trust roots of Node.js apply.
+   */
   request_cert?: boolean;
-  /** The same under its name in node:https. */
+  /** Alias of `request_cert`, under its name in node:https. */
   requestCert?: boolean;
-  /** Whether clients that show none, or none that is trusted, get 403 in place of an answer. Default: true. */
+  /**
+   * Whether requests of clients without a trusted certificate are answered 403 before any handler.
+   * Default: true.
+   */
   reject_unauthorized?: boolean;
-  /** The same under its name in node:https. */
+  /** Alias of `reject_unauthorized`, under its name in node:https. */
   rejectUnauthorized?: boolean;
-  /** Taken, and without effect: TLS 1.2 and 1.3 are spoken with key exchange on elliptic curves. */
+  /** Accepted, without effect: key exchange always uses elliptic curves. */
   dh_params_file_name?: string;
-  /** Taken, and without effect: all ciphers that are spoken are safe. */
+  /** Accepted, without effect: no weak cipher is offered. */
   ssl_ciphers?: string;
-  /** Taken, and without effect. */
+  /** Accepted, without effect. */
   ssl_prefer_low_memory_usage?: boolean;
 }
 
+/** Options of `App`, `SSLApp`, `H3App` and `Server`. An unknown option throws a `TypeError`. */
 export interface AppOptions extends TlsOptions {
-  /** The `server` header of responses. Default: none. */
+  /** Value of the `server` header of responses. Default: no header. */
   server?: string;
-  /** Requests before the handshake is done (0-RTT): none, those with safe methods (the default), or all. */
-  earlyData?: 'off' | 'safe' | 'all';
-  /** Congestion control of QUIC. Default: cubic. */
+  /**
+   * Requests answered before the handshake is complete (0-RTT): none (`off`), those with a safe
+   * method (`safe`, the default: others get 425; `hold`: others wait), or `all`.
+   */
+  earlyData?: 'off' | 'safe' | 'hold' | 'all';
+  /** Congestion control algorithm of QUIC. Default: `cubic`. */
   congestion?: 'cubic' | 'newreno' | 'bbr';
-  /** What clients may take, by the names of docs/limits.md, such as `{ request_body_bytes: '10MiB' }`. */
+  /** Limits by their names in docs/limits.md, such as `{ request_body_bytes: '10MiB' }`. */
   limits?: Record<string, string | number>;
-  /** There is no certificate yet: all come by `addServerName` or `missingServerName`. Without one it is an error to say nothing of that. */
+  /**
+   * Whether the app starts without a certificate, because all of them come from `addServerName` or
+   * `missingServerName`. Without a certificate and without this option, `SSLApp`, `H3App` and
+   * `Server` throw a `TypeError`.
+   */
   without_certificate?: boolean;
-  /** Told what a handler has thrown, in place of a message on stderr. The process goes on. */
+  /**
+   * Called with the error that a handler threw, or that its promise rejected with, and the place,
+   * such as `GET /users/:id`. Default: a message on standard error. The process continues.
+   */
   onError?: (error: unknown, where: string) => void;
 }
 
-/** A request. It can be read only while its handler runs, before the first await. */
+/**
+ * A request. It can be read only while its handler runs, before the first `await`; later every
+ * method throws.
+ */
 export interface HttpRequest {
-  /** The value of a header, by its name in lower case; '' if there is none. Several lines are joined. */
+  /**
+   * Returns the value of a header, by its name in lower case; '' if the header is missing. Several
+   * lines are joined by `, ` (`cookie` by `; `).
+   */
   getHeader(lowerCaseKey: RecognizedString): string;
-  /** The value of a parameter of the route, by its index or name. */
+  /** Returns a route parameter, by its index or name. It is not percent-decoded. */
   getParameter(key: number | string): string | undefined;
-  /** The path, without the query. */
+  /** Returns the path without the query. It is not percent-decoded. */
   getUrl(): string;
-  /** The method in lower case. */
+  /** Returns the method in lower case. */
   getMethod(): string;
+  /** Returns the method as the client sent it, such as `GET`. */
   getCaseSensitiveMethod(): string;
-  /** The query as it came, without its question mark. */
+  /** Returns the raw query without its question mark; '' if there is none. */
   getQuery(): string;
-  /** The decoded value of a key of the query: '' if it has none, `undefined` if there is no such key or its value is malformed. */
+  /**
+   * Returns the decoded value of the first occurrence of a query key: '' if the key has no value,
+   * `undefined` if the key is missing or its value is malformed.
+   */
   getQuery(key: string): string | undefined;
+  /** Returns the HTTP version of the request. */
   getProtocol(): HttpProtocol;
-  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none, as for a URL with an address. */
+  /**
+   * Returns the server name of the TLS handshake (SNI) in lower case; '' in clear text, and if the
+   * client sent none, as for a URL with an IP address.
+   */
   getServerName(): string;
+  /** Calls `callback` once for each header name, in lower case, with the joined value. */
   forEach(callback: (key: string, value: string) => void): void;
-  /** Leaves the request to the next route that matches. */
+  /**
+   * Passes the request to the next matching route when the handler returns. Without another match
+   * the answer is 404.
+   */
   setYield(isYielding: boolean): this;
 }
 
-/** A response. It can be used until `end`, a `tryEnd` that completes it, `close`, or its abort. */
+/**
+ * A response. It can be used until `end`, a `tryEnd` that completes it, `close`, or its abort;
+ * after that every method throws, apart from `pause` and `resume` while the request body is read.
+ *
+ * Order of calls: `writeStatus`, then `writeHeader`, then the body with `end`, `tryEnd` or `write`.
+ * The status and headers cannot be changed once `write`, `tryEnd` or `beginWrite` has sent them.
+ */
 export interface HttpResponse {
-  /** Such as '404 Not Found'; '200 OK' if it is not called. */
+  /**
+   * Sets the status, such as `'404 Not Found'`, from 200 to 599. Default: `'200 OK'`. The last call
+   * counts. The reason phrase is replaced by the registered one, and HTTP/2 and HTTP/3 have none.
+   */
   writeStatus(status: RecognizedString): this;
+  /**
+   * Adds a header line; a name that is written twice is sent twice. Whitespace around the value is
+   * removed. Throws if the name or the value is invalid.
+   */
   writeHeader(key: RecognizedString, value: RecognizedString): this;
-  /** Sends 103 (Early Hints): `link` headers, or an object of headers. */
+  /** Sends a 103 (Early Hints) response with `link` headers, or with the headers of an object. */
   writeEarlyHints(hints: string | string[] | Record<string, string | string[]>): this;
-  /** Sends the head. */
+  /** Sends the status and headers before the first part of the body. */
   beginWrite(): this;
-  /** Adds content. False if there is no room for more: wait for `onWritable`. */
+  /**
+   * Sends a part of a body whose length is not known, and the status and headers before the first
+   * part. End the body with `end`.
+   *
+   * The whole chunk is accepted in any case. The result says whether to continue: `false` means
+   * that 128 KiB or more wait for the client, or that it has left. Stop then, and continue in
+   * `onWritable`, which is called when no more than 32 KiB wait. Memory grows without bound if the
+   * program keeps writing.
+   */
   write(chunk: RecognizedString): boolean;
+  /**
+   * Sends the response with this body, or the last part of a body that `write` began. With
+   * `closeConnection` an HTTP/1.1 connection is closed after it; HTTP/2 and HTTP/3 connections stay
+   * open.
+   */
   end(body?: RecognizedString, closeConnection?: boolean): this;
-  /** Ends without content; the length is announced, as for HEAD. */
+  /** Ends the response without a body. `reportedContentLength` is announced, as for HEAD. */
   endWithoutBody(reportedContentLength?: number | bigint, closeConnection?: boolean): this;
-  /** Sends what there is room for: `[all of it was taken, the response is complete]`. */
+  /**
+   * Sends as much of a body of known length as fits, and returns `[ok, done]`. The first call
+   * announces `totalSize` (default: the size of the chunk) as `content-length`.
+   *
+   * - `ok`: the whole chunk was accepted. If it is false, only a part was: call `tryEnd` again in
+   *   `onWritable`, with the rest of the body from `getWriteOffset()` on.
+   * - `done`: `totalSize` bytes were accepted and the response has ended. Do not use it any more.
+   *
+   * At most 128 KiB wait for the client, so a large body that is in memory or on disk already is
+   * not copied into a buffer. Throws if `totalSize` is not a non-negative integer.
+   */
   tryEnd(fullBodyOrChunk: RecognizedString, totalSize?: number): [ok: boolean, done: boolean];
-  /** Bytes of content taken so far. */
+  /**
+   * Returns the number of bytes of the body that `write` and `tryEnd` have accepted so far: the
+   * offset at which the next `tryEnd` continues. Accepted bytes may still wait for the client.
+   */
   getWriteOffset(): number;
+  /**
+   * Sets the handler that is called when the response can take more, after `write` returned false
+   * or `tryEnd` returned `ok` false. It is called with `getWriteOffset()`, when no more than 32 KiB
+   * wait for the client, and not if the client has left. A second call replaces the handler. Its
+   * result is ignored.
+   */
   onWritable(handler: (offset: number) => boolean | undefined | void): this;
-  /** Called when the client has left. Needed wherever the response is not complete when the handler returns. */
+  /**
+   * Adds a handler that is called when the response can no longer be completed: the client closed
+   * the connection or reset the stream, `close()` was called, or the server was closed. After that
+   * every method of the response throws, so set a flag here and check it before each use.
+   *
+   * Required, before the first `await`, wherever the response is not complete when the route's
+   * handler returns; otherwise the request is answered 500 and the error is reported. Each call
+   * adds a handler. It is not called for a response that was completed.
+   */
   onAborted(handler: () => void): this;
-  /** Content as it comes, also what comes after `end`. */
+  /**
+   * Reads the request body. The handler is called with each chunk as it arrives, and with `isLast`
+   * for the last one, which may be empty; once, with an empty chunk, if there is no body. The
+   * chunks belong to the program. After `end`, reading continues until the body is complete, unless
+   * it is paused or `closeConnection` was set. A second call replaces the handler.
+   */
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): this;
-  /** The same, with how many bytes may still come: 0n with the last. */
+  /** Reads the request body like `onData`, with the maximum of bytes to come: 0n with the last. */
   onDataV2(handler: (chunk: ArrayBuffer, maxRemainingBodyLength: bigint) => void): this;
-  /** The same, with `null` when the client has left. */
+  /**
+   * Reads the request body like `onDataV2`, and is called with `null` in place of the response when
+   * the client has left. Counts as `onAborted`.
+   */
   onDataOrAborted(
     handler: (res: HttpResponse | null, chunk: ArrayBuffer, maxRemainingBodyLength: bigint) => void,
   ): this;
-  /** All of the content at once, or `null` if there is more than `maxSize`. */
+  /**
+   * Reads the whole request body, and calls the handler with it, or with `null` as soon as it is
+   * larger than `maxSize` bytes. The handler is not called if the client leaves.
+   */
   collectBody(maxSize: number, handler: (fullBody: ArrayBuffer | null) => void): this;
+  /**
+   * Returns the maximum number of bytes of the request body that are still to come, from its
+   * `content-length`: 0n without a body, `2n ** 64n - 1n` if the length is unknown.
+   */
   maxRemainingBodyLength(): bigint;
-  /** Holds the client back. */
+  /**
+   * Pauses reading of the request body, so that flow control holds the client back. A chunk that
+   * was received already may still be delivered.
+   */
   pause(): this;
+  /** Resumes reading after `pause`. */
   resume(): this;
-  /** Ends without a response: resets the stream, over HTTP/1.1 closes the connection. Calls `onAborted`. */
+  /**
+   * Aborts the response: resets the stream, or closes the connection over HTTP/1.1. Calls the
+   * `onAborted` handlers before it returns.
+   */
   close(): this;
-  /** Groups what the callback writes. */
+  /**
+   * Calls the callback at once, and passes what it does to this and other responses to the engine
+   * together: fewer calls between JavaScript and the addon.
+   *
+   * It is never required. Handlers of this package run corked already; it helps in code that runs
+   * later, after an `await` or in a timer, and completes several responses there. `write`, `tryEnd`
+   * and `beginWrite` reach the engine at once, corked or not. Exceptions of the callback reach the
+   * caller. Throws if the response has ended.
+   */
   cork(callback: (res: HttpResponse) => void): this;
   /**
-   * Grants a WebSocket connection, and calls its `open` handler; the response has ended then. The texts are those of the request's
-   * `sec-websocket-key`, `sec-websocket-protocol` (of which the first is taken) and `sec-websocket-extensions` headers; without the last
-   * nothing is compressed. Headers that were written before go with it.
+   * Accepts a WebSocket upgrade and calls the `open` handler; the response has ended then.
+   * `userData` is copied to the connection. The strings are the request's `sec-websocket-key`,
+   * `sec-websocket-protocol` (the first protocol of the list is selected) and
+   * `sec-websocket-extensions` headers; without the last nothing is compressed. Headers that were
+   * written before are sent with the upgrade. Throws if the key is invalid, after answering the
+   * request.
    */
   upgrade<UserData>(
     userData: UserData,
@@ -137,294 +264,533 @@ export interface HttpResponse {
     secWebSocketExtensions: RecognizedString,
     context: us_socket_context_t,
   ): void;
-  /** Grants a WebTransport session, and calls its `open` handler; the response has ended then. */
+  /**
+   * Accepts a WebTransport session and calls its `open` handler; the response has ended then.
+   * `userData` is copied to the session.
+   */
   upgrade<UserData>(userData: UserData, context: wt_session_context_t): void;
-  /** 4 bytes, or 16. */
+  /** Returns the client's IP address: 4 bytes for IPv4, 16 for IPv6. */
   getRemoteAddress(): ArrayBuffer;
+  /** Returns the client's IP address as text, such as `127.0.0.1` or `::1`, in UTF-8. */
   getRemoteAddressAsText(): ArrayBuffer;
+  /** Returns the client's port. */
   getRemotePort(): number;
-  /** Empty: see docs/node/differences.md. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddress(): ArrayBuffer;
-  /** Empty: see docs/node/differences.md. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddressAsText(): ArrayBuffer;
-  /** 0: see docs/node/differences.md. */
+  /** Returns 0: the PROXY protocol is not read. */
   getProxiedRemotePort(): number;
+  /** Returns the HTTP version of the request. */
   getProtocol(): HttpProtocol;
-  /** As that of the request. */
+  /** Returns the server name of the TLS handshake, like `HttpRequest.getServerName`. */
   getServerName(): string;
-  /** The certificate that the client has shown, in PEM form; '' if it was not asked (`ca_file_name`, `request_cert`), or showed none. */
+  /**
+   * Returns the client's certificate in PEM form; '' if the client was not asked for one
+   * (`ca_file_name`, `request_cert`) or sent none.
+   */
   getX509Certificate(): string;
-  /** Yours. */
+  /** Properties of the program. */
   [key: string]: any;
 }
 
-/** A connection, as `filter` tells of it. */
+/** A connection that was opened or closed, as given to the callback of `filter`. */
 export interface FilteredConnection {
+  /** Returns the client's IP address as text, such as `127.0.0.1` or `::1`, in UTF-8. */
   getRemoteAddressAsText(): ArrayBuffer;
+  /** Returns the client's port. */
   getRemotePort(): number;
 }
 
-/** What listens. */
+/** A listening socket. It is opaque: pass it to the `us_` functions. */
 export interface us_listen_socket {
   readonly __us_listen_socket: never;
 }
 
-/** What it returns is of no interest, unless it is a promise that rejects. */
+/**
+ * A route's handler. A rejected promise is handled like an exception: the client gets 500, and
+ * `onError` is called. Any other result is ignored.
+ */
 export type Handler = (res: HttpResponse, req: HttpRequest) => unknown;
-/** A function, what `DeclarativeResponse.end` returned, or `null` to remove the route. */
+/** A handler, the result of `DeclarativeResponse.end`, or `null` to remove the route. */
 export type RouteHandler = Handler | ArrayBuffer | null;
-/** `error` says why, where there is no socket. */
-export type ListenCallback = (listenSocket: us_listen_socket | false, error?: Error & { code?: string }) => void;
+/** The callback of `listen`, with the listening socket, or with `false` and the error. */
+export type ListenCallback = (
+  listenSocket: us_listen_socket | false,
+  error?: Error & { code?: string },
+) => void;
 
-/** What an upgrade handler passes on to `res.upgrade`. */
+/** The context of a WebSocket upgrade. It is opaque: pass it to `res.upgrade`. */
 export interface us_socket_context_t {
   readonly __us_socket_context_t: never;
 }
 
-/** A WebSocket connection, from its `open` handler to its `close` handler. It has what `res.upgrade` was given as user data. */
+/**
+ * A WebSocket connection, with the properties of the user data that `res.upgrade` was given. It can
+ * be used from its `open` handler to its `close` handler.
+ */
 export type WebSocket<UserData> = UserData & WebSocketMethods<UserData>;
 
+/**
+ * The methods of a WebSocket connection. Once the connection has closed they throw, apart from
+ * those that return the user data and the client's address, port and protocol.
+ */
 export interface WebSocketMethods<UserData> {
-  /** 1: sent, 0: it waits behind what the client has not taken, 2: dropped, because more than `maxBackpressure` waits. */
+  /**
+   * Sends a message: binary if `isBinary`, otherwise text, which has to be UTF-8. `compress` asks
+   * for compression, where `compression` is set and the client supports it. Returns
+   *
+   * - 1: sent. Messages of one turn of the event loop count as sent, up to 1 MiB.
+   * - 0: buffered, because the client is slower than the sender. Slow down, or wait for `drain`.
+   * - 2: dropped, because more than `maxBackpressure` bytes are buffered. `dropped` was called.
+   */
   send(message: RecognizedString, isBinary?: boolean, compress?: boolean): number;
-  /** The first part of a message. Other messages wait until the last part is sent. */
+  /**
+   * Sends the first fragment of a message. Other messages wait until the last fragment is sent.
+   * Returns the same values as `send`. Throws if a fragmented message is under way.
+   */
   sendFirstFragment(message: RecognizedString, isBinary?: boolean, compress?: boolean): number;
+  /**
+   * Sends the next fragment of a message. It is never dropped; a connection with more than 16 MiB
+   * over `maxBackpressure` of them is closed. Throws if no fragmented message is under way.
+   */
   sendFragment(message: RecognizedString, compress?: boolean): number;
+  /** Sends the last fragment of a message, under the rules of `sendFragment`. */
   sendLastFragment(message: RecognizedString, compress?: boolean): number;
-  /** At most 125 bytes. */
+  /** Sends a ping with at most 125 bytes. Returns the same values as `send`. */
   ping(message?: RecognizedString): number;
-  /** Bytes that wait to be sent. If there are any, `drain` is called when they have gone. */
+  /**
+   * Returns the number of bytes that wait to be sent. If there are any, `drain` is called when half
+   * of them have been sent.
+   */
   getBufferedAmount(): number;
-  /** Closes after what was sent; calls `close`. */
+  /**
+   * Closes the connection after the messages sent so far, and calls the `close` handler before it
+   * returns. `code`: 1000 to 1003, 1007 to 1014 or 3000 to 4999; without one, or with 0, 1005 or
+   * 1006, the close frame has no code.
+   */
   end(code?: number, shortMessage?: RecognizedString): void;
-  /** Ends the connection at once; calls `close` with 1006. */
+  /** Ends the connection at once, and calls the `close` handler with 1006 before it returns. */
   close(): void;
+  /** Subscribes to a topic. Topics match exactly, without wildcards. Returns true. */
   subscribe(topic: RecognizedString): boolean;
-  /** Whether it was subscribed. */
+  /** Ends a subscription. Returns whether there was one. */
   unsubscribe(topic: RecognizedString): boolean;
+  /** Returns whether the connection is subscribed to a topic. */
   isSubscribed(topic: RecognizedString): boolean;
+  /** Returns the topics that the connection is subscribed to. */
   getTopics(): string[];
+  /** Calls `callback` for each topic that the connection is subscribed to. */
   iterateTopics(callback: (topic: string) => void): void;
-  /** To all others that have subscribed; whether there are any. */
-  publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
+  /**
+   * Sends a message to all other subscribers of a topic, on all protocols. Returns whether there
+   * are any. The sender does not get it: use `app.publish` to include it.
+   */
+  publish(
+    topic: RecognizedString,
+    message: RecognizedString,
+    isBinary?: boolean,
+    compress?: boolean,
+  ): boolean;
+  /**
+   * Calls the callback at once. It exists for programs written for uWebSockets.js: all messages of
+   * one turn of the event loop leave together in any case.
+   */
   cork(callback: (ws: WebSocket<UserData>) => void): this;
+  /** Returns the connection itself, which has the properties of the user data. */
   getUserData(): UserData;
-  /** 4 bytes, or 16. */
+  /** Returns the client's IP address: 4 bytes for IPv4, 16 for IPv6. */
   getRemoteAddress(): ArrayBuffer;
+  /** Returns the client's IP address as text, such as `127.0.0.1` or `::1`, in UTF-8. */
   getRemoteAddressAsText(): ArrayBuffer;
+  /** Returns the client's port. */
   getRemotePort(): number;
-  /** Empty: see docs/node/differences.md. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddress(): ArrayBuffer;
-  /** Empty: see docs/node/differences.md. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddressAsText(): ArrayBuffer;
-  /** 0: see docs/node/differences.md. */
+  /** Returns 0: the PROXY protocol is not read. */
   getProxiedRemotePort(): number;
+  /** Returns the HTTP version of the request. */
   getProtocol(): HttpProtocol;
 }
 
-/** What the connections of a route do, and what their clients may take. */
+/** Handlers and options of a WebSocket route. An unknown name throws a `TypeError`. */
 export interface WebSocketBehavior<UserData> {
-  /** Which compression is agreed on with clients that know it; messages have to ask for it. Default: DISABLED. */
+  /**
+   * Compression to negotiate with clients that support it. A message is compressed only if its
+   * sender asks for it and it has 128 bytes or more. Default: `DISABLED`.
+   */
   compression?: CompressOptions;
-  /** Bytes of a message; a client that sends more is closed. Default: 16384. */
+  /**
+   * Maximum size of a message from a client in bytes, 125 or more. A client that sends a larger one
+   * is closed with 1009. Default: 16384.
+   */
   maxPayloadLength?: number;
-  /** Seconds that a client may be silent, 0 for ever. Default: 120. */
+  /** Seconds that a client may be silent, up to 86400; 0 for no limit. Default: 120. */
   idleTimeout?: number;
-  /** Bytes that may wait for a client that does not take them; then messages are dropped. 0: any. Default: 65536. */
+  /**
+   * Maximum number of bytes buffered for a client that is slower than the sender. Further messages
+   * are dropped. 0 for no limit. Default: 65536.
+   */
   maxBackpressure?: number;
-  /** Closes such a client. Default: false. */
+  /** Whether a client is closed when a message to it is dropped. Default: false. */
   closeOnBackpressureLimit?: boolean;
-  /** Asks clients that are silent whether they are there. Default: true. */
+  /** Whether a client that was silent for half of `idleTimeout` is sent a ping. Default: true. */
   sendPingsAutomatically?: boolean;
-  /** Minutes until the client has to connect again, up to 239; 0 for ever, the default. */
+  /** Minutes until a connection is closed with 1000, up to 239; 0 for no limit. Default: 0. */
   maxLifetime?: number;
-  /** Answers the request, with `res.upgrade` or otherwise, now or later. Without it all are granted. */
+  /**
+   * Answers an upgrade request, with `res.upgrade` or with any other response, at once or later
+   * (with `res.onAborted`). Default: every upgrade is accepted.
+   */
   upgrade?: (res: HttpResponse, req: HttpRequest, context: us_socket_context_t) => unknown;
+  /** Called when the connection is open. */
   open?: (ws: WebSocket<UserData>) => unknown;
+  /** Called for each message. The buffer belongs to the program. */
   message?: (ws: WebSocket<UserData>, message: ArrayBuffer, isBinary: boolean) => unknown;
-  /** A message that was not sent, because too much waits. */
+  /** Called with a message that was dropped, because more than `maxBackpressure` bytes wait. */
   dropped?: (ws: WebSocket<UserData>, message: ArrayBuffer, isBinary: boolean) => unknown;
-  /** What waited has gone, or half of it. */
+  /**
+   * Called when half of the buffered bytes have been sent, and again until none wait, after `send`
+   * returned 0 or 2 or `getBufferedAmount` more than 0.
+   */
   drain?: (ws: WebSocket<UserData>) => unknown;
+  /** Called when the client has sent a ping. The pong is sent without the handler. */
   ping?: (ws: WebSocket<UserData>, message: ArrayBuffer) => unknown;
+  /** Called when the client has sent a pong. */
   pong?: (ws: WebSocket<UserData>, message: ArrayBuffer) => unknown;
-  /** It has ended, by whichever side. Nothing can be sent any more. */
+  /**
+   * Called when the connection has closed, by either side. Nothing can be sent any more. `code` is
+   * that of the close frame, 1005 if the client's had none, 1006 if there was no close frame; for
+   * `ws.end` it is the code it was given, 0 by default.
+   */
   close?: (ws: WebSocket<UserData>, code: number, message: ArrayBuffer) => unknown;
-  subscription?: (ws: WebSocket<UserData>, topic: ArrayBuffer, newCount: number, oldCount: number) => unknown;
+  /** Called when the number of subscribers of a topic changes through this connection. */
+  subscription?: (
+    ws: WebSocket<UserData>,
+    topic: ArrayBuffer,
+    newCount: number,
+    oldCount: number,
+  ) => unknown;
 }
 
-/** What an upgrade handler of `app.wt` passes on to `res.upgrade`. */
+/** The context of a WebTransport upgrade. It is opaque: pass it to `res.upgrade`. */
 export interface wt_session_context_t {
   readonly __wt_session_context_t: never;
 }
 
-/** A WebTransport session, from its `open` handler to its `close` handler. It has what `res.upgrade` was given as user data. */
+/**
+ * A WebTransport session, with the properties of the user data that `res.upgrade` was given. It can
+ * be used from its `open` handler to its `close` handler.
+ */
 export type WebTransportSession<UserData> = UserData & WebTransportSessionMethods<UserData>;
 
 /**
- * Streams are those of node:stream. `destroy` resets and stops one with the code that `resetCode` was set to; where the client has done
- * that, `error` is emitted with its code as `streamErrorCode`, and nothing happens if nobody listens to it.
- * A client that wants no more of what is sent on a `Duplex` ends that direction alone: `stopped` is emitted with the error, callbacks of
- * `write` and `end` get it, and reading goes on; `error` follows when what is read has ended.
+ * A stream of a session: a `Duplex`, `Readable` or `Writable` of node:stream.
+ *
+ * `destroy` resets the stream and stops reading, with the code in `resetCode` (default: 0). When
+ * the client resets the stream, `error` is emitted with the client's code as `streamErrorCode`;
+ * without a listener the error is ignored. When the client stops reading a `Duplex` (STOP_SENDING),
+ * only that direction ends: `stopped` is emitted with the error, callbacks of `write` and `end` get
+ * it, and reading continues; `error` follows at the end of the client's data.
  */
 export type WebTransportStream<Kind> = Kind & { resetCode?: number };
 
+/**
+ * The methods of a WebTransport session. Once the session has closed they throw, apart from those
+ * that return the user data and the client's address and port.
+ */
 export interface WebTransportSessionMethods<UserData> {
-  /** What is written waits until the client allows another stream. */
+  /** Opens a stream in both directions. Writes wait until the client allows another stream. */
   createBidirectionalStream(): WebTransportStream<Duplex>;
+  /** Opens a stream to the client. Writes wait until the client allows another stream. */
   createUnidirectionalStream(): WebTransportStream<Writable>;
-  /** Sends what arrives once or not at all. False if it is too large, or the client takes none. */
+  /**
+   * Sends a datagram, which arrives at most once. Returns false if it is larger than
+   * `getMaxDatagramSize()`, or the client accepts no datagrams.
+   */
   sendDatagram(data: RecognizedString): boolean;
-  /** Bytes that a datagram can carry now; 0 if the client takes none. */
+  /** Returns the current maximum size of a datagram in bytes; 0 if the client accepts none. */
   getMaxDatagramSize(): number;
-  /** Tells the client that the session should come to its end. */
+  /** Asks the client to end the session. The session stays open until one side closes it. */
   drain(): void;
-  /** Closes the session and its streams; calls `close`. */
+  /**
+   * Closes the session and its streams, and calls the `close` handler before it returns. `code` is
+   * from 0 to 4294967295, by default 0.
+   */
   close(code?: number, reason?: RecognizedString): void;
+  /** Returns the session itself, which has the properties of the user data. */
   getUserData(): UserData;
-  /** 4 bytes, or 16. */
+  /** Returns the client's IP address: 4 bytes for IPv4, 16 for IPv6. */
   getRemoteAddress(): ArrayBuffer;
+  /** Returns the client's IP address as text, such as `127.0.0.1` or `::1`, in UTF-8. */
   getRemoteAddressAsText(): ArrayBuffer;
+  /** Returns the client's port. */
   getRemotePort(): number;
 }
 
+/** Handlers of a WebTransport route. An unknown name throws a `TypeError`. */
 export interface WebTransportBehavior<UserData> {
-  /** Answers the request, with `res.upgrade` or otherwise, now or later. Without it all are granted. */
+  /**
+   * Answers a session request, with `res.upgrade` or with any other response, at once or later
+   * (with `res.onAborted`). Default: every session is accepted.
+   */
   upgrade?: (res: HttpResponse, req: HttpRequest, context: wt_session_context_t) => unknown;
+  /** Called when the session is open. */
   open?: (session: WebTransportSession<UserData>) => unknown;
-  /** The client has opened a stream: a `Duplex`, or a `Readable` if it is one way. Without a handler they are refused. */
-  stream?: (session: WebTransportSession<UserData>, stream: WebTransportStream<Duplex | Readable>) => unknown;
+  /**
+   * Called when the client has opened a stream: a `Duplex`, or a `Readable` if it is
+   * unidirectional. Without this handler the client's streams are reset.
+   */
+  stream?: (
+    session: WebTransportSession<UserData>,
+    stream: WebTransportStream<Duplex | Readable>,
+  ) => unknown;
+  /** Called for each datagram. The buffer belongs to the program. */
   datagram?: (session: WebTransportSession<UserData>, data: ArrayBuffer) => unknown;
-  /** The client wants the session to come to its end, or the server is being closed. */
+  /** Called when the client asks to end the session, or the server shuts down. */
   draining?: (session: WebTransportSession<UserData>) => unknown;
-  /** It has ended, by whichever side. */
+  /** Called when the session has closed, by either side. Nothing can be sent any more. */
   close?: (session: WebTransportSession<UserData>, code: number, reason: ArrayBuffer) => unknown;
 }
 
+/**
+ * An application: its routes, certificates and listening sockets.
+ *
+ * A pattern is `*`, or a path of static segments, parameters (`:id`, any segment that is not empty)
+ * and at most one wildcard at the end (`*`, the rest of the path). The most specific route wins,
+ * whatever the order of registration. The same method and pattern again replace the handler.
+ */
 export interface TemplatedApp {
+  /** Adds a route for GET requests. HEAD requests need a route of their own, or `any`. */
   get(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for POST requests. */
   post(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for PUT requests. */
   put(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for PATCH requests. */
   patch(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for DELETE requests. */
   del(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for OPTIONS requests. */
   options(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for HEAD requests. */
   head(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for CONNECT requests. */
   connect(pattern: RecognizedString, handler: RouteHandler): this;
+  /** Adds a route for TRACE requests. */
   trace(pattern: RecognizedString, handler: RouteHandler): this;
-  /** All methods, after the routes of each. */
+  /** Adds a route for all methods. Routes of the request's own method come first. */
   any(pattern: RecognizedString, handler: RouteHandler): this;
-  /** WebSocket connections over all protocols. These routes go before the others; `null` removes one. */
+  /**
+   * Adds a WebSocket route for HTTP/1.1, HTTP/2 and HTTP/3. WebSocket routes come before all other
+   * routes. `null` removes the route.
+   */
   ws<UserData>(pattern: RecognizedString, behavior: WebSocketBehavior<UserData> | null): this;
-  /** WebTransport sessions over HTTP/3. To be called before `listen`; `null` removes a route. */
+  /**
+   * Adds a WebTransport route for HTTP/3; apps without HTTP/3 throw. The first call has to come
+   * before `listen`, because clients learn about WebTransport as they connect. `null` removes the
+   * route.
+   */
   wt<UserData>(pattern: RecognizedString, behavior: WebTransportBehavior<UserData> | null): this;
-  /** To all that have subscribed to exactly this topic; whether there are any. */
-  publish(topic: RecognizedString, message: RecognizedString, isBinary?: boolean, compress?: boolean): boolean;
+  /**
+   * Sends a message to all subscribers of a topic, on all protocols. Returns whether there are any.
+   * Topics belong to an app on its thread.
+   */
+  publish(
+    topic: RecognizedString,
+    message: RecognizedString,
+    isBinary?: boolean,
+    compress?: boolean,
+  ): boolean;
+  /** Returns the number of subscribers of a topic. */
   numSubscribers(topic: RecognizedString): number;
-  /** Without a callback it throws where it cannot listen. */
+  /**
+   * Listens on a port, 0 for any free one, and calls the callback before it returns: with the
+   * listening socket, or with `false` and an error whose `code` is, for example, `EADDRINUSE`.
+   * Without a callback it throws the error. Without a host it listens on all addresses, IPv6 and
+   * IPv4. `options` is `LIBUS_LISTEN_DEFAULT` or `LIBUS_LISTEN_EXCLUSIVE_PORT`.
+   */
   listen(port: number, callback?: ListenCallback): this;
+  /** Listens on a port of all addresses, with options. */
   listen(port: number, options: number, callback: ListenCallback): this;
+  /** Listens on a port of one host name or address. */
   listen(host: string, port: number, callback?: ListenCallback): this;
+  /** Listens on a port of one host name or address, with options. */
   listen(host: string, port: number, options: number, callback: ListenCallback): this;
-  /** The certificate for a host name, which may begin with `*.`; given again, it takes the place of the former. */
+  /** Sets the certificate of a host name, which may begin with `*.`; replaces an earlier one. */
   addServerName(hostname: string, options: TlsOptions): this;
+  /** Removes the certificate and the routes of a host name. */
   removeServerName(hostname: string): this;
-  /** May call `addServerName` before it returns. */
+  /**
+   * Sets the callback for handshakes with a server name that has no certificate. It may call
+   * `addServerName` before it returns; otherwise the app's own certificate is used, if it has one.
+   */
   missingServerName(callback: (hostname: string) => void): this;
-  /** The routes that are added next are for this host name alone; without a name: for all. */
+  /**
+   * Limits the routes that are added from now on to one host name, which may begin with `*.`;
+   * without a name, or with '', they apply to all hosts without routes of their own.
+   */
   domain(hostname?: string): this;
-  /** Another certificate, for handshakes from now on. */
+  /** Replaces the app's certificate for new handshakes. Open connections keep theirs. */
   setCertificate(options: TlsOptions): this;
-  /** 1 for a connection that opens, -1 for one that has ended. */
+  /** Adds a callback for connections: `count` is 1 when one is opened, -1 when one has ended. */
   filter(callback: (connection: FilteredConnection, count: 1 | -1) => void): this;
-  /** Ends all at once. */
+  /** Closes all listening sockets and connections at once. */
   close(): this;
-  /** Tells clients, finishes what runs within so many milliseconds, and resolves when all has ended. */
+  /**
+   * Shuts down gracefully: stops accepting connections, announces the end to clients (GOAWAY,
+   * `connection: close`, WebSocket 1001), and gives open requests `timeout` milliseconds to finish.
+   * Resolves when all connections have ended. Another call can shorten the time.
+   */
   close(options: { timeout: number }): Promise<void>;
-  /** Counters of all that listens. */
+  /**
+   * Returns the counters of all open listening sockets, added up, such as `requests_http1`,
+   * `tcp_open` and `quic_open`.
+   */
   getStatistics(): Record<string, number>;
 }
 
-/** HTTP/1.1 in clear text. */
+/** Creates an app for HTTP/1.1 in clear text. */
 export function App(options?: AppOptions): TemplatedApp;
-/** HTTP/1.1 and HTTP/2 over TLS. */
+/** Creates an app for HTTP/1.1 and HTTP/2 over TLS. */
 export function SSLApp(options?: AppOptions): TemplatedApp;
-/** HTTP/3. */
+/** Creates an app for HTTP/3. */
 export function H3App(options?: AppOptions): TemplatedApp;
-/** HTTP/1.1, HTTP/2 and HTTP/3 on one port, with `alt-svc`. */
+/**
+ * Creates an app for HTTP/1.1, HTTP/2 and HTTP/3 on one port (TCP and UDP). Its `alt-svc` header
+ * announces HTTP/3.
+ */
 export function Server(options?: AppOptions): TemplatedApp;
 
-/** Takes no new connections; those that are open go on. */
+/** Stops accepting connections on a listening socket. Open connections continue. */
 export function us_listen_socket_close(listenSocket: us_listen_socket): void;
-/** The port that is bound, or -1 when it has ended. */
+/** Returns the port of a listening socket, or -1 if it is closed. */
 export function us_socket_local_port(listenSocket: us_listen_socket | false): number;
 
+/** A part of a multipart body. */
 export interface MultipartField {
+  /** The content, a copy of its own. */
   data: ArrayBuffer;
+  /** Name of the form field. */
   name: string;
+  /** The part's `content-type`. */
   type?: string;
+  /** Name of the uploaded file. */
   filename?: string;
 }
 
-/** The parts of a body of multipart/form-data, or `undefined` if it is none. */
+/**
+ * Parses a multipart/form-data body (RFC 7578), with the `content-type` of its request. Returns
+ * `undefined` if the body or the type is malformed, or a part has more than 10 header lines. Parts
+ * without a name are left out.
+ */
 export function getParts(body: RecognizedString, contentType: string): MultipartField[] | undefined;
 
-/** A certificate for development. It can be given to `SSLApp`, `H3App`, `Server` and `setCertificate` as it is, or spread into options. */
+/**
+ * A certificate for development. Pass it to `SSLApp`, `H3App`, `Server` or `setCertificate`, or
+ * spread it into their options.
+ */
 export interface DevelopmentCertificate {
+  /** File with the private key in PEM form. */
   key_file_name: string;
+  /** File with the certificate in PEM form. */
   cert_file_name: string;
-  /** SHA-256 of the public key in base64, as Chromium's --ignore-certificate-errors-spki-list takes it. */
+  /** SHA-256 of the public key in base64, for Chromium's --ignore-certificate-errors-spki-list. */
   readonly spkiSha256: string;
-  /** SHA-256 of the certificate in base64: the value of `serverCertificateHashes` of a browser's WebTransport. */
+  /** SHA-256 of the certificate in base64, for `serverCertificateHashes` of WebTransport. */
   readonly sha256: string;
+  /** Time at which the certificate expires. */
   readonly validTo: Date;
-  /** What Chromium has to be started with to take it, and to speak HTTP/3 at once on this port of localhost. */
+  /**
+   * Returns command-line flags that make Chromium accept the certificate, and use HTTP/3 from the
+   * first request to this port of localhost.
+   */
   chromiumFlags(port: number): string[];
 }
 
 /**
- * The certificate for development of this user, for `localhost`, the loopback addresses and this machine's name. It is kept in `folder` (by
- * default `pronghorn` in the user's data folder, as the program `pronghorn` has it), and made anew when it runs out within a day: it is valid
- * for 13 days. Not for the open internet: nobody has signed it.
+ * Returns the user's certificate for development, for `localhost`, the loopback addresses and this
+ * machine's name. It is stored in `folder` (default: `pronghorn` in the user's data folder, shared
+ * with the program `pronghorn`). It is valid for 13 days, and replaced when it expires within a
+ * day. It is self-signed: do not use it on the open internet.
  */
 export function developmentCertificate(options?: { folder?: string }): DevelopmentCertificate;
 
-/** A response that is computed without JavaScript. */
+/**
+ * Builds a response that is computed without JavaScript. Each call adds a header or the next part
+ * of the body. Names, keys and header values have less than 256 bytes, other values less than
+ * 65536; longer ones throw a `RangeError`.
+ */
 export class DeclarativeResponse {
+  /** Adds a header. */
   writeHeader(key: RecognizedString, value: RecognizedString): this;
-  /** The content of the request, up to 1 MiB: more is answered 413. */
+  /** Adds the request body, up to 1 MiB; a larger one is answered 413. */
   writeBody(): this;
+  /** Adds the decoded value of a query key; nothing if the key is missing. */
   writeQueryValue(key: string): this;
+  /** Adds the value of a request header, its first line; nothing if the header is missing. */
   writeHeaderValue(key: string): this;
+  /** Adds the value of a route parameter, by its name; nothing if the route has none. */
   writeParameterValue(key: string): this;
+  /** Adds a fixed value. */
   write(value: RecognizedString): this;
-  /** What is given to a route as its handler. */
+  /** Ends the body, with this value if given. Returns the handler to pass to a route. */
   end(value?: RecognizedString): ArrayBuffer;
 }
 
-/** Threads of this process may share the port, and the other workers of a cluster (`node:cluster`, PM2). */
+/**
+ * Option of `listen`: other threads of this process and other workers of its cluster
+ * (`node:cluster`, PM2) may share the port.
+ */
 export const LIBUS_LISTEN_DEFAULT: 0;
-/** Nobody else has the port. */
+/** Option of `listen`: no other thread or worker shares the port. */
 export const LIBUS_LISTEN_EXCLUSIVE_PORT: 1;
 
-/** Choices for `compression`: one to compress and one to decompress, added up. */
+/**
+ * A value of `compression`: `DISABLED`, or a compressor and a decompressor combined with `|`. The
+ * shared ones keep no context between messages; the dedicated ones keep a window per connection,
+ * which compresses better and takes memory. The size in the name is that of uWebSockets.js.
+ */
 export type CompressOptions = number;
+/** No compression. */
 export const DISABLED: 0;
+/** Compression without a kept window. */
 export const SHARED_COMPRESSOR: 1;
+/** Decompression without a kept window. */
 export const SHARED_DECOMPRESSOR: 256;
+/** Compression with a window of 512 bytes per connection. */
 export const DEDICATED_COMPRESSOR_3KB: 145;
+/** Compression with a window of 1 KiB per connection. */
 export const DEDICATED_COMPRESSOR_4KB: 146;
+/** Compression with a window of 2 KiB per connection. */
 export const DEDICATED_COMPRESSOR_8KB: 163;
+/** Compression with a window of 4 KiB per connection. */
 export const DEDICATED_COMPRESSOR_16KB: 180;
+/** Compression with a window of 8 KiB per connection. */
 export const DEDICATED_COMPRESSOR_32KB: 197;
+/** Compression with a window of 16 KiB per connection. */
 export const DEDICATED_COMPRESSOR_64KB: 214;
+/** Compression with a window of 32 KiB per connection. */
 export const DEDICATED_COMPRESSOR_128KB: 231;
+/** Compression with a window of 32 KiB per connection. */
 export const DEDICATED_COMPRESSOR_256KB: 248;
+/** Alias of `DEDICATED_COMPRESSOR_256KB`. */
 export const DEDICATED_COMPRESSOR: 248;
+/** Decompression with a window of 512 bytes per connection. */
 export const DEDICATED_DECOMPRESSOR_512B: 2304;
+/** Decompression with a window of 1 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_1KB: 2560;
+/** Decompression with a window of 2 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_2KB: 2816;
+/** Decompression with a window of 4 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_4KB: 3072;
+/** Decompression with a window of 8 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_8KB: 3328;
+/** Decompression with a window of 16 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_16KB: 3584;
+/** Decompression with a window of 32 KiB per connection. */
 export const DEDICATED_DECOMPRESSOR_32KB: 3840;
+/** Alias of `DEDICATED_DECOMPRESSOR_32KB`. */
 export const DEDICATED_DECOMPRESSOR: 3840;

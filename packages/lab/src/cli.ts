@@ -1,17 +1,17 @@
 #!/usr/bin/env node
 import { usage } from './cli/arguments.js';
-import { record } from './cli/capture.js';
-import { conformance } from './cli/conformance.js';
-import { har } from './cli/har.js';
+import { record } from './cli/capture-command.js';
+import { conformance } from './cli/conformance-command.js';
+import { har } from './cli/har-command.js';
 import { HELP } from './cli/help.js';
-import { page } from './cli/page.js';
-import { report } from './cli/report.js';
-import { reproduce } from './cli/reproduce.js';
-import { run } from './cli/run.js';
-import { diskFailure } from './disk.js';
-import { ownVersion } from './environment.js';
-import { ExitCode, LabError } from './errors.js';
-import { suggestion } from './toml-file.js';
+import { page } from './cli/page-command.js';
+import { report } from './cli/report-command.js';
+import { reproduce } from './cli/reproduce-command.js';
+import { run } from './cli/run-command.js';
+import { diskFailure } from './io/disk.js';
+import { ownVersion } from './campaign/environment.js';
+import { ExitCode, LabError } from './io/errors.js';
+import { suggestion } from './io/toml-file.js';
 
 const COMMANDS = new Map<string, (args: readonly string[]) => ExitCode | Promise<ExitCode>>([
   ['run', run],
@@ -35,7 +35,8 @@ async function main(args: readonly string[]): Promise<ExitCode> {
     return ExitCode.Ok;
   }
   const command = COMMANDS.get(name);
-  if (command === undefined) throw usage(`there is no command ${name}`, suggestion(name, [...COMMANDS.keys()]));
+  if (command === undefined)
+    throw usage(`unknown command \`${name}\``, suggestion(name, [...COMMANDS.keys()]));
   return command(rest);
 }
 

@@ -1,26 +1,44 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { parse } from 'node-html-parser';
-import { boundOf, useMarkdown, useOf, usePerCell, useSection, type Bound } from '../src/bound.js';
-import type { BrowserCpu, Sample } from '../src/sample.js';
+import {
+  boundOf,
+  useMarkdown,
+  useOf,
+  usePerCell,
+  useSection,
+  type Bound,
+} from '../src/report/bound.js';
+import type { BrowserCpu, Sample } from '../src/samples/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 
 interface Made {
   readonly seconds?: number;
   readonly server?: number;
   readonly browser?: Partial<BrowserCpu> | undefined;
-  /** Bytes down over 8 Mbit/s, which carries a million bytes a second. */
+  /** Bytes downstream over 8 Mbit/s, which is a million bytes per second. */
   readonly bytes?: number;
   readonly dropped?: number;
   readonly visit?: Sample['visit'];
 }
 
-/** A load of a second, of which next to nothing was computing, changed as a test needs it. */
-function made({ seconds = 1, server = 0.01, browser, bytes = 0, dropped = 0, visit = 'first' }: Made): Sample {
+/** Returns a load of one second with almost no computing, changed as a test needs it. */
+function made({
+  seconds = 1,
+  server = 0.01,
+  browser,
+  bytes = 0,
+  dropped = 0,
+  visit = 'first',
+}: Made): Sample {
   const sample = structuredClone(recorded('h3')) as Mutable<Sample>;
   sample.times = { load: seconds };
   sample.visit = visit;
-  sample.cpuSeconds = { server, link: 0.02, browser: { network: 0.1, renderer: 0.1, gpu: 0, other: 0.1, ...browser } };
+  sample.cpuSeconds = {
+    server,
+    link: 0.02,
+    browser: { network: 0.1, renderer: 0.1, gpu: 0, other: 0.1, ...browser },
+  };
   assert.ok(sample.link);
   const { down } = sample.link;
   down.asked.rate_mbit_per_second = 8;
@@ -31,33 +49,41 @@ function made({ seconds = 1, server = 0.01, browser, bytes = 0, dropped = 0, vis
 
 const bound = (change: Made, cpus = 8): Bound => boundOf(useOf(made(change), cpus));
 
-test('a load is bound by what was busy', () => {
+test('a load is bound by its busiest resource', () => {
   assert.equal(bound({}), 'network');
   assert.equal(bound({ browser: { renderer: 0.9 } }), 'cpu');
   assert.equal(bound({ server: 0.9 }), 'cpu');
   assert.equal(bound({ browser: { renderer: 0.6 } }), 'mixed');
   assert.equal(bound({ browser: { renderer: 0.6 }, bytes: 950_000 }), 'network');
   assert.equal(bound({ browser: { renderer: 0.9 }, bytes: 950_000 }), 'mixed');
-  // No process is busy by itself, but all processors are.
-  assert.equal(bound({ browser: { network: 0.4, renderer: 0.45, other: 0.45 }, server: 0.45 }, 2), 'cpu');
-  // What the queue dropped has not used the rate.
+  // No single process is busy, but all processors are.
+  assert.equal(
+    bound({ browser: { network: 0.4, renderer: 0.45, other: 0.45 }, server: 0.45 }, 2),
+    'cpu',
+  );
+  // Bytes that the queue dropped did not use the rate.
   assert.equal(bound({ browser: { renderer: 0.6 }, bytes: 500_000, dropped: 450_000 }), 'mixed');
 });
 
-test('a second visit has half of what server and link did for both', () => {
+test('a second visit gets half of what server and link did for both visits', () => {
   const use = useOf(made({ visit: 'resumed', server: 0.4, bytes: 1_000_000 }), 2);
   assert.equal(use?.server, 0.2);
   assert.equal(use.linkShare, 0.5);
 });
 
-test('without an end or without processor times nothing is claimed', () => {
+test('without an end or processor times no bound is claimed', () => {
   const bare = { ...made({}), cpuSeconds: undefined, browser: undefined } as unknown as Sample;
   assert.equal(boundOf(useOf(bare, 2)), 'unknown');
   assert.equal(useOf({ ...made({}), times: {} }, 2), undefined);
 });
 
-test('a cell shows shares of loads, and medians', async () => {
-  const samples = [made({}), made({ server: 0.03 }), made({ server: 0.05 }), made({ browser: { renderer: 0.95 } })];
+test('a cell shows shares of loads and medians', async () => {
+  const samples = [
+    made({}),
+    made({ server: 0.03 }),
+    made({ server: 0.05 }),
+    made({ browser: { renderer: 0.95 } }),
+  ];
   const invalid = { ...made({ server: 0.99 }), valid: false };
   const rehearsal = { ...made({ server: 0.99 }), block: 0 };
   async function* stream(): AsyncGenerator<Sample> {

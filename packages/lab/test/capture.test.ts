@@ -4,7 +4,13 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
-import { brotliCompressSync, brotliDecompressSync, constants, gunzipSync, gzipSync } from 'node:zlib';
+import {
+  brotliCompressSync,
+  brotliDecompressSync,
+  constants,
+  gunzipSync,
+  gzipSync,
+} from 'node:zlib';
 import { captureArguments } from '../src/capture/capture.js';
 import { codingOf, encode } from '../src/capture/coding.js';
 import type { Capture, Exchange } from '../src/capture/exchange.js';
@@ -12,9 +18,9 @@ import { readHar } from '../src/capture/read-har.js';
 import { captureRequest, type CaptureOptions } from '../src/capture/options.js';
 import { readRecording, type RecordingFacts } from '../src/capture/recording.js';
 import { isSecret } from '../src/capture/secrets.js';
-import { writeCapture } from '../src/capture/write.js';
-import { LabError } from '../src/errors.js';
-import { generator, randomBytes } from '../src/seed.js';
+import { writeCapture } from '../src/capture/write-capture.js';
+import { LabError } from '../src/io/errors.js';
+import { generator, randomBytes } from '../src/campaign/seed.js';
 
 function folderFor(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'lab-capture-test-'));
@@ -25,7 +31,10 @@ function folderFor(t: TestContext): string {
 }
 
 const text = Buffer.from(
-  Array.from({ length: 4000 }, (_, at) => `.rule-${(at * 7919) % 4000} { margin: ${at % 17}px; }\n`).join(''),
+  Array.from(
+    { length: 4000 },
+    (_, at) => `.rule-${(at * 7919) % 4000} { margin: ${at % 17}px; }\n`,
+  ).join(''),
 );
 
 function exchange(url: string, more: Partial<Exchange> = {}): Exchange {
@@ -56,14 +65,17 @@ const captured = (...exchanges: Exchange[]): Capture => ({
 const refusal = (says: RegExp, code: number) => (thrown: unknown) =>
   thrown instanceof LabError && thrown.exitCode === code && says.test(thrown.line());
 
-test('content is compressed to about the size that it came in', () => {
+test('content is compressed to about its transferred size', () => {
   const quality = (level: number): Buffer =>
     brotliCompressSync(text, { params: { [constants.BROTLI_PARAM_QUALITY]: level } });
   for (const level of [1, 5, 9, 11]) {
     const wire = quality(level).length;
     const { coding, bytes } = encode(text, 'br', wire + 9);
     assert.equal(coding, 'br');
-    assert.ok(Math.abs(bytes.length / wire - 1) < 0.05, `quality ${level}: ${bytes.length}, not ${wire}`);
+    assert.ok(
+      Math.abs(bytes.length / wire - 1) < 0.05,
+      `quality ${level}: ${bytes.length}, not ${wire}`,
+    );
     assert.deepEqual(brotliDecompressSync(bytes), text);
   }
   const fast = gzipSync(text, { level: 1 });
@@ -71,7 +83,7 @@ test('content is compressed to about the size that it came in', () => {
   assert.deepEqual(gunzipSync(encode(text, 'gzip', undefined).bytes), text);
 });
 
-test('zstd stays zstd where Node.js has it and is Brotli elsewhere', () => {
+test('zstd stays zstd where Node.js supports it and becomes Brotli elsewhere', () => {
   const zlib = createRequire(import.meta.url)('node:zlib') as Record<string, unknown>;
   const has = typeof zlib.zstdCompressSync === 'function';
   const { coding, bytes } = encode(text, 'zstd', text.length / 4);
@@ -79,20 +91,25 @@ test('zstd stays zstd where Node.js has it and is Brotli elsewhere', () => {
   assert.ok(bytes.length < text.length / 2);
 });
 
-test('coding is one that a replay can write', () => {
+test('only content codings that a replay can write are used', () => {
   assert.equal(codingOf('BR'), 'br');
   assert.equal(codingOf('x-gzip'), 'gzip');
-  for (const other of [undefined, 'identity', 'gzip, br', 'dcb', '']) assert.equal(codingOf(other), undefined);
+  for (const other of [undefined, 'identity', 'gzip, br', 'dcb', ''])
+    assert.equal(codingOf(other), undefined);
 });
 
-test('recording holds content with and without its coding, and says so in its entry', (t) => {
+test('recording stores content with and without its coding, as its entry says', (t) => {
   const folder = join(folderFor(t), 'recording');
   const wireBytes = gzipSync(text, { level: 4 }).length;
   const headers = [
     ['Content-Encoding', 'gzip'],
     ['vary', 'accept-encoding'],
   ] as const;
-  writeCapture(captured(exchange('https://a.test/style.css', { headers, body: text, wireBytes })), folder, false);
+  writeCapture(
+    captured(exchange('https://a.test/style.css', { headers, body: text, wireBytes })),
+    folder,
+    false,
+  );
   const { recording, bytes, origins, requests } = readRecording(folder);
   const [entry] = recording.entries;
   assert.ok(entry?.body && entry.encoded);
@@ -104,7 +121,7 @@ test('recording holds content with and without its coding, and says so in its en
   assert.deepEqual(recording.notes, []);
 });
 
-test('cookies and the like are written only when that is asked for', (t) => {
+test('cookies and other secrets are written only on request', (t) => {
   const folder = folderFor(t);
   const headers = [
     ['set-cookie', 'id=1'],
@@ -119,13 +136,19 @@ test('cookies and the like are written only when that is asked for', (t) => {
   assert.deepEqual(names(false), ['etag']);
   assert.deepEqual(names(true), ['set-cookie', 'x-csrf-token', 'etag']);
   assert.doesNotMatch(readFileSync(join(folder, 'false/recording.json'), 'utf8'), /id=1|secret/);
-  for (const name of ['Cookie', 'Authorization', 'X-API-Key', 'x-session-id']) assert.ok(isSecret(name), name);
-  for (const name of ['accept', 'etag', 'content-type', 'x-cookie-policy']) assert.ok(!isSecret(name), name);
+  for (const name of ['Cookie', 'Authorization', 'X-API-Key', 'x-session-id'])
+    assert.ok(isSecret(name), name);
+  for (const name of ['accept', 'etag', 'content-type', 'x-cookie-policy'])
+    assert.ok(!isSecret(name), name);
 });
 
-test('request that was made twice is there once, with the answer that does not lead back to it', (t) => {
+test('repeated request is stored once, with the response that does not redirect back to it', (t) => {
   const folder = folderFor(t);
-  const again = exchange('https://a.test/', { status: 302, headers: [['location', '/']], body: Buffer.alloc(0) });
+  const again = exchange('https://a.test/', {
+    status: 302,
+    headers: [['location', '/']],
+    body: Buffer.alloc(0),
+  });
   const recording = writeCapture(
     captured(
       again,
@@ -141,20 +164,22 @@ test('request that was made twice is there once, with the answer that does not l
     false,
   );
   assert.deepEqual(
-    recording.entries.map(({ method, url, status }) => `${method} ${new URL(url).pathname} ${status}`),
+    recording.entries.map(
+      ({ method, url, status }) => `${method} ${new URL(url).pathname} ${status}`,
+    ),
     ['GET / 200', 'GET /poll 200', 'GET /same 200', 'POST /form 200'],
   );
   assert.deepEqual(
     (recording.notes ?? []).map(({ url, reason }) => `${new URL(url).pathname}: ${reason}`),
     [
-      '/poll: asked for again with another answer; a replay gives the first',
-      '/lost: its content could not be had; a replay answers 404',
-      '/form: a replay gives the recorded answer, whatever content is sent',
+      '/poll: requested again with another response; a replay sends the first',
+      '/lost: its body could not be read; a replay answers 404',
+      '/form: a replay sends the recorded response, whatever the request body',
     ],
   );
 });
 
-test('names of files come from URLs and stay inside of the folder', (t) => {
+test('file names are derived from URLs and stay within the folder', (t) => {
   const folder = join(folderFor(t), 'recording');
   const urls = [
     'https://a.test/..%2f..%2fetc',
@@ -187,7 +212,12 @@ const harEntry = (url: string, content: object, more: object = {}): object => ({
 
 function harFile(t: TestContext, ...entries: object[]): string {
   const path = join(folderFor(t), 'page.har');
-  writeFileSync(path, JSON.stringify({ log: { version: '1.2', browser: { name: 'Firefox', version: '1' }, entries } }));
+  writeFileSync(
+    path,
+    JSON.stringify({
+      log: { version: '1.2', browser: { name: 'Firefox', version: '1' }, entries },
+    }),
+  );
   return path;
 }
 
@@ -202,22 +232,38 @@ test('HAR file with content becomes a recording', (t) => {
   );
   const folder = join(folderFor(t), 'recording');
   const recording = writeCapture(readHar(path), folder, false);
-  assert.deepEqual([recording.url, recording.browser, recording.requests], ['https://a.test/', 'Firefox 1', 4]);
+  assert.deepEqual(
+    [recording.url, recording.browser, recording.requests],
+    ['https://a.test/', 'Firefox 1', 4],
+  );
   assert.deepEqual(
     recording.entries.map(({ url, headers, protocol }) => [url, headers, protocol]),
-    ['https://a.test/', 'https://b.test/x.png'].map((url) => [url, [['content-type', 'text/html']], 'h3']),
+    ['https://a.test/', 'https://b.test/x.png'].map((url) => [
+      url,
+      [['content-type', 'text/html']],
+      'h3',
+    ]),
   );
-  const [first, second] = recording.entries.map(({ body }) => readFileSync(join(folder, body?.file ?? '')));
+  const [first, second] = recording.entries.map(({ body }) =>
+    readFileSync(join(folder, body?.file ?? '')),
+  );
   assert.deepEqual([first?.toString(), second], ['<p>hello', Buffer.from([0, 1, 2])]);
   assert.deepEqual(
     (recording.notes ?? []).map(({ url }) => url),
-    // The first is for the load event, which the file does not have.
+    // The first note is about the load event, which the file lacks.
     ['https://a.test/', 'https://a.test/blocked', 'https://a.test/lost'],
   );
 });
 
-/** What the lab makes of a HAR file: its document, and the requests that a load of it is judged by. */
-function judgedIn(t: TestContext, har: object, allowed?: RegExp): { facts: RecordingFacts; judged: string[] } {
+/**
+ * Returns what the lab reads from a HAR file: its document, and the requests that count for a load
+ * of it.
+ */
+function judgedIn(
+  t: TestContext,
+  har: object,
+  allowed?: RegExp,
+): { facts: RecordingFacts; judged: string[] } {
   const folder = folderFor(t);
   const path = join(folder, 'tool.har');
   writeFileSync(path, JSON.stringify(har));
@@ -225,18 +271,38 @@ function judgedIn(t: TestContext, har: object, allowed?: RegExp): { facts: Recor
   const facts = readRecording(join(folder, 'recording'));
   const notes = (facts.recording.notes ?? []).map(({ reason }) => reason).join('\n');
   assert.match(notes, allowed ?? /^$/);
-  return { facts, judged: facts.expected.requests.map(({ url, when }) => `${new URL(url).pathname} ${when}`) };
+  return {
+    facts,
+    judged: facts.expected.requests.map(({ url, when }) => `${new URL(url).pathname} ${when}`),
+  };
 }
 
 const START = Date.parse('2026-11-22T12:00:00.000Z');
-const toolEntry = (milliseconds: number, path: string, more: Partial<Record<string, object>> = {}): object => ({
+const toolEntry = (
+  milliseconds: number,
+  path: string,
+  more: Partial<Record<string, object>> = {},
+): object => ({
   startedDateTime: new Date(START + milliseconds).toISOString(),
   time: 20,
   cache: {},
   timings: { send: 0, wait: 10, receive: 10 },
-  request: { method: 'GET', url: `https://shop.test${path}`, httpVersion: 'HTTP/2', headers: [], ...more.request },
+  request: {
+    method: 'GET',
+    url: `https://shop.test${path}`,
+    httpVersion: 'HTTP/2',
+    headers: [],
+    ...more.request,
+  },
   response: {
-    ...{ status: 200, statusText: '', httpVersion: 'HTTP/2', redirectURL: '', headersSize: 50, bodySize: 4 },
+    ...{
+      status: 200,
+      statusText: '',
+      httpVersion: 'HTTP/2',
+      redirectURL: '',
+      headersSize: 50,
+      bodySize: 4,
+    },
     headers: [{ name: 'Content-Type', value: 'text/plain' }],
     content: { size: 4, mimeType: 'text/plain', text: 'text' },
     ...more.response,
@@ -248,8 +314,14 @@ const html = (text: string): object => ({
 });
 const HTML = `<!doctype html><title>\n The  shop</title><link href='/brand.svg' rel="shortcut icon"><script src=late.js></script>`;
 
-test('HAR file whose responses came behind each other has no think times of that, and keeps a server’s', (t) => {
-  const timed = (at: number, path: string, wait: number, receive: number, connect = -1): object => ({
+test("HAR file with queued responses yields no think times from queueing, and keeps the server's", (t) => {
+  const timed = (
+    at: number,
+    path: string,
+    wait: number,
+    receive: number,
+    connect = -1,
+  ): object => ({
     ...toolEntry(at, path),
     timings: { blocked: 0, dns: -1, connect, ssl: connect, send: 0, wait, receive },
   });
@@ -265,7 +337,10 @@ test('HAR file whose responses came behind each other has no think times of that
     },
     /load event/,
   );
-  const found = facts.recording.entries.map(({ thinkSeconds, thinkFrom }) => [thinkSeconds, thinkFrom]);
+  const found = facts.recording.entries.map(({ thinkSeconds, thinkFrom }) => [
+    thinkSeconds,
+    thinkFrom,
+  ]);
   assert.deepEqual(found, [
     [0, 'wait'],
     [0, 'wait'],
@@ -276,12 +351,22 @@ test('HAR file whose responses came behind each other has no think times of that
   ]);
 });
 
-test('HAR file’s document and the redirects to it say nothing of how long other responses took to make', (t) => {
-  const timed = (at: number, path: string, wait: number, receive: number, response: object): object => ({
+test("HAR file's document and its redirects do not affect the think times of other responses", (t) => {
+  const timed = (
+    at: number,
+    path: string,
+    wait: number,
+    receive: number,
+    response: object,
+  ): object => ({
     ...toolEntry(at, path, { response }),
     timings: { blocked: 0, dns: -1, connect: -1, ssl: -1, send: 0, wait, receive },
   });
-  const redirect = { status: 302, headers: [{ name: 'location', value: '/home' }], content: { size: 0, mimeType: '' } };
+  const redirect = {
+    status: 302,
+    headers: [{ name: 'location', value: '/home' }],
+    content: { size: 0, mimeType: '' },
+  };
   const style = { headers: [{ name: 'content-type', value: 'text/css' }] };
   const entries = [
     timed(0, '/', 450, 5, redirect),
@@ -296,7 +381,7 @@ test('HAR file’s document and the redirects to it say nothing of how long othe
   );
 });
 
-test("HAR file of Firefox: requests after its load event and the page's icon are not judged", (t) => {
+test("Firefox HAR file: requests after the load event and the page's icon are not judged", (t) => {
   const { facts, judged } = judgedIn(t, {
     log: {
       ...{
@@ -321,16 +406,24 @@ test("HAR file of Firefox: requests after its load event and the page's icon are
     },
   });
   assert.deepEqual(judged, ['/ before-load', '/late.js before-load', '/poll after-load']);
-  assert.deepEqual(facts.recording.document, { url: 'https://shop.test/', status: 200, title: 'The shop' });
+  assert.deepEqual(facts.recording.document, {
+    url: 'https://shop.test/',
+    status: 200,
+    title: 'The shop',
+  });
   assert.deepEqual([facts.requests, facts.uncounted], [2, 2]);
 });
 
-test('HAR file of WebPageTest: its first visit is taken, from the redirect on', (t) => {
+test('WebPageTest HAR file: the first visit is used, from the redirect on', (t) => {
   const page = (id: string): object => ({
     ...{ id, title: id, startedDateTime: '2026-11-22T12:00:00.000Z' },
     pageTimings: { onContentLoad: -1, onLoad: 700, _startRender: 400 },
   });
-  const moved = { status: 301, headers: [{ name: 'Location', value: '/shop' }], content: { size: 0 } };
+  const moved = {
+    status: 301,
+    headers: [{ name: 'Location', value: '/shop' }],
+    content: { size: 0 },
+  };
   const { facts, judged } = judgedIn(
     t,
     {
@@ -342,22 +435,39 @@ test('HAR file of WebPageTest: its first visit is taken, from the redirect on', 
         },
         entries: [
           { pageref: 'page_1_0_1', _index: 0, ...toolEntry(0, '/', { response: moved }) },
-          { pageref: 'page_1_0_1', _index: 1, ...toolEntry(100, '/shop', { response: html(HTML) }) },
+          {
+            pageref: 'page_1_0_1',
+            _index: 1,
+            ...toolEntry(100, '/shop', { response: html(HTML) }),
+          },
           { pageref: 'page_1_0_1', _index: 2, ...toolEntry(650, '/late.js') },
-          { pageref: 'page_1_0_1', _index: 3, ...toolEntry(720, '/beacon', { request: { method: 'POST' } }) },
+          {
+            pageref: 'page_1_0_1',
+            _index: 3,
+            ...toolEntry(720, '/beacon', { request: { method: 'POST' } }),
+          },
           { pageref: 'page_1_0_1', _index: 4, ...toolEntry(730, '/favicon.ico') },
-          { pageref: 'page_1_1_1', _index: 0, ...toolEntry(9000, '/shop', { response: html(HTML) }) },
+          {
+            pageref: 'page_1_1_1',
+            _index: 0,
+            ...toolEntry(9000, '/shop', { response: html(HTML) }),
+          },
         ],
       },
     },
-    /^1 requests of other pages in the HAR file are left out\na replay gives the recorded answer, [^\n]*$/,
+    /^1 requests of other pages in the HAR file are skipped\na replay sends the recorded response, [^\n]*$/,
   );
-  assert.deepEqual(judged, ['/ before-load', '/shop before-load', '/late.js before-load', '/beacon after-load']);
+  assert.deepEqual(judged, [
+    '/ before-load',
+    '/shop before-load',
+    '/late.js before-load',
+    '/beacon after-load',
+  ]);
   assert.deepEqual(facts.recording.document?.url, 'https://shop.test/shop');
   assert.equal(facts.url, 'https://shop.test/');
 });
 
-test('HAR file of Charles: tunnels are left out, and without a load event nothing late is asked for', (t) => {
+test('Charles HAR file: tunnels are excluded, and without a load event no late request is expected', (t) => {
   const { facts, judged } = judgedIn(
     t,
     {
@@ -372,7 +482,7 @@ test('HAR file of Charles: tunnels are left out, and without a load event nothin
         ],
       },
     },
-    /^the HAR file does not say when the load event was; [^\n]*\na replay gives the recorded answer, [^\n]*$/,
+    /^the HAR file has no time of the load event; [^\n]*\na replay sends the recorded response, [^\n]*$/,
   );
   assert.deepEqual(judged, ['/ocsp unknown', '/ before-load', '/late.js unknown', '/poll unknown']);
   assert.deepEqual([facts.url, facts.leastBytes], ['https://shop.test/', undefined]);
@@ -386,70 +496,107 @@ test('recording counts the requests that began before its load event', (t) => {
   );
   writeCapture({ ...made, loadSeconds: 1 }, folder, false);
   const { requests, bytes, leastBytes, uncounted } = readRecording(folder);
-  assert.deepEqual([requests, bytes, leastBytes, uncounted], [1, 'https://a.test/'.length, undefined, 1]);
+  assert.deepEqual(
+    [requests, bytes, leastBytes, uncounted],
+    [1, 'https://a.test/'.length, undefined, 1],
+  );
 });
 
-test('icon that the page shows too counts as a picture of the page', (t) => {
+test('icon that the page also shows counts as an image of the page', (t) => {
   const folder = join(folderFor(t), 'recording');
   const icon = (more: Partial<Exchange>): Exchange => exchange('https://a.test/icon.png', more);
-  writeCapture(captured(exchange('https://a.test/'), icon({ icon: true }), icon({})), folder, false);
+  writeCapture(
+    captured(exchange('https://a.test/'), icon({ icon: true }), icon({})),
+    folder,
+    false,
+  );
   assert.deepEqual(readRecording(folder).expected.requests.length, 2);
   const only = join(folderFor(t), 'recording');
   writeCapture(captured(exchange('https://a.test/'), icon({ icon: true })), only, false);
   assert.deepEqual(readRecording(only).expected.requests.length, 1);
 });
 
-test('HAR file that cannot become a recording is refused with what to do', (t) => {
+test('HAR file that cannot become a recording is rejected with what to do', (t) => {
   const folder = folderFor(t);
   const written = (content: string): string => {
     const path = join(folder, 'bad.har');
     writeFileSync(path, content);
     return path;
   };
-  assert.throws(() => readHar(join(folder, 'none.har')), refusal(/none\.har does not exist; check the path/, 66));
+  assert.throws(
+    () => readHar(join(folder, 'none.har')),
+    refusal(/none\.har does not exist; check the path/, 66),
+  );
   assert.throws(() => readHar(written('{')), refusal(/is not JSON/, 65));
-  assert.throws(() => readHar(written('{"log":{}}')), refusal(/is no HAR file: log\.entries/, 65));
-  assert.throws(() => readHar(harFile(t, harEntry('https://a.test/', {}))), refusal(/export it with content/, 65));
-  assert.throws(() => readHar(harFile(t, harEntry('data:,x', { text: 'x' }))), refusal(/no request over http/, 65));
+  assert.throws(
+    () => readHar(written('{"log":{}}')),
+    refusal(/is not a valid HAR file: log\.entries/, 65),
+  );
+  assert.throws(
+    () => readHar(harFile(t, harEntry('https://a.test/', {}))),
+    refusal(/export it with content/, 65),
+  );
+  assert.throws(
+    () => readHar(harFile(t, harEntry('data:,x', { text: 'x' }))),
+    refusal(/no http or https request/, 65),
+  );
 });
 
-test('recording that is none is refused with what to do', (t) => {
+test('invalid recording is rejected with what to do', (t) => {
   const folder = folderFor(t);
-  assert.throws(() => readRecording(folder), refusal(/has no recording\.json; make a recording with/, 66));
+  assert.throws(
+    () => readRecording(folder),
+    refusal(/has no recording\.json; make a recording with/, 66),
+  );
   writeFileSync(join(folder, 'recording.json'), '{"schema":2}');
-  assert.throws(() => readRecording(folder), refusal(/is not a recording at schema/, 65));
+  assert.throws(() => readRecording(folder), refusal(/is not a valid recording at schema/, 65));
   writeFileSync(join(folder, 'recording.json'), 'x');
   assert.throws(() => readRecording(folder), refusal(/is not JSON/, 65));
 });
 
-test('command line of a capture is checked', () => {
+test('command line of capture is validated', () => {
   const url = 'https://a.test/';
   const bad = (says: RegExp, words: string[], values: Record<string, unknown>): void => {
-    assert.throws(() => captureRequest(words, { out: 'o', ...values }), refusal(says, 2), String(says));
+    assert.throws(
+      () => captureRequest(words, { out: 'o', ...values }),
+      refusal(says, 2),
+      String(says),
+    );
   };
   bad(/needs --out DIR/, [url], { out: undefined });
-  bad(/the form is/, [], {});
-  bad(/the form is/, [url], { har: 'x.har' });
-  bad(/--wait-ms is for capturing a URL, not for --har/, [], { har: 'x.har', 'wait-ms': '5' });
-  bad(/a\.test is not a URL of http or https/, ['a.test'], {});
-  bad(/holds a name or a password/, ['https://me:word@a.test/'], {});
+  bad(/usage: /, [], {});
+  bad(/usage: /, [url], { har: 'x.har' });
+  bad(/--wait-ms is only for capturing a URL, not for --har/, [], { har: 'x.har', 'wait-ms': '5' });
+  bad(/a\.test is not an http or https URL/, ['a.test'], {});
+  bad(/contains a user name or password/, ['https://me:word@a.test/'], {});
   bad(/--wait-ms must be a whole number from 0 to/, [url], { 'wait-ms': 'x' });
-  bad(/--allow-status must be a whole number from 300 to 599, not 200/, [url], { 'allow-status': '200' });
+  bad(/--allow-status must be a whole number from 300 to 599, not 200/, [url], {
+    'allow-status': '200',
+  });
   bad(/--timeout must be a whole number from 1 to/, [url], { timeout: '0' });
   bad(/--resolve a is not HOST=ADDRESS/, [url], { resolve: ['a'] });
   bad(/--resolve a=b, MAP/, [url], { resolve: ['a=b, MAP * c'] });
   bad(/--spki xyz is not the SHA-256/, [url], { spki: 'xyz' });
-  const request = captureRequest([`${url}#part`], { out: 'o', resolve: ['a.test=127.0.0.1:8443', '*=[::1]'] });
+  const request = captureRequest([`${url}#part`], {
+    out: 'o',
+    resolve: ['a.test=127.0.0.1:8443', '*=[::1]'],
+  });
   assert.ok(request.kind === 'page');
   assert.equal(request.options.url, url);
-  const rules = captureArguments(request.options).find((argument) => argument.startsWith('--host-resolver-rules='));
+  const rules = captureArguments(request.options).find((argument) =>
+    argument.startsWith('--host-resolver-rules='),
+  );
   assert.equal(rules, '--host-resolver-rules=MAP a.test 127.0.0.1:8443, MAP * [::1]');
 });
 
-test('browser of a capture keeps its checks unless told otherwise', () => {
-  const { options } = captureRequest(['https://a.test/'], { out: 'o' }) as { options: CaptureOptions };
+test('browser of a capture keeps its security checks unless configured otherwise', () => {
+  const { options } = captureRequest(['https://a.test/'], { out: 'o' }) as {
+    options: CaptureOptions;
+  };
   assert.ok(
-    !captureArguments(options).some((argument) => argument.includes('certificate') || argument.includes('MAP')),
+    !captureArguments(options).some(
+      (argument) => argument.includes('certificate') || argument.includes('MAP'),
+    ),
   );
   const spki = randomBytes(32, generator(1)).toString('base64');
   const loose = captureArguments({ ...options, insecureCertificate: true, spki });

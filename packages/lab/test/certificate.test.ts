@@ -4,7 +4,12 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
-import { CERTIFICATES, makeCertificate, spkiHash, type CertificateKind } from '../src/certificate.js';
+import {
+  CERTIFICATES,
+  makeCertificate,
+  spkiHash,
+  type CertificateKind,
+} from '../src/run/certificate.js';
 
 interface Made {
   readonly chain: readonly X509Certificate[];
@@ -25,16 +30,17 @@ function make(kind: CertificateKind): Made {
   }
 }
 
-/** Key of the leaf, certificates that are sent, and their bytes. */
-const EXPECTED: Readonly<Record<CertificateKind, { key: string; certificates: number; least: number; most: number }>> =
-  {
-    small: { key: 'ec', certificates: 1, least: 350, most: 600 },
-    'ecdsa-chain': { key: 'ec', certificates: 2, least: 2_000, most: 2_700 },
-    'rsa-chain': { key: 'rsa', certificates: 2, least: 2_500, most: 3_000 },
-  };
+/** The leaf's key, the certificates that are sent, and their bytes. */
+const EXPECTED: Readonly<
+  Record<CertificateKind, { key: string; certificates: number; least: number; most: number }>
+> = {
+  small: { key: 'ec', certificates: 1, least: 350, most: 600 },
+  'ecdsa-chain': { key: 'ec', certificates: 2, least: 2_000, most: 2_700 },
+  'rsa-chain': { key: 'rsa', certificates: 2, least: 2_500, most: 3_000 },
+};
 
 for (const kind of CERTIFICATES) {
-  test(`certificate ${kind} is of the size and the key that the plan's documentation says`, () => {
+  test(`certificate ${kind} has the documented size and key`, () => {
     const { key, certificates, least, most } = EXPECTED[kind];
     const { chain, bytes, spki, pem } = make(kind);
     const [leaf, issuer] = chain as [X509Certificate, X509Certificate | undefined];
@@ -42,7 +48,8 @@ for (const kind of CERTIFICATES) {
     assert.equal(leaf.publicKey.asymmetricKeyType, key);
     assert.ok(bytes >= least && bytes <= most, `${bytes} bytes`);
     assert.equal(spki, spkiHash(pem));
-    for (const host of ['bench.test', 'images.bench.test']) assert.equal(leaf.checkHost(host), host);
+    for (const host of ['bench.test', 'images.bench.test'])
+      assert.equal(leaf.checkHost(host), host);
     if (issuer !== undefined) assert.ok(leaf.checkIssued(issuer) && leaf.verify(issuer.publicKey));
   });
 }

@@ -1,6 +1,15 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
@@ -23,14 +32,21 @@ interface Run {
 }
 
 function lab(args: readonly string[], env: Record<string, string> = {}): Run {
-  // Neither do they wait for other campaigns of this machine, nor others for them.
-  const own: NodeJS.ProcessEnv = { ...process.env, TMPDIR: folder, PRONGHORN_LAB_LOCK: join(folder, 'machine.lock') };
+  // Separate from this machine's campaigns: neither waits for the other.
+  const own: NodeJS.ProcessEnv = {
+    ...process.env,
+    TMPDIR: folder,
+    PRONGHORN_LAB_LOCK: join(folder, 'machine.lock'),
+  };
   delete own.PRONGHORN;
   delete own.CHROMIUM;
   return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: { ...own, ...env } });
 }
 
-/** A program that answers as the real one does where a test needs it to, and goes wrong where the test is about that. */
+/**
+ * Creates a program that answers like the real one as far as a test needs, and fails as the test
+ * requires.
+ */
 function program(name: string, script: string): string {
   const path = join(folder, name);
   writeFileSync(path, `#!/bin/sh\n${script}\n`);
@@ -51,7 +67,7 @@ function assertOneLine(run: Run, status: number, says: RegExp): void {
 
 const out = join(folder, 'out');
 
-/** Nothing of a campaign is left: neither its output nor its scratch folder. */
+/** Asserts that nothing of a campaign remains: neither output nor scratch folder. */
 function assertNothingWritten(): void {
   assert.equal(existsSync(out), false);
   assert.deepEqual(
@@ -60,7 +76,7 @@ function assertNothingWritten(): void {
   );
 }
 
-test('help names each exit code and goes to stdout', () => {
+test('help lists each exit code and goes to stdout', () => {
   const run = lab(['--help']);
   assert.equal(run.status, 0);
   for (const code of [0, 1, 2, 3, 4, 65, 66, 69, 73, 75, 77, 130])
@@ -71,31 +87,41 @@ test('help names each exit code and goes to stdout', () => {
 });
 
 test('version is the package version', () => {
-  const { version } = JSON.parse(readFileSync(join(packageFolder, 'package.json'), 'utf8')) as { version: string };
+  const { version } = JSON.parse(readFileSync(join(packageFolder, 'package.json'), 'utf8')) as {
+    version: string;
+  };
   assert.equal(lab(['--version']).stdout, `pronghorn-lab ${version}\n`);
 });
 
-test('wrong use is told in one line', () => {
-  assertOneLine(lab(['rnu']), 2, /there is no command rnu; did you mean `run`\?/);
-  assertOneLine(lab(['run']), 2, /the form is: pronghorn-lab run PLAN\.toml/);
+test('usage error is reported in one line', () => {
+  assertOneLine(lab(['rnu']), 2, /unknown command `rnu`; did you mean `run`\?/);
+  assertOneLine(lab(['run']), 2, /usage: pronghorn-lab run PLAN\.toml/);
   assertOneLine(lab(['run', plan, '--bolcks', '3']), 2, /unknown option '--bolcks'/);
   assertOneLine(lab(['run', plan, '--seed', '-1x']), 2, /--seed/);
   assertOneLine(lab(['run', plan, '--seed=1e3']), 2, /--seed must be a whole number from 0 to/);
   assertOneLine(lab(['page', plan]), 2, /needs --out DIR/);
-  assertOneLine(lab(['reproduce', 'kiwi']), 2, /there is no study kiwi; did you mean `kiwee`\?/);
+  assertOneLine(lab(['reproduce', 'kiwi']), 2, /unknown study `kiwi`; did you mean `kiwee`\?/);
   assertOneLine(
     lab(['reproduce', 'kiwee', '--blocks', '0']),
     2,
     /--blocks must be a whole number from 1 to 10000, not 0/,
   );
-  assertOneLine(lab(['conformance', '--congestion', 'cubic,bbbr']), 2, /no controller bbbr; did you mean `bbr`\?/);
-  assertOneLine(lab(['conformance', '--seconds', '2']), 2, /--seconds must be a whole number from 3 to 600, not 2/);
-  assertOneLine(lab(['conformance', 'cubic']), 2, /has no use for cubic/);
+  assertOneLine(
+    lab(['conformance', '--congestion', 'cubic,bbbr']),
+    2,
+    /unknown controller `bbbr`; did you mean `bbr`\?/,
+  );
+  assertOneLine(
+    lab(['conformance', '--seconds', '2']),
+    2,
+    /--seconds must be a whole number from 3 to 600, not 2/,
+  );
+  assertOneLine(lab(['conformance', 'cubic']), 2, /unexpected argument `cubic`/);
   assertOneLine(lab(['reproduce', 'kiwee', '--resume']), 2, /--resume needs the --out DIR/);
   assertOneLine(
     lab(['reproduce', 'kiwee', '--resume', '--out', out, '--blocks', '3']),
     2,
-    /leave --seed, --blocks and --profile out/,
+    /omit --seed, --blocks and --profile/,
   );
   assertOneLine(
     lab(['reproduce', 'kiwee', '--resume', '--out', folder]),
@@ -105,10 +131,17 @@ test('wrong use is told in one line', () => {
   assert.equal(lab([]).status, 2);
 });
 
-test('condition of --fail-if that is true ends a report with code 4 and a line', () => {
+test('true condition of --fail-if ends a report with code 4 and a line', () => {
   const target = join(folder, 'judged');
   cpSync(join(packageFolder, 'test/fixtures/campaign'), target, { recursive: true });
-  const run = lab(['report', target, '--fail-if', 'h3.median > 1 ms', '--fail-if', 'h2.completed < 50 %']);
+  const run = lab([
+    'report',
+    target,
+    '--fail-if',
+    'h3.median > 1 ms',
+    '--fail-if',
+    'h2.completed < 50 %',
+  ]);
   assert.equal(run.status, 4, run.stderr);
   assert.match(run.stderr, /^failed: h3\.median > 1 ms on mild\/page: \d\.\d{4} s > 0\.0010 s\n$/);
   assert.match(run.stdout, /report: /);
@@ -116,70 +149,97 @@ test('condition of --fail-if that is true ends a report with code 4 and a line',
   assert.equal(lab(['report', target, '--fail-if', 'surely h3.median > 1 ms']).status, 0);
 });
 
-test('wrong condition of --fail-if is told before anything is done', () => {
+test('invalid condition of --fail-if is reported before any other work', () => {
   const target = join(folder, 'judged-wrongly');
   cpSync(join(packageFolder, 'test/fixtures/campaign'), target, { recursive: true });
-  assertOneLine(lab(['report', target, '--fail-if', 'h3.median > 1']), 2, /column 13: a number needs s, ms or %/);
-  assertOneLine(lab(['report', target, '--fail-if', 'h4.median > 1 s']), 2, /column 1: there is no arm h4/);
-  assertOneLine(lab(['run', plan, '--out', out, '--fail-if', 'h9.median > 1 s']), 2, /column 1: there is no arm h9/);
+  assertOneLine(
+    lab(['report', target, '--fail-if', 'h3.median > 1']),
+    2,
+    /column 13: a number needs s, ms or %/,
+  );
+  assertOneLine(
+    lab(['report', target, '--fail-if', 'h4.median > 1 s']),
+    2,
+    /column 1: unknown arm h4/,
+  );
+  assertOneLine(
+    lab(['run', plan, '--out', out, '--fail-if', 'h9.median > 1 s']),
+    2,
+    /column 1: unknown arm h9/,
+  );
   assert.deepEqual(readdirSync(target).sort(), ['campaign.json', 'samples.jsonl']);
   assertNothingWritten();
 });
 
-test('malformed plan is told in one line and nothing is written', () => {
+test('malformed plan is reported in one line and nothing is written', () => {
   const path = join(folder, 'bad.toml');
   writeFileSync(path, readFileSync(plan, 'utf8').replace('blocks = 1', 'blocks = "one"'));
   assertOneLine(lab(['run', path, '--out', out]), 65, /`blocks`: must be a whole number of blocks/);
   assertNothingWritten();
 });
 
-test('missing pronghorn is told with how to get it', () => {
+test('missing pronghorn is reported with how to get it', () => {
   const run = lab(['run', plan, '--out', out, '--pronghorn', join(folder, 'nowhere')]);
   assertOneLine(
     run,
     69,
-    /nowhere is not there or not executable; build it with `cargo build --release`, or set PRONGHORN=/,
+    /nowhere does not exist or is not executable; build it with `cargo build --release`, or set PRONGHORN=/,
   );
   assertNothingWritten();
 });
 
-test('missing Chromium is told with how to get it', () => {
-  const env = { PRONGHORN: pronghornWhoseLink('pronghorn-a', 'exit 0'), CHROMIUM: join(folder, 'nowhere') };
-  assertOneLine(lab(['run', plan, '--out', out], env), 69, /install the package chromium, or set CHROMIUM=/);
+test('missing Chromium is reported with how to get it', () => {
+  const env = {
+    PRONGHORN: pronghornWhoseLink('pronghorn-a', 'exit 0'),
+    CHROMIUM: join(folder, 'nowhere'),
+  };
+  assertOneLine(
+    lab(['run', plan, '--out', out], env),
+    69,
+    /install the package chromium, or set CHROMIUM=/,
+  );
   assertNothingWritten();
 });
 
-test('program that is no Chromium is refused', () => {
+test('browser that is not Chromium is rejected', () => {
   const env = { PRONGHORN: pronghornWhoseLink('pronghorn-b', 'exit 0'), CHROMIUM: '/bin/true' };
-  assertOneLine(lab(['run', plan, '--out', out], env), 69, /\/bin\/true --version names no version of Chromium/);
+  assertOneLine(
+    lab(['run', plan, '--out', out], env),
+    69,
+    /\/bin\/true --version printed no version of Chromium/,
+  );
   assertNothingWritten();
 });
 
-test('link that is not permitted ends in its own words and code', () => {
+test("missing permission for the link ends with the link's own message and code", () => {
   const script = 'echo "error: no right to make network namespaces: run as root" >&2; exit 77';
   const env = { PRONGHORN: pronghornWhoseLink('pronghorn-c', script), CHROMIUM: chromium };
   const run = lab(['run', plan, '--out', out], env);
-  assertOneLine(run, 77, /the link of profile mild did not come up: no right to make network namespaces: run as root/);
+  assertOneLine(
+    run,
+    77,
+    /the link of profile mild did not come up: no right to make network namespaces: run as root/,
+  );
   assertNothingWritten();
 });
 
-test('link profile that is malformed ends in the words of the link', () => {
+test("malformed link profile ends with the link's own message", () => {
   const script = 'echo "error: profile mild.toml: line 3: unknown field" >&2; exit 65';
   const env = { PRONGHORN: pronghornWhoseLink('pronghorn-d', script), CHROMIUM: chromium };
   assertOneLine(lab(['run', plan, '--out', out], env), 65, /line 3: unknown field/);
   assertNothingWritten();
 });
 
-test('link that fails in another way is unavailable', () => {
+test('other failures of the link make it unavailable', () => {
   const env = { PRONGHORN: pronghornWhoseLink('pronghorn-e', 'exit 9'), CHROMIUM: chromium };
   assertOneLine(lab(['run', plan, '--out', out], env), 69, /did not come up/);
   assertNothingWritten();
 });
 
-test('output folder with something in it is left alone', () => {
+test('output folder that is not empty is not changed', () => {
   const taken = mkdtempSync(join(folder, 'taken-'));
   writeFileSync(join(taken, 'mine'), 'text');
-  assertOneLine(lab(['run', plan, '--out', taken]), 73, /is not empty; name another --out/);
+  assertOneLine(lab(['run', plan, '--out', taken]), 73, /is not empty; use another --out/);
   assert.deepEqual(readdirSync(taken), ['mine']);
 });
 
@@ -191,7 +251,7 @@ test('page is generated into a folder', () => {
   assert.equal(readdirSync(join(target, 'images')).length, 23);
 });
 
-test('HAR file is recorded into a folder, and what is not is left to be read', () => {
+test('HAR file is recorded into a folder, and skipped entries are listed', () => {
   const target = join(folder, 'recording');
   const har = join(folder, 'page.har');
   const entry = (url: string, content: object): object => ({
@@ -199,7 +259,10 @@ test('HAR file is recorded into a folder, and what is not is left to be read', (
     request: { method: 'GET', url },
     response: { status: 200, headers: [], content },
   });
-  const entries = [entry('https://a.test/', { text: 'hello' }), entry('https://a.test/lost', { size: 9 })];
+  const entries = [
+    entry('https://a.test/', { text: 'hello' }),
+    entry('https://a.test/lost', { size: 9 }),
+  ];
   writeFileSync(har, JSON.stringify({ log: { entries } }));
   const run = lab(['capture', '--har', har, '--out', target]);
   assert.equal(run.status, 0, run.stderr);
@@ -208,17 +271,28 @@ test('HAR file is recorded into a folder, and what is not is left to be read', (
     `${target}: 2 requests, 1 responses, 5 bytes\ndocument: https://a.test/, status 200, without a title\n` +
       'think times: 0 counted, 0 estimated, 1 left out\n',
   );
-  assert.match(run.stderr, /^warning: GET https:\/\/a\.test\/: the HAR file does not say when the load event was; /);
   assert.match(
     run.stderr,
-    /^warning: GET https:\/\/a\.test\/lost: its content could not be had; a replay answers 404$/m,
+    /^warning: GET https:\/\/a\.test\/: the HAR file has no time of the load event; /,
   );
-  assertOneLine(lab(['capture', '--har', har, '--out', target]), 73, /is not empty; name another --out/);
-  assertOneLine(lab(['capture', 'a.test', '--out', target]), 2, /a\.test is not a URL of http or https; write it out/);
+  assert.match(
+    run.stderr,
+    /^warning: GET https:\/\/a\.test\/lost: its body could not be read; a replay answers 404$/m,
+  );
+  assertOneLine(
+    lab(['capture', '--har', har, '--out', target]),
+    73,
+    /is not empty; use another --out/,
+  );
+  assertOneLine(
+    lab(['capture', 'a.test', '--out', target]),
+    2,
+    /a\.test is not an http or https URL; give the full URL/,
+  );
 });
 
 test('load that the link cannot run is kept as an invalid sample', () => {
-  // The first call is the preflight of the one profile and the one algorithm; then come the loads.
+  // The first call is the preflight of the only profile and algorithm; the loads follow.
   const counter = join(folder, 'calls');
   const script = `echo x >> ${counter}\n[ "$(wc -l < ${counter})" -le 1 ] && exit 0\necho "error: the far command ended early" >&2; exit 69`;
   const env = { PRONGHORN: pronghornWhoseLink('pronghorn-f', script), CHROMIUM: chromium };
@@ -227,7 +301,10 @@ test('load that the link cannot run is kept as an invalid sample', () => {
   assert.equal(run.status, 3, run.stderr);
   const samples = readFileSync(join(target, 'samples.jsonl'), 'utf8').trim().split('\n');
   assert.equal(samples.length, 6);
-  assert.match(run.stdout, /is invalid: the load did not run: exit code 69, error: the far command ended early/);
+  assert.match(
+    run.stdout,
+    /is invalid: the load did not run: exit code 69, error: the far command ended early/,
+  );
   assert.match(run.stderr, /\[1\/6\] mild rehearsal h\d: not-run .* INVALID/);
   const traces = readdirSync(join(target, 'traces'));
   assert.deepEqual(
@@ -236,15 +313,21 @@ test('load that the link cannot run is kept as an invalid sample', () => {
   );
 });
 
-test('load of a campaign is written as HAR', () => {
+test('load of a campaign is exported as HAR', () => {
   const run = lab(['har', recordedFolder, '5']);
   assert.equal(run.status, 0, run.stderr);
-  const { log } = JSON.parse(run.stdout) as { log: { version: string; entries: { request: { method: string } }[] } };
+  const { log } = JSON.parse(run.stdout) as {
+    log: { version: string; entries: { request: { method: string } }[] };
+  };
   assert.equal(log.version, '1.2');
   assert.deepEqual(
     log.entries.map(({ request }) => request.method),
     Array(6).fill('GET'),
   );
-  assertOneLine(lab(['har', recordedFolder, '99']), 66, /has no load 99; take a number from the report/);
-  assertOneLine(lab(['har', recordedFolder]), 2, /the form is: pronghorn-lab har DIR LOAD/);
+  assertOneLine(
+    lab(['har', recordedFolder, '99']),
+    66,
+    /has no load 99; take a number from the report/,
+  );
+  assertOneLine(lab(['har', recordedFolder]), 2, /usage: pronghorn-lab har DIR LOAD/);
 });

@@ -1,27 +1,33 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import test from 'node:test';
-import { browserArguments } from '../src/browser.js';
-import { lastWord, linkCommand } from '../src/link-command.js';
+import { browserArguments } from '../src/run/browser.js';
+import { lastWord, linkCommand } from '../src/run/link-command.js';
 import type { LoadJob, WarmPage } from '../src/load/job.js';
-import type { Arm } from '../src/plan.js';
+import type { Arm } from '../src/campaign/plan.js';
 import {
   countRequests,
-  patienceFor,
+  serverTimeout,
   readCounters,
   serverCommand,
   shellWords,
-  unknownPlace,
-} from '../src/server-command.js';
-import { warmPageFor } from '../src/warm-page.js';
+  unknownPlaceholder,
+} from '../src/run/server-command.js';
+import { warmPageFor } from '../src/run/warm-page.js';
 
-test('words that were joined for a shell are split by it into the same words', () => {
+test('words joined for a shell are split into the same words by a shell', () => {
   const words = ['plain', 'with space', "quo'te", '$HOME', '', 'a"b', '--flag=ü', '\\', '*'];
   const run = spawnSync('sh', ['-c', `printf '%s\\n' ${shellWords(words)}`], { encoding: 'utf8' });
   assert.equal(run.stdout, `${words.join('\n')}\n`);
 });
 
-const arm: Arm = { name: 'a', protocol: 'h3', congestion: 'newreno', visit: 'first', server: 'pronghorn' };
+const arm: Arm = {
+  name: 'a',
+  protocol: 'h3',
+  congestion: 'newreno',
+  visit: 'first',
+  server: 'pronghorn',
+};
 const server = {
   pronghorn: '/p',
   spec: { name: 'pronghorn', args: ['--limit', 'a=b c'] },
@@ -30,12 +36,12 @@ const server = {
   isRecording: false,
   address: '10.77.0.2',
   certificate: { certPath: '/c.pem', keyPath: '/k.pem', spki: 's' },
-  patienceSeconds: 90,
+  serverTimeoutSeconds: 90,
   thinkTimes: false,
   folder: '/load',
 };
 
-test('link runs the browser behind it and the server before it with one algorithm', () => {
+test('browser runs behind the link and the server before it, with one congestion controller', () => {
   const command = linkCommand({
     pronghorn: '/p',
     profilePath: '/l.toml',
@@ -53,11 +59,14 @@ test('link runs the browser behind it and the server before it with one algorith
     /^\/p link \/l\.toml --seed 9 --tcp-congestion reno --tcp-slow-start-after-idle off --report \/r\.json --far /,
   );
   assert.match(text, /--far-ready 443 -- node load-one\.js$/);
-  assert.match(text, /serve \/page --listen 10\.77\.0\.2:443 --cert \/c\.pem --key \/k\.pem --congestion newreno/);
+  assert.match(
+    text,
+    /serve \/page --listen 10\.77\.0\.2:443 --cert \/c\.pem --key \/k\.pem --congestion newreno/,
+  );
   assert.match(text, / --early-data off .* --limit 'a=b c' /);
 });
 
-test('both transports begin with the window of the arm', () => {
+test('both transports start with the initial window of the arm', () => {
   const own = serverCommand({ ...server, arm: { ...arm, initialWindow: 32 } });
   assert.match(own, / --initial-window 32 /);
   assert.match(serverCommand(server), / --initial-window 10 /);
@@ -71,46 +80,70 @@ test('both transports begin with the window of the arm', () => {
     slowStartAfterIdle: true,
     reportPath: '/r.json',
   } as const;
-  const command = linkCommand({ ...link, initialWindow: 32, far: own, farPort: 443, near: ['node'] });
+  const command = linkCommand({
+    ...link,
+    initialWindow: 32,
+    far: own,
+    farPort: 443,
+    near: ['node'],
+  });
   assert.match(command.join(' '), / --tcp-initial-window 32 --tcp-slow-start-after-idle on /);
   assert.ok(!command.includes('--no-jitter'));
   const steady = linkCommand({ ...link, jitter: false, far: own, farPort: 443, near: ['node'] });
   assert.match(steady.join(' '), /^\/p link \/l\.toml --no-jitter /);
 });
 
-test('server takes early data and clear text only for the arms that are for them', () => {
+test('server enables early data and cleartext only for arms that use them', () => {
   const early = serverCommand({ ...server, arm: { ...arm, visit: 'early-data' } });
   assert.match(early, / --early-data safe /);
   assert.ok(!early.includes('http://'));
-  assert.match(serverCommand({ ...server, arm: { ...arm, protocol: 'http' } }), / --listen http:\/\/10\.77\.0\.2:80 /);
+  assert.match(
+    serverCommand({ ...server, arm: { ...arm, protocol: 'http' } }),
+    / --listen http:\/\/10\.77\.0\.2:80 /,
+  );
 });
 
-test('recording is replayed with the same options, and with its think times where they are wanted', () => {
+test('recording is replayed with the same options, and with think times where configured', () => {
   const replay = serverCommand({ ...server, isRecording: true });
   assert.match(replay, /^\/p replay \/page --listen /);
   assert.ok(!replay.includes('--think-times'));
-  assert.match(serverCommand({ ...server, isRecording: true, thinkTimes: true }), / --think-times /);
+  assert.match(
+    serverCommand({ ...server, isRecording: true, thinkTimes: true }),
+    / --think-times /,
+  );
 });
 
-test('server waits longer than the lab for whatever a client has to do, and its arguments in the plan go before that', () => {
-  const patience = patienceFor(600);
+test("server time-outs exceed the lab's, and arguments from the plan take precedence", () => {
+  const patience = serverTimeout(600);
   assert.ok(patience > 600 && patience <= 3600, String(patience));
-  const limits = [...serverCommand(server).matchAll(/--limit (\w+)=(\S+)/g)].map(([, name, value]) => [name, value]);
-  const waiting = ['handshake', 'idle', 'head', 'body', 'response'].map((what) => [`${what}_timeout`, '90s']);
-  assert.deepEqual(limits, [...waiting, ['body_bytes_per_second', '0'], ['response_bytes_per_second', '0']]);
-  const spec = { name: 'impatient', args: ['--idle-timeout', '5', '--limit', 'response_timeout=7s'] };
+  const limits = [...serverCommand(server).matchAll(/--limit (\w+)=(\S+)/g)].map(
+    ([, name, value]) => [name, value],
+  );
+  const waiting = ['handshake', 'idle', 'head', 'body', 'response'].map((what) => [
+    `${what}_timeout`,
+    '90s',
+  ]);
+  assert.deepEqual(limits, [
+    ...waiting,
+    ['body_bytes_per_second', '0'],
+    ['response_bytes_per_second', '0'],
+  ]);
+  const spec = {
+    name: 'impatient',
+    args: ['--idle-timeout', '5', '--limit', 'response_timeout=7s'],
+  };
   const own = serverCommand({ ...server, spec });
   assert.ok(!own.includes('idle_timeout='));
   assert.ok(own.indexOf('response_timeout=7s') > own.indexOf('response_timeout=90s'));
 });
 
-test("another server's command line is filled in, and a place without a meaning is found", () => {
+test("another server's command line is filled in, and an unknown placeholder is reported", () => {
   const command = 'other --root {page} --at {address}:{port} "{cert}" -t {timeout_seconds}';
   const spec = { name: 'other', args: [], command };
   const line = serverCommand({ ...server, spec, pageFolder: '/my page' });
   assert.equal(line, `other --root '/my page' --at 10.77.0.2:443 "/c.pem" -t 90`);
-  assert.equal(unknownPlace(command), undefined);
-  assert.equal(unknownPlace('other {page} {prot}'), 'prot');
+  assert.equal(unknownPlaceholder(command), undefined);
+  assert.equal(unknownPlaceholder('other {page} {prot}'), 'prot');
 });
 
 const job: LoadJob = {
@@ -130,8 +163,9 @@ const job: LoadJob = {
   folder: '/f',
 };
 
-test('each protocol leaves the browser no other one', () => {
-  const flags = (protocol: Arm['protocol']): string[] => browserArguments({ ...job, protocol }, undefined);
+test('each protocol disables the other ones in the browser', () => {
+  const flags = (protocol: Arm['protocol']): string[] =>
+    browserArguments({ ...job, protocol }, undefined);
   assert.ok(flags('h3').includes('--origin-to-force-quic-on=bench.test:443,cdn.bench.test:8443'));
   assert.ok(!flags('h3').includes('--disable-quic'));
   assert.ok(flags('h2').includes('--disable-quic') && !flags('h2').includes('--disable-http2'));
@@ -139,13 +173,16 @@ test('each protocol leaves the browser no other one', () => {
   assert.ok(flags('auto').includes('--origin-to-force-quic-on=bench.test:1,cdn.bench.test:1'));
   const rules =
     '--host-resolver-rules=MAP bench.test:443 10.77.0.2:443, MAP cdn.bench.test:8443 10.77.0.2:443, MAP * ~NOTFOUND';
-  for (const protocol of ['http', 'h1', 'h2', 'h3', 'auto'] as const) assert.ok(flags(protocol).includes(rules));
+  for (const protocol of ['http', 'h1', 'h2', 'h3', 'auto'] as const)
+    assert.ok(flags(protocol).includes(rules));
   for (const protocol of ['http', 'h1'] as const) {
-    assert.ok(flags(protocol).includes('--disable-quic') && flags(protocol).includes('--disable-http2'));
+    assert.ok(
+      flags(protocol).includes('--disable-quic') && flags(protocol).includes('--disable-http2'),
+    );
   }
 });
 
-test('page that warms the browser comes over the arm’s protocol from its own end of the link, and leaves nothing of it known', () => {
+test("page that warms the browser uses the arm's protocol and its own server address, and leaves no state about the server", () => {
   const certificate = server.certificate;
   const pageOf = (protocol: Arm['protocol'], own = true): WarmPage =>
     warmPageFor('/p', '/warm', { ...arm, protocol }, own ? certificate : undefined);
@@ -153,28 +190,40 @@ test('page that warms the browser comes over the arm’s protocol from its own e
     browserArguments({ ...job, protocol, warmPage: pageOf(protocol) }, undefined).join(' ');
   for (const protocol of ['h1', 'h2', 'h3'] as const) {
     const { command, origin = '' } = pageOf(protocol);
-    assert.match(command.join(' '), /^\/p serve \/warm .*--listen 127\.0\.0\.1:4443 --cert \/c\.pem/);
+    assert.match(
+      command.join(' '),
+      /^\/p serve \/warm .*--listen 127\.0\.0\.1:4443 --cert \/c\.pem/,
+    );
     assert.ok(flags(protocol).includes(`MAP ${origin} 127.0.0.1:4443, MAP * ~NOTFOUND`));
-    // Neither the host nor the port of the page, nor its site.
-    assert.ok(job.origins.every((each) => !each.endsWith(':4443')) && !origin.includes('bench.test'));
+    // Neither the host nor the port nor the site of the page.
+    assert.ok(
+      job.origins.every((each) => !each.endsWith(':4443')) && !origin.includes('bench.test'),
+    );
   }
-  assert.match(flags('h3'), /--origin-to-force-quic-on=bench\.test:443,cdn\.bench\.test:8443,warm\.test:4443 ?/);
-  // That QUIC works here is for the load to find out, and a browser that trusts public servers only takes none of ours.
+  assert.match(
+    flags('h3'),
+    /--origin-to-force-quic-on=bench\.test:443,cdn\.bench\.test:8443,warm\.test:4443 ?/,
+  );
+  // An `auto` load has to discover for itself that QUIC works, and a browser that trusts only
+  // public servers rejects ours.
   for (const { command, origin } of [pageOf('auto'), pageOf('http'), pageOf('h2', false)]) {
     assert.equal(origin, undefined);
     assert.ok(command.includes('http://127.0.0.1:0'));
   }
 });
 
-test('names are asked of DNS only where an HTTPS record is to be found', () => {
+test('DNS is queried only where an HTTPS record is expected', () => {
   const rules = (discovery: NonNullable<LoadJob['discovery']>): string[] =>
-    browserArguments({ ...job, protocol: 'auto', discovery }, undefined).filter((flag) => flag.includes('resolver'));
+    browserArguments({ ...job, protocol: 'auto', discovery }, undefined).filter((flag) =>
+      flag.includes('resolver'),
+    );
   assert.equal(rules('alt-svc').length, 1);
   assert.equal(rules('https-record').length, 0);
 });
 
-test('NetLog is written only where it is asked for', () => {
-  const logs = (args: readonly string[]): string[] => args.filter((argument) => argument.includes('net-log'));
+test('NetLog is written only where requested', () => {
+  const logs = (args: readonly string[]): string[] =>
+    args.filter((argument) => argument.includes('net-log'));
   assert.deepEqual(logs(browserArguments(job, undefined)), []);
   assert.deepEqual(logs(browserArguments(job, '/n.json')), ['--log-net-log=/n.json']);
 });
@@ -193,13 +242,13 @@ test('access log is counted by protocol', () => {
   assert.deepEqual(countRequests(log), { 'HTTP/3': 2, 'HTTP/1.1': 1 });
 });
 
-test('last error line stands for an output', () => {
+test('last error line represents an output', () => {
   assert.equal(lastWord('one\nerror: port taken\nbye\n'), 'error: port taken');
   assert.equal(lastWord('one\ntwo\n\n'), 'two');
   assert.equal(lastWord(''), 'no output');
 });
 
-test("our server's counters are read, and those of a killed or another one are not made up", () => {
+test('counters of our server are read, and are undefined for a killed or another server', () => {
   const counters =
     '{"tcp_accepted":6,"quic_connected":1,"tcp_resumed":5,"quic_resumed":1,"requests_early":2,"quic_migrations":0}';
   assert.deepEqual(readCounters(`listening\n${counters}\n`), {

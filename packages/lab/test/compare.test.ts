@@ -1,11 +1,19 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { compareCampaign, type ArmComparison, type ComparedCell } from '../src/compare/campaign.js';
+import {
+  compareCampaign,
+  type ArmComparison,
+  type ComparedCell,
+} from '../src/compare/compare-campaign.js';
 import { pooledControl } from '../src/compare/control.js';
 import { enough } from '../src/compare/stopping.js';
 import { compare, difference, pairUp, type BlockTime, type Pair } from '../src/compare/pairs.js';
-import { comparisonRows } from '../src/compare/table.js';
-import { controlInWords, disagreementInWords, verdictInWords } from '../src/compare/words.js';
+import { comparisonRows } from '../src/compare/comparison-table.js';
+import {
+  describeControl,
+  describeDisagreement,
+  describeVerdict,
+} from '../src/compare/comparison-text.js';
 import { draws, times } from './draws.js';
 
 const random = draws(11);
@@ -18,7 +26,12 @@ const noisy =
     median * random.logNormal(spread);
 
 function cell(arm: string, load: BlockTime[], profile = 'fibre', repeats?: string): ComparedCell {
-  return { profile, arm, ...(repeats !== undefined && { repeats }), times: { load, firstByte: [], lcp: [] } };
+  return {
+    profile,
+    arm,
+    ...(repeats !== undefined && { repeats }),
+    times: { load, firstByte: [], lcp: [] },
+  };
 }
 
 test('block with an invalid load of one arm has no pair and is counted', () => {
@@ -33,25 +46,33 @@ test('block with an invalid load of one arm has no pair and is counted', () => {
   assert.equal(incompleteBlocks, 2);
 });
 
-test('load that did not complete differs without an end from one that did, and not from its like', () => {
+test('load that did not complete differs infinitely from one that did, and not from another incomplete one', () => {
   assert.equal(difference({ block: 1, base: 2, arm: Infinity }), Infinity);
   assert.equal(difference({ block: 1, base: Infinity, arm: 2 }), -Infinity);
   assert.equal(difference({ block: 1, base: Infinity, arm: Infinity }), 0);
 });
 
-test('arm whose loads all time out is slower without an end', () => {
+test('arm whose loads all time out is slower without bound', () => {
   const found = compare(
     times(10, (block): Pair => ({ block, base: 1 + block / 100, arm: Infinity })),
     1,
   );
   assert.equal(found.medianRatio?.value, Infinity);
-  assert.deepEqual(found.medianRatio.interval, { low: Infinity, high: Infinity, method: 'percentile' });
+  assert.deepEqual(found.medianRatio.interval, {
+    low: Infinity,
+    high: Infinity,
+    method: 'percentile',
+  });
   assert.equal(found.shift.value, Infinity);
   assert.ok(found.wilcoxon.p < 0.01);
 });
 
-test('interval that reaches loads that did not complete has no upper end', () => {
-  const pairs = times(20, (block): Pair => ({ block, base: noisy(1)(), arm: block % 5 < 2 ? Infinity : noisy(1)() }));
+test('interval that includes loads that did not complete has no upper bound', () => {
+  const pairs = times(20, (block): Pair => ({
+    block,
+    base: noisy(1)(),
+    arm: block % 5 < 2 ? Infinity : noisy(1)(),
+  }));
   const { medianRatio, p90Ratio } = compare(pairs, 1);
   assert.ok(medianRatio?.interval && Number.isFinite(medianRatio.value));
   assert.ok(Number.isFinite(medianRatio.interval.low));
@@ -59,7 +80,7 @@ test('interval that reaches loads that did not complete has no upper end', () =>
   assert.equal(p90Ratio?.value, Infinity);
 });
 
-test('two arms that never complete have no ratio, no shift and no difference', () => {
+test('two arms that never complete have no ratio, shift or difference', () => {
   const found = compare(
     times(8, (block) => ({ block, base: Infinity, arm: Infinity })),
     1,
@@ -69,7 +90,7 @@ test('two arms that never complete have no ratio, no shift and no difference', (
   assert.equal(found.wilcoxon.p, 1);
 });
 
-test('planted difference is found on the profile that has it, and on no other', () => {
+test('planted difference is found only on the profile that has it', () => {
   const all = blocks(30);
   const { base, comparisons } = compareCampaign(
     [
@@ -86,11 +107,13 @@ test('planted difference is found on the profile that has it, and on no other', 
   assert.equal(lte?.verdict.kind, 'faster');
   assert.ok(lte.medianRatio && Math.abs(lte.medianRatio.value - 1 / 1.3) < 0.05);
   assert.equal(fibre?.verdict.kind, 'none-detected');
-  assert.ok(fibre.verdict.ratio !== undefined && fibre.verdict.ratio > 1.02 && fibre.verdict.ratio < 1.1);
+  assert.ok(
+    fibre.verdict.ratio !== undefined && fibre.verdict.ratio > 1.02 && fibre.verdict.ratio < 1.1,
+  );
 });
 
-test('row whose ratio and shift point in different directions explains itself, and others do not', () => {
-  // The first arm is a little faster in four blocks, and much slower in the three others.
+test('row whose ratio and shift point in different directions is explained, and other rows are not', () => {
+  // The first arm is slightly faster in four blocks, and much slower in the other three.
   const [base, arm] = [
     [1, 1, 1, 1, 9, 9, 9],
     [1.2, 1.2, 1.2, 1.2, 2, 2, 2],
@@ -113,33 +136,36 @@ test('row whose ratio and shift point in different directions explains itself, a
   const apart = compared(base, arm);
   assert.ok(apart && (apart.medianRatio?.value ?? 0) > 1 && apart.shift.value < 0);
   const words =
-    'Ratio and shift point in different directions: h3 has the slower median over all blocks, but by the differences within the ' +
-    'blocks, large and small ones together, it is the faster one. The ratio compares the middle load of either arm, the shift the two loads of each block. Neither is a verdict.';
-  assert.equal(disagreementInWords(apart), words);
+    'Ratio and shift point in different directions: h3 has the slower median over all blocks, but by the differences within ' +
+    'blocks it is the faster one. The ratio compares the median loads of the two arms, the shift the two loads of each block. Neither is a verdict.';
+  assert.equal(describeDisagreement(apart), words);
   assert.ok(comparisonRows([apart], true)[0]?.at(-1)?.endsWith(words));
   assert.match(
-    disagreementInWords(compared(arm, base) as ArmComparison) ?? '',
+    describeDisagreement(compared(arm, base) as ArmComparison) ?? '',
     /faster median .* it is the slower one/,
   );
   const decided = { ...apart, verdict: { kind: 'faster' } } as const;
-  assert.match(disagreementInWords(decided) ?? '', /The verdict goes by the blocks\.$/);
+  assert.match(describeDisagreement(decided) ?? '', /The verdict is based on the blocks\.$/);
   const alike = compared(
     base,
     base.map((seconds) => seconds + 0.1),
   );
-  assert.equal(alike && disagreementInWords(alike), undefined);
-  // What is shown as no difference points nowhere.
+  assert.equal(alike && describeDisagreement(alike), undefined);
+  // A difference that is displayed as none has no direction.
   const rounded = { ...apart, medianRatio: { value: 1.0004, interval: undefined } };
-  assert.equal(disagreementInWords(rounded), undefined);
+  assert.equal(describeDisagreement(rounded), undefined);
 });
 
 test('baseline can be another arm than the first', () => {
   const cells = ['h1', 'h2', 'h3'].map((arm) => cell(arm, at(blocks(8), noisy(1))));
   const { comparisons } = compareCampaign(cells, 'h2', 1);
-  assert.deepEqual([...new Set(comparisons.map(({ arm, base }) => `${arm}/${base}`))], ['h1/h2', 'h3/h2']);
+  assert.deepEqual(
+    [...new Set(comparisons.map(({ arm, base }) => `${arm}/${base}`))],
+    ['h1/h2', 'h3/h2'],
+  );
 });
 
-test('p counts all comparisons of the campaign, and the control takes nothing from them', () => {
+test('p is adjusted over all comparisons of the campaign except the control', () => {
   const cells = ['h2', 'h3', 'h1'].map((arm) => cell(arm, at(blocks(20), noisy(1))));
   const second = cell('h2-again', at(blocks(20), noisy(1)), 'fibre', 'h2');
   const { comparisons, control } = compareCampaign([...cells, second], undefined, 1);
@@ -149,12 +175,14 @@ test('p counts all comparisons of the campaign, and the control takes nothing fr
     ['h3', 'h1'],
   );
   const least = Math.min(...tested.map(({ wilcoxon }) => wilcoxon.p));
-  assert.ok(tested.some(({ wilcoxon, holmP }) => wilcoxon.p === least && holmP === Math.min(1, 2 * least)));
+  assert.ok(
+    tested.some(({ wilcoxon, holmP }) => wilcoxon.p === least && holmP === Math.min(1, 2 * least)),
+  );
   assert.equal(comparisons.find(({ arm }) => arm === 'h2-again')?.base, 'h2');
   assert.equal(control.intervals, 1);
 });
 
-test('arm is a control by what the plan says that it repeats, and by no name', () => {
+test("arm is a control by the plan's setting, not by its name", () => {
   const arms = (repeats: string | undefined): ComparedCell[] => [
     cell('auto', at(blocks(20), noisy(1))),
     cell('h3', at(blocks(20), noisy(1))),
@@ -170,8 +198,10 @@ test('arm is a control by what the plan says that it repeats, and by no name', (
       ['second', 'h3', 'slower'],
     ],
   );
-  // All three are in Holm's adjustment: the smallest p counts three times.
-  const least = named.comparisons.reduce((best, each) => (each.wilcoxon.p < best.wilcoxon.p ? each : best));
+  // All three count in Holm's adjustment: the smallest p is multiplied by three.
+  const least = named.comparisons.reduce((best, each) =>
+    each.wilcoxon.p < best.wilcoxon.p ? each : best,
+  );
   assert.equal(least.holmP, Math.min(1, 3 * least.wilcoxon.p));
   assert.equal(named.control.verdict, 'none');
 
@@ -187,7 +217,7 @@ test('arm is a control by what the plan says that it repeats, and by no name', (
   assert.equal(planned.control.intervals, 2);
 });
 
-test('pair without a block, or with too few for an interval, says nothing of an effect', () => {
+test('pair without blocks, or with too few for an interval, has no effect', () => {
   for (const [first, second] of [
     [
       [1, 2, 3],
@@ -206,7 +236,7 @@ test('pair without a block, or with too few for an interval, says nothing of an 
     const { comparisons } = compareCampaign(cells, undefined, 1);
     const [control] = comparisons;
     assert.deepEqual(control?.verdict, { kind: 'control', excludesNoEffect: undefined });
-    assert.equal(verdictInWords(control), 'control: h2 twice, too few blocks to see anything');
+    assert.equal(describeVerdict(control), 'control: h2 twice, too few blocks for an interval');
     const figures = comparisonRows(comparisons, true).map((row) => row.slice(3, 7));
     if (first[0] !== second[0])
       assert.deepEqual(
@@ -227,7 +257,7 @@ test('five blocks give no verdict', () => {
   assert.equal(comparisons[0].medianRatio?.interval, undefined);
 });
 
-/** As many comparisons, each over so many blocks in all of which h3 is faster. */
+/** Returns so many comparisons, each over so many blocks in which h3 is always faster. */
 function allFaster(comparisons: number, count: number): readonly ArmComparison[] {
   const cells = times(comparisons, (index) => [
     cell('h2', at(blocks(count), noisy(3)), `profile-${index}`),
@@ -242,7 +272,7 @@ for (const [comparisons, needed] of [
   [6, 8],
   [12, 9],
 ] as const) {
-  test(`${comparisons} comparisons need ${needed} blocks for a verdict, and say so with one less`, () => {
+  test(`${comparisons} comparisons need ${needed} blocks for a verdict, and with one less this is reported`, () => {
     const few = allFaster(comparisons, needed - 1);
     const all = times(comparisons, () => ({ kind: 'too-few', needed, comparisons }));
     assert.deepEqual(
@@ -251,12 +281,15 @@ for (const [comparisons, needed] of [
     );
     const counted = comparisons === 1 ? '1 comparison' : `${comparisons} comparisons`;
     const words = `too few blocks: with ${counted} a verdict needs ${needed}`;
-    assert.deepEqual([...new Set(few.map(verdictInWords))], [words]);
-    assert.deepEqual([...new Set(allFaster(comparisons, needed).map(verdictInWords))], ['h3 is faster']);
+    assert.deepEqual([...new Set(few.map(describeVerdict))], [words]);
+    assert.deepEqual(
+      [...new Set(allFaster(comparisons, needed).map(describeVerdict))],
+      ['h3 is faster'],
+    );
   });
 }
 
-test('blocks enough without an effect say what would have been found, and not that they are too few', () => {
+test('enough blocks without an effect report the detectable difference, not a lack of blocks', () => {
   const cells = ['h2', 'h3'].map((arm) =>
     cell(
       arm,
@@ -267,7 +300,7 @@ test('blocks enough without an effect say what would have been found, and not th
   assert.equal(found?.verdict.kind, 'none-detected');
 });
 
-test('comparison without a block would be one more among those that have some', () => {
+test('comparison without a block counts itself as one more than the comparisons with blocks', () => {
   const cells = [
     ...['h2', 'h3'].map((arm) => cell(arm, at(blocks(4), noisy(1)), 'lte')),
     cell('h2', at([1, 2], noisy(1))),
@@ -283,7 +316,7 @@ test('comparison without a block would be one more among those that have some', 
   );
 });
 
-test('bench that favours the second of two like arms is found by its control', () => {
+test('bench bias towards the second of two identical arms is found by its control', () => {
   const profiles = times(6, (index) => `profile-${index}`);
   const campaign = (favour: number): ReturnType<typeof compareCampaign> =>
     compareCampaign(
@@ -295,11 +328,19 @@ test('bench that favours the second of two like arms is found by its control', (
       1,
     );
   assert.equal(campaign(1).control.verdict, 'good');
-  assert.deepEqual(campaign(0.9).control, { intervals: 6, excluding: 6, allowed: 2, verdict: 'repair-the-bench' });
+  assert.deepEqual(campaign(0.9).control, {
+    intervals: 6,
+    excluding: 6,
+    allowed: 2,
+    verdict: 'repair-the-bench',
+  });
 });
 
-test('control of few blocks is not judged, since its intervals are too narrow', () => {
-  const cells = [cell('h2', at(blocks(10), noisy(1))), cell('h2-again', at(blocks(10), noisy(2)), 'fibre', 'h2')];
+test('control with few blocks is not judged because its intervals are too narrow', () => {
+  const cells = [
+    cell('h2', at(blocks(10), noisy(1))),
+    cell('h2-again', at(blocks(10), noisy(2)), 'fibre', 'h2'),
+  ];
   assert.deepEqual(compareCampaign(cells, undefined, 1).control, {
     intervals: 0,
     excluding: 0,
@@ -308,13 +349,13 @@ test('control of few blocks is not judged, since its intervals are too narrow', 
   });
 });
 
-test('control over few blocks is called not judged, and missing only where it is', () => {
+test('control over few blocks is reported as not judged, and as missing only where it is missing', () => {
   const cells = [cell('h2', at([1], noisy(1))), cell('again', at([1], noisy(1)), 'fibre', 'h2')];
   assert.match(
-    controlInWords(pooledControl([]), compareCampaign(cells, undefined, 1).comparisons),
+    describeControl(pooledControl([]), compareCampaign(cells, undefined, 1).comparisons),
     /^The control is not judged/,
   );
-  assert.match(controlInWords(pooledControl([]), []), /^There is no control/);
+  assert.match(describeControl(pooledControl([]), []), /^There is no control/);
 });
 
 test('control counts of campaigns are pooled', () => {
@@ -333,7 +374,7 @@ const rule = { min: 10, max: 40, intervalPercent: 5 };
 const pairs = (count: number, spread: number): Pair[] =>
   times(count, (block) => ({ block, base: noisy(1, spread)(), arm: noisy(1, spread)() }));
 
-test('campaign stops at narrow intervals, at a look, and in any case at its most blocks', () => {
+test('campaign stops at narrow intervals at a scheduled check, and at its maximum number of blocks at the latest', () => {
   const narrow = pairs(15, 0.01);
   assert.equal(enough([narrow.slice(0, 9)], 9, rule, 1), false);
   assert.equal(enough([narrow.slice(0, 10)], 10, rule, 1), true);
@@ -344,12 +385,14 @@ test('campaign stops at narrow intervals, at a look, and in any case at its most
   assert.equal(enough([wide], 40, rule, 1), true);
 });
 
-test('campaign with an interval that has no end goes on', () => {
-  const unbounded = pairs(15, 0.01).map((pair, index) => (index % 2 === 0 ? { ...pair, arm: Infinity } : pair));
+test('campaign with an unbounded interval continues', () => {
+  const unbounded = pairs(15, 0.01).map((pair, index) =>
+    index % 2 === 0 ? { ...pair, arm: Infinity } : pair,
+  );
   assert.equal(enough([unbounded], 15, rule, 1), false);
 });
 
-test('arm that never loaded the page is said so also with too few blocks for a verdict', () => {
+test('arm that never loaded the page is reported even with too few blocks for a verdict', () => {
   const load = (arm: string, seconds: number): ComparedCell => ({
     ...{ profile: 'p', arm },
     times: { load: times(3, (block) => ({ block, seconds })), firstByte: [], lcp: [] },
@@ -357,7 +400,7 @@ test('arm that never loaded the page is said so also with too few blocks for a v
   const cells = [load('h2', 1), load('h3', Infinity)];
   const words = compareCampaign(cells, 'h2', 1)
     .comparisons.filter(({ metric }) => metric === 'load')
-    .map(verdictInWords);
+    .map(describeVerdict);
   assert.deepEqual(words, [
     'h3: no load completed; h3 0 of 3, h2 3 of 3; too few blocks: with 1 comparison a verdict needs 6',
   ]);

@@ -1,13 +1,13 @@
 import { uniformFloat64 } from 'pure-rand/distribution/uniformFloat64';
-import { generator } from '../src/seed.js';
+import { generator } from '../src/campaign/seed.js';
 import { normalQuantile } from '../src/statistics/distributions.js';
 
-/** Numbers from a seed. */
+/** Random numbers from a seed. */
 export interface Draws {
   /** Between 0 and 1. */
   uniform(): number;
   normal(): number;
-  /** Log-normal about 1; `spread` is near the coefficient of variation. */
+  /** Log-normal around 1; `spread` is approximately the coefficient of variation. */
   logNormal(spread: number): number;
 }
 
@@ -18,7 +18,7 @@ export function draws(seed: number): Draws {
   return { uniform, normal, logNormal: (spread) => Math.exp(spread * normal()) };
 }
 
-/** What `make` makes, so many times. */
+/** Calls `make` so many times and returns the results. */
 export function times<T>(count: number, make: (at: number) => T): T[] {
   return Array.from({ length: count }, (_, at) => make(at));
 }

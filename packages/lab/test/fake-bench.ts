@@ -8,7 +8,10 @@ import { packageFolder } from './places.js';
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url));
 
-/** A plan of one profile, one page and three arms in one block and a rehearsal: six loads after one preflight. */
+/**
+ * A plan of one profile, one page and three arms in one block and a rehearsal: six loads after one
+ * preflight.
+ */
 export const PLAN = join(packageFolder, 'test/fixtures/plan.toml');
 export const LOADS = 6;
 
@@ -18,17 +21,18 @@ export interface Ended {
   readonly stderr: string;
 }
 
-/** A command that runs, with what it has written so far. */
+/** A running command with its output so far. */
 export interface Started {
   readonly child: ChildProcessByStdio<null, Readable, Readable>;
-  /** Resolves when its standard error has a match. */
+  /** Resolves when the standard error matches. */
   readonly says: (pattern: RegExp) => Promise<void>;
   readonly ended: Promise<Ended>;
 }
 
 /**
- * Programs that stand for `pronghorn` and Chromium, so that campaigns run anywhere and in no time: a load is what the script
- * does in place of `pronghorn link`, and never valid. `$n` is its number, 0 for the preflight of a sitting.
+ * Programs that replace `pronghorn` and Chromium, so that campaigns run anywhere and instantly: a
+ * load does what the script does instead of `pronghorn link`, and is never valid. `$n` is its
+ * number, 0 for the preflight of a sitting.
  */
 export class FakeBench {
   readonly folder = mkdtempSync(join(tmpdir(), 'lab-fake-bench-'));
@@ -43,7 +47,7 @@ export class FakeBench {
       TMPDIR: this.folder,
       PRONGHORN: this.program('pronghorn', script),
       CHROMIUM: this.program('chromium', 'echo "Chromium 156.0.8078.79"'),
-      // Of these tests alone: neither do they wait for other campaigns of this machine, nor others for them.
+      // Separate from this machine's campaigns: neither waits for the other.
       PRONGHORN_LAB_LOCK: join(this.folder, 'machine.lock'),
       PRONGHORN_LAB_SHARE_MACHINE: '',
       ...env,
@@ -62,7 +66,10 @@ export class FakeBench {
   }
 
   run(args: readonly string[], env: Readonly<Record<string, string>> = {}): Ended {
-    return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: { ...this.#env, ...env } });
+    return spawnSync(process.execPath, [CLI, ...args], {
+      encoding: 'utf8',
+      env: { ...this.#env, ...env },
+    });
   }
 
   start(args: readonly string[], env: Readonly<Record<string, string>> = {}): Started {
@@ -96,22 +103,37 @@ export class FakeBench {
     return { child, says, ended };
   }
 
-  /** Runs a shell script for which `disk` is a file system of its own, of so many bytes. `$lab` is the command. */
-  onDisk(disk: string, bytes: number, script: string, env: Readonly<Record<string, string>> = {}): Ended {
+  /**
+   * Runs a shell script with `disk` as a separate file system of so many bytes. `$lab` is the
+   * command.
+   */
+  onDisk(
+    disk: string,
+    bytes: number,
+    script: string,
+    env: Readonly<Record<string, string>> = {},
+  ): Ended {
     const mount = `mount -t tmpfs -o size=${bytes} tmpfs "$disk" || exit 99`;
-    return spawnSync('unshare', ['--user', '--map-root-user', '--mount', 'sh', '-c', `${mount}\n${script}`], {
-      encoding: 'utf8',
-      env: { ...this.#env, disk, plan: PLAN, lab: `${process.execPath} ${CLI}`, ...env },
-    });
+    return spawnSync(
+      'unshare',
+      ['--user', '--map-root-user', '--mount', 'sh', '-c', `${mount}\n${script}`],
+      {
+        encoding: 'utf8',
+        env: { ...this.#env, disk, plan: PLAN, lab: `${process.execPath} ${CLI}`, ...env },
+      },
+    );
   }
 }
 
-/** The numbers of the loads in an output folder, by whole lines. */
+/** Returns the numbers of the loads in an output folder, from complete lines. */
 export function loadsIn(out: string): number[] {
   const lines = readFileSync(join(out, 'samples.jsonl'), 'utf8').split('\n');
-  return lines.filter((line) => line !== '').map((line) => (JSON.parse(line) as { load: number }).load);
+  return lines
+    .filter((line) => line !== '')
+    .map((line) => (JSON.parse(line) as { load: number }).load);
 }
 
 export function statusOf(out: string): string {
-  return (JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as { status: string }).status;
+  return (JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as { status: string })
+    .status;
 }

@@ -1,23 +1,26 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { uniformFloat64 } from 'pure-rand/distribution/uniformFloat64';
-import { readCampaign, writeCampaign, type Campaign } from '../src/campaign-file.js';
-import type { Sample } from '../src/sample.js';
-import { deriveSeed, generator } from '../src/seed.js';
+import { readCampaign, writeCampaign, type Campaign } from '../src/campaign/campaign-file.js';
+import type { Sample } from '../src/samples/sample.js';
+import { deriveSeed, generator } from '../src/campaign/seed.js';
 import { recorded, recordedFolder } from './recorded.js';
 
-/** How large a campaign is to be. */
+/** Size of a generated campaign. */
 export interface Extent {
   readonly profiles: readonly string[];
   readonly pages: readonly string[];
-  /** Arms and how many times as long as the first one's their loads take. */
+  /** Arms, and how many times as long as the first arm's their loads take. */
   readonly arms: Readonly<Record<string, number>>;
   readonly blocks: number;
 }
 
 const SEED = 20261122;
 
-/** Makes an output folder whose loads have times drawn from a seed (log-normal, sigma 0.3), and are the recorded one else. */
+/**
+ * Makes an output folder whose loads have times drawn from a seed (log-normal, sigma 0.3) and
+ * otherwise equal the recorded one.
+ */
 export function generateCampaign(folder: string, extent: Extent): void {
   const { profiles, pages, arms, blocks } = extent;
   const known = readCampaign(recordedFolder);
@@ -43,10 +46,19 @@ export function generateCampaign(folder: string, extent: Extent): void {
         Object.entries(arms).map(([armName, factor], position) => {
           load += 1;
           const time = factor * drawnTime(profileName, pageName, armName, block);
-          const own = { profile: profileName, page: pageName, arm: armName, load, block, position: position + 1 };
-          // All of the load's times are drawn out alike.
+          const own = {
+            profile: profileName,
+            page: pageName,
+            arm: armName,
+            load,
+            block,
+            position: position + 1,
+          };
+          // All of the load's times are stretched alike.
           const stretch = time / (like.times.load ?? time);
-          const times = Object.fromEntries(Object.entries(like.times).map(([name, value]) => [name, value * stretch]));
+          const times = Object.fromEntries(
+            Object.entries(like.times).map(([name, value]) => [name, value * stretch]),
+          );
           const sample: Sample = { ...like, ...own, times: { ...times, load: time } };
           return `${JSON.stringify(sample)}\n`;
         }),
@@ -58,7 +70,10 @@ export function generateCampaign(folder: string, extent: Extent): void {
 
 function drawnTime(...place: readonly (string | number)[]): number {
   const random = generator(deriveSeed(SEED, ...place));
-  // The sum of twelve uniform numbers is nearly normal, with a variance of 1.
-  const normal = Array.from({ length: 12 }, () => uniformFloat64(random)).reduce((sum, one) => sum + one, -6);
+  // The sum of twelve uniform numbers is approximately normal, with a variance of 1.
+  const normal = Array.from({ length: 12 }, () => uniformFloat64(random)).reduce(
+    (sum, one) => sum + one,
+    -6,
+  );
   return 0.4 * Math.exp(0.3 * normal);
 }

@@ -1,14 +1,19 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { z } from 'zod';
-import { harOf, type Har } from '../src/har.js';
-import type { BrowserSide } from '../src/sample.js';
+import { harOf, type Har } from '../src/samples/har.js';
+import type { BrowserSide } from '../src/samples/sample.js';
 import { recorded, type Mutable } from './recorded.js';
 import { recordedTimeline } from './traces.js';
 
-const FACTS = { version: '0.1.0', chromium: '156.0.1.2', startedAt: '2026-11-22T12:00:00.000Z', title: 'a load' };
+const FACTS = {
+  version: '0.1.0',
+  chromium: '156.0.1.2',
+  startedAt: '2026-11-22T12:00:00.000Z',
+  title: 'a load',
+};
 
-// HAR 1.2 as its specification has it, optional parts that are not written left out.
+// HAR 1.2 as specified, without optional parts that are not written.
 const pair = z.strictObject({ name: z.string(), value: z.string() });
 const phase = z.number().min(-1);
 const entry = z.looseObject({
@@ -76,7 +81,8 @@ function har(browser: BrowserSide): Har {
     const sum = Object.values(others).reduce((total, each) => total + Math.max(0, each), 0);
     assert.ok(Math.abs(sum - time) < 0.01, rest.request.url);
     assert.ok(ssl <= timings.connect, rest.request.url);
-    for (const key of Object.keys(rest).filter((each) => !each.startsWith('_'))) assert.ok(key in entry.shape, key);
+    for (const key of Object.keys(rest).filter((each) => !each.startsWith('_')))
+      assert.ok(key in entry.shape, key);
   }
   return made;
 }
@@ -94,7 +100,7 @@ test('recorded loads are HAR 1.2 with the protocol that carried each request', a
   }
 });
 
-test('entries stand where the page saw them, and last as long', async () => {
+test('entries have the start and duration that the page observed', async () => {
   const { browser } = await recordedTimeline('slow-h2');
   const { log } = har(browser);
   const start = Date.parse(log.pages[0]?.startedDateTime ?? '');
@@ -103,18 +109,21 @@ test('entries stand where the page saw them, and last as long', async () => {
     assert.ok(found, name);
     const from = Date.parse(found.startedDateTime) - start;
     assert.ok(from >= startTime - 1, `${from} ${startTime}`);
-    assert.ok(Math.abs(from + found.time - responseEnd) < 1.5, `${from + found.time} ${responseEnd}`);
+    assert.ok(
+      Math.abs(from + found.time - responseEnd) < 1.5,
+      `${from + found.time} ${responseEnd}`,
+    );
   }
 });
 
-test('first request of a connection has the handshake, the others have none', async () => {
+test('first request of a connection has the handshake, later ones have none', async () => {
   const { browser } = await recordedTimeline('loss-h3');
   const [document, ...others] = har(browser).log.entries;
   assert.ok((document?.timings.connect ?? 0) > 70);
   assert.ok(others.every(({ timings }) => timings.connect === -1 && timings.ssl === -1));
 });
 
-test('HTTP/1.1 is spelled as HTTP spells it, and queries are listed', () => {
+test('HTTP/1.1 is spelled as in HTTP, and queries are listed', () => {
   const browser = structuredClone(recorded('h2').browser) as Mutable<BrowserSide>;
   const [first] = browser.requests;
   assert.ok(first);

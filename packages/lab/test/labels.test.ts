@@ -10,7 +10,10 @@ async function found(name: string, kind: LabelKind): Promise<Label[]> {
 }
 
 function near(actual: number | undefined, expected: number, within: number): void {
-  assert.ok(actual !== undefined && Math.abs(actual - expected) <= within, `${actual} is not ${expected} ± ${within}`);
+  assert.ok(
+    actual !== undefined && Math.abs(actual - expected) <= within,
+    `${actual} is not ${expected} ± ${within}`,
+  );
 }
 
 const ALL = [
@@ -26,7 +29,7 @@ const ALL = [
   'auto-blocked',
 ];
 
-/** Where each kind must be found among the recorded loads. It must be found in no other. */
+/** Recorded loads in which each kind must be found; it must not be found in any other. */
 const EXPECTED: Partial<Record<LabelKind, readonly string[]>> = {
   'syn-retransmitted': ['syn-h2'],
   'syn-ack-retransmitted': ['syn-h2'],
@@ -43,7 +46,7 @@ const EXPECTED: Partial<Record<LabelKind, readonly string[]>> = {
 };
 
 for (const [kind, names] of Object.entries(EXPECTED)) {
-  test(`${kind} is found where it was, and nowhere else`, async () => {
+  test(`${kind} is found where it was planted, and nowhere else`, async () => {
     const hits = [];
     for (const name of ALL) if ((await found(name, kind as LabelKind)).length > 0) hits.push(name);
     assert.deepEqual(hits, names);
@@ -56,7 +59,7 @@ test('dropped SYN is found with the second that it cost', async () => {
   assert.match(first?.detail ?? '', /the link had lost the first one/);
 });
 
-test('SYN that is repeated because its answer was lost says so', async () => {
+test('SYN that is retransmitted because its answer was lost says so', async () => {
   const labels = await found('syn-h2', 'syn-retransmitted');
   assert.ok(labels.some(({ detail }) => detail.includes('the link had lost the SYN-ACK')));
 });
@@ -77,13 +80,15 @@ test('window of 64 KiB is found from packets alone, over QUIC and over TCP', asy
   ] as const) {
     const labels = await found(name, 'flow-control-stall');
     assert.ok(
-      labels.some(({ detail }) => detail.includes(`a fixed window: `) && detail.includes(`up to ${size}`)),
+      labels.some(
+        ({ detail }) => detail.includes(`a fixed window: `) && detail.includes(`up to ${size}`),
+      ),
       `${name}: ${labels.map(({ detail }) => detail).join('; ')}`,
     );
   }
 });
 
-test('one lost packet stops all streams of HTTP/2 and few of HTTP/3', async () => {
+test('one lost packet stalls all streams of HTTP/2 and few of HTTP/3', async () => {
   const [h2] = await found('loss-h2', 'hol-stall');
   assert.equal(h2?.streams, 23);
   near(h2.seconds, 0.084, 0.005);
@@ -91,7 +96,7 @@ test('one lost packet stops all streams of HTTP/2 and few of HTTP/3', async () =
   assert.ok(h3.length > 0 && h3.every(({ streams = 99 }) => streams <= 3));
 });
 
-test('HTTP/3 without a NetLog has no stalls claimed', async () => {
+test('no stalls are claimed for HTTP/3 without a NetLog', async () => {
   const timeline = without(await recordedTimeline('loss-h3'), 'netLog');
   assert.deepEqual(
     labelsOf(timeline).filter(({ kind }) => kind === 'hol-stall'),
@@ -101,7 +106,7 @@ test('HTTP/3 without a NetLog has no stalls claimed', async () => {
 
 const HELLO = { sequence: 1000, kind: 'PA' };
 
-test('packets that only changed order are no stall', () => {
+test('packets that were only reordered are no stall', () => {
   const order = [
     packet(0, 'down', { ...HELLO, payload: 100, left: 60 }),
     packet(1, 'down', { sequence: 1100, payload: 100, left: 30 }),
@@ -116,10 +121,12 @@ test('packets that only changed order are no stall', () => {
 });
 
 function kinds(packets: readonly Packet[]): LabelKind[] {
-  return labelsOf(packetTimeline([packet(-50, 'up', { kind: 'S', sequence: 1 }), ...packets])).map(({ kind }) => kind);
+  return labelsOf(packetTimeline([packet(-50, 'up', { kind: 'S', sequence: 1 }), ...packets])).map(
+    ({ kind }) => kind,
+  );
 }
 
-test('sequence numbers that wrap are followed', () => {
+test('sequence numbers that wrap are handled', () => {
   const start = 0xffff_fff0;
   const wrapped = [
     packet(0, 'down', { kind: 'SA', sequence: start - 1 }),
@@ -137,11 +144,11 @@ const LOST_TAIL = [
   packet(25, 'up', { acknowledgement: 2000 }),
 ];
 
-test('timer that sends again is told from an acknowledgement that does', () => {
+test('retransmission by a timer is distinguished from one by an acknowledgement', () => {
   const again = (at: number): Packet => packet(at, 'down', { sequence: 2000, payload: 1000 });
   const byTimer = [...LOST_TAIL, again(260)];
   assert.deepEqual(kinds(byTimer), ['tail-loss', 'rto']);
-  // The acknowledgement reaches the server at 259, and the server answers it at once.
+  // The acknowledgement reaches the server at 259, and the server answers at once.
   const prompted = [...LOST_TAIL, packet(239, 'up', { acknowledgement: 2000 }), again(260)];
   assert.deepEqual(kinds(prompted), ['tail-loss']);
 });
@@ -153,7 +160,10 @@ test('loss in the middle of a burst is no tail loss', () => {
   assert.ok(!kinds([head, lost, more, ...rest, again]).includes('tail-loss'));
 });
 
-/** Seven bursts, one every 50 ms, each of the size that `bytes` gives it. The round trip is 40 ms. */
+/**
+ * Returns seven bursts, one every 50 ms, of the sizes that `bytes` returns. The round trip is 40
+ * ms.
+ */
 function bursts(bytes: (round: number) => number): Packet[] {
   let sequence = 1;
   return [0, 1, 2, 3, 4, 5, 6].flatMap((round) => {
@@ -166,12 +176,12 @@ function bursts(bytes: (round: number) => number): Packet[] {
   });
 }
 
-test('window that grows by a packet a round trip is not a fixed one', () => {
+test('window that grows by a packet per round trip is not a fixed one', () => {
   assert.ok(kinds(bursts(() => 30_000)).includes('flow-control-stall'));
   assert.ok(!kinds(bursts((round) => 30_000 + round * 1_000)).includes('flow-control-stall'));
 });
 
-test('equal responses to one request after the other are not a window', () => {
+test('equal responses to consecutive requests are not a window', () => {
   const timeline = packetTimeline(bursts(() => 30_000));
   const requests = [0, 1, 2, 3, 4, 5, 6].map((round) => ({
     url: `https://bench.test/${round}`,
@@ -185,7 +195,7 @@ test('equal responses to one request after the other are not a window', () => {
   assert.ok(!labelsOf({ ...timeline, requests }).some(({ kind }) => kind === 'flow-control-stall'));
 });
 
-test('socket that waits for its window or buffer is labelled from TCP_INFO', () => {
+test('socket that is limited by its window or buffer is labelled from TCP_INFO', () => {
   const row = (at: number, receiveWindowLimitedMs: number) => ({
     at,
     end: 'far' as const,
@@ -219,35 +229,44 @@ test('link that sends all the time makes a load network-bound', async () => {
   assert.equal(bound(null), false);
 });
 
-test('process with a whole processor makes a load CPU-bound', async () => {
+test('process that uses a whole processor makes a load CPU-bound', async () => {
   const timeline = await recordedTimeline('slow-h2');
   const labels = (server: number): Label[] =>
     labelsOf(timeline, { cpu: { seconds: { server, browser: { network: 0.4 } }, overSeconds: 1 } });
   assert.ok(!labels(0.8).some(({ kind }) => kind === 'cpu-bound'));
   const label = labels(0.9).find(({ kind }) => kind === 'cpu-bound');
-  assert.equal(label?.detail, 'the server took 90 % of a processor');
+  assert.equal(label?.detail, 'the server used 90 % of a processor');
 });
 
-test('race that TCP won is told from QUIC that does not work', async () => {
+test('race that TCP won is distinguished from QUIC that does not work', async () => {
   const timeline = await recordedTimeline('auto-blocked');
   const answered = timeline.flows.map((flow) => {
     if (flow.protocol !== 'udp') return flow;
-    const answer = packet(120, 'down', { protocol: 'udp', nearPort: flow.nearPort, kind: 'initial', payload: 1200 });
+    const answer = packet(120, 'down', {
+      protocol: 'udp',
+      nearPort: flow.nearPort,
+      kind: 'initial',
+      payload: 1200,
+    });
     return { ...flow, packets: [...flow.packets, answer] };
   });
-  const kindsOf = (flows: typeof answered): LabelKind[] => labelsOf({ ...timeline, flows }).map(({ kind }) => kind);
+  const kindsOf = (flows: typeof answered): LabelKind[] =>
+    labelsOf({ ...timeline, flows }).map(({ kind }) => kind);
   assert.ok(kindsOf(answered).includes('race-won-by-tcp'));
   assert.ok(!kindsOf(answered).includes('fell-back-to-tcp'));
 });
 
-test('requests that go back to TCP after responses by HTTP/3 are a fallback', async () => {
+test('requests that return to TCP after responses over HTTP/3 are a fallback', async () => {
   const timeline = await recordedTimeline('auto-quic');
   const last = timeline.requests.at(-1);
   assert.ok(last);
-  const requests = [...timeline.requests, { ...last, protocol: 'h2', start: 900, connection: 'tcp 1' }];
+  const requests = [
+    ...timeline.requests,
+    { ...last, protocol: 'h2', start: 900, connection: 'tcp 1' },
+  ];
   const label = labelsOf({ ...timeline, requests }).find(({ kind }) => kind === 'fell-back-to-tcp');
   assert.equal(label?.at, 0.9);
-  assert.match(label.detail, /^8 responses came by HTTP\/3/);
+  assert.match(label.detail, /^8 responses came over HTTP\/3/);
 });
 
 test('summary has one line for each kind, with the longest', async () => {

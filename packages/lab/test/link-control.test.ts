@@ -5,10 +5,17 @@ import { fileURLToPath } from 'node:url';
 
 const CONTROL = fileURLToPath(new URL('../src/load/link-control.js', import.meta.url));
 
-/** Gives an order in a process whose descriptor 3 is one end of a socket, and answers at the other: what came, and how it ended. */
-async function give(order: string, answer: string | undefined, variable = '3'): Promise<[string, string]> {
-  const script = `import(${JSON.stringify(CONTROL)}).then(({ tellLink }) => {
-    tellLink(${JSON.stringify(order)});
+/**
+ * Sends a command from a process whose descriptor 3 is one end of a socket, and answers at the
+ * other end. Returns the received command and the result.
+ */
+async function give(
+  order: string,
+  answer: string | undefined,
+  variable = '3',
+): Promise<[string, string]> {
+  const script = `import(${JSON.stringify(CONTROL)}).then(({ notifyLink }) => {
+    notifyLink(${JSON.stringify(order)});
   }).catch((error) => { process.stderr.write(error.message); });`;
   const child = spawn(process.execPath, ['--eval', script], {
     stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
@@ -28,17 +35,17 @@ async function give(order: string, answer: string | undefined, variable = '3'): 
   return [came, said];
 }
 
-test('an order is a line, and done once its own answer has come', async () => {
+test('an order is one line, and done once its own answer has arrived', async () => {
   assert.deepEqual(await give('start', 'started\n'), ['start\n', '']);
   assert.deepEqual(await give('end', 'ended\n'), ['end\n', '']);
 });
 
-test('a link that does not know the order, or is none, is told from one that does', async () => {
+test('an unknown order or an unavailable link is distinguished from an accepted order', async () => {
   assert.deepEqual(await give('start', 'error: unknown order\n'), [
     'start\n',
-    'the link answers start by: error: unknown order',
+    'the link answered start with: error: unknown order',
   ]);
-  assert.deepEqual(await give('end', undefined), ['end\n', 'the link has closed its end of the socket']);
+  assert.deepEqual(await give('end', undefined), ['end\n', 'the link closed the control socket']);
   const [came, said] = await give('start', 'started\n', '');
   assert.equal(came, '');
   assert.match(said, /PRONGHORN_LINK_CONTROL is not set/);

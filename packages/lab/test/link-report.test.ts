@@ -3,7 +3,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { flowBytes, readLinkReport, type LinkReading, type LinkReport } from '../src/link-report.js';
+import {
+  flowBytes,
+  readLinkReport,
+  type LinkReading,
+  type LinkReport,
+} from '../src/run/link-report.js';
 import { recorded } from './recorded.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-link-report-test-'));
@@ -17,12 +22,12 @@ function read(text: string): LinkReading {
   return readLinkReport(path);
 }
 
-/** The recorded report in the layout of now. */
+/** Returns the recorded report in the current layout. */
 function ofNow(): LinkReport {
   return { ...recorded('h3').link, schema: 'pronghorn-link-report/3' };
 }
 
-test('report is read with all that it holds, and of the commands only what the far end cost', () => {
+test('report is read completely, and of the commands only the cost of the server side', () => {
   const link = ofNow();
   const command = (user: number): object => ({
     argv: ['/somewhere'],
@@ -31,7 +36,9 @@ test('report is read with all that it holds, and of the commands only what the f
   });
   const { user, system } = link.cpu_seconds.process;
   const warm_ups = [command(0), { ...command(0), exit_code: null }];
-  const reading = read(JSON.stringify({ ...link, commands: { near: command(2), far: command(1), warm_ups } }));
+  const reading = read(
+    JSON.stringify({ ...link, commands: { near: command(2), far: command(1), warm_ups } }),
+  );
   assert.ok(reading.kind === 'report');
   const expected = {
     ...link,
@@ -42,20 +49,29 @@ test('report is read with all that it holds, and of the commands only what the f
   assert.deepEqual(JSON.parse(JSON.stringify(reading.report)), expected);
 });
 
-test('report that is missing or torn is none', () => {
-  assert.deepEqual(readLinkReport(join(folder, 'nothing')), { kind: 'problem', problem: 'the link wrote no report' });
-  assert.deepEqual(read('{"schema":'), { kind: 'problem', problem: 'the link wrote no report' });
+test('missing or truncated report is undefined', () => {
+  assert.deepEqual(readLinkReport(join(folder, 'nothing')), {
+    kind: 'problem',
+    problem: 'no report from the link',
+  });
+  assert.deepEqual(read('{"schema":'), { kind: 'problem', problem: 'no report from the link' });
 });
 
-test('report of another layout is refused with the key that differs', () => {
+test('report with another layout is rejected with the differing key', () => {
   const link = ofNow();
   const other = read(JSON.stringify({ ...link, schema: 'pronghorn-link-report/1' }));
-  assert.match(other.kind === 'problem' ? other.problem : '', /is not understood: schema: /);
+  assert.match(
+    other.kind === 'problem' ? other.problem : '',
+    /invalid report from the link: schema: /,
+  );
   const lacking = read(JSON.stringify({ ...link, down: { ...link.down, tun_drops: undefined } }));
-  assert.match(lacking.kind === 'problem' ? lacking.problem : '', /is not understood: down\.tun_drops: /);
+  assert.match(
+    lacking.kind === 'problem' ? lacking.problem : '',
+    /invalid report from the link: down\.tun_drops: /,
+  );
 });
 
-test('what the machine had left and how slow start ended are read, and null where nobody knows', () => {
+test('idle CPU time and the end of slow start are read, and null where unknown', () => {
   const link = ofNow();
   const delays = { emulator: 0, link: 0.01, near: 0.5, far: null };
   const machine = {
@@ -67,16 +83,27 @@ test('what the machine had left and how slow start ended are read, and null wher
     cpu_pressure_seconds: null,
     run_delay_seconds: delays,
   };
-  const hystart = { train_detected: 1, train_cwnd_packets: 40, delay_detected: 0, delay_cwnd_packets: 0 };
+  const hystart = {
+    train_detected: 1,
+    train_cwnd_packets: 40,
+    delay_detected: 0,
+    delay_cwnd_packets: 0,
+  };
   const reading = read(JSON.stringify({ ...link, machine, hystart }));
   assert.ok(reading.kind === 'report');
   assert.deepEqual([reading.report.machine, reading.report.hystart], [machine, hystart]);
   const without = read(JSON.stringify({ ...link, machine: null, hystart: null }));
   assert.ok(without.kind === 'report' && without.report.hystart === null);
   const torn = read(
-    JSON.stringify({ ...link, machine: { ...machine, run_delay_seconds: { ...delays, far: 'long' } } }),
+    JSON.stringify({
+      ...link,
+      machine: { ...machine, run_delay_seconds: { ...delays, far: 'long' } },
+    }),
   );
-  assert.match(torn.kind === 'problem' ? torn.problem : '', /is not understood: machine\.run_delay_seconds\.far: /);
+  assert.match(
+    torn.kind === 'problem' ? torn.problem : '',
+    /invalid report from the link: machine\.run_delay_seconds\.far: /,
+  );
 });
 
 test('bytes are summed over the flows of a transport and port', () => {

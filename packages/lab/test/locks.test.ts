@@ -1,13 +1,32 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, constants, existsSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { FakeBench, LOADS, loadsIn, PLAN, statusOf, type Ended, type Started } from './fake-bench.js';
+import {
+  FakeBench,
+  LOADS,
+  loadsIn,
+  PLAN,
+  statusOf,
+  type Ended,
+  type Started,
+} from './fake-bench.js';
 
-/** A load says that it runs and goes on when it is told to, both by named pipes, unless there are none. */
+/**
+ * A load reports that it runs and continues when told to, both through named pipes, unless there
+ * are none.
+ */
 const bench = new FakeBench(
   '[ "$n" = 0 ] && exit 0\n[ -z "$HOLD" ] && exit 69\n[ "$n" = 1 ] && { echo > "$HOLD.runs"; read -r word < "$HOLD.go"; }\nexit 69',
 );
@@ -15,11 +34,17 @@ after(() => {
   rmSync(bench.folder, { recursive: true });
 });
 
-/** Both ends of a named pipe, which does not wait for another process. A thread that waits for one keeps this process from ending. */
+/**
+ * Opens both ends of a named pipe, so as not to wait for another process. A waiting thread would
+ * keep this process from ending.
+ */
 const WITHOUT_WAITING = constants.O_RDWR | constants.O_NONBLOCK;
 
-/** A campaign in its first load, until it is told to go on. */
-async function held(name: string, args: readonly string[] = []): Promise<Started & { go: () => Promise<Ended> }> {
+/** Starts a campaign and keeps it in its first load until it is told to continue. */
+async function held(
+  name: string,
+  args: readonly string[] = [],
+): Promise<Started & { go: () => Promise<Ended> }> {
   const hold = bench.path(`${name}.hold`);
   spawnSync('mkfifo', [`${hold}.runs`, `${hold}.go`]);
   const campaign = bench.start(['run', PLAN, '--out', bench.path(name), ...args], { HOLD: hold });
@@ -32,7 +57,7 @@ async function held(name: string, args: readonly string[] = []): Promise<Started
   return {
     ...campaign,
     go: async () => {
-      // Open until the load has ended: what no process has read is gone with the last end of the pipe.
+      // Stays open until the load has ended: unread data is lost when the pipe's last end closes.
       const go = openSync(`${hold}.go`, WITHOUT_WAITING);
       writeSync(go, '\n');
       return campaign.ended.finally(() => {
@@ -49,11 +74,13 @@ function assertBusy({ status, stdout, stderr }: Ended, says: RegExp): void {
   assert.equal(stdout, '');
 }
 
-test('second process on a folder is refused with the number of the first, whose loads are made once', async () => {
+test("second process on a folder is refused with the first one's process ID, and each load is made once", async () => {
   const out = bench.path('folder');
   const first = await held('folder');
   const pid = first.child.pid ?? 0;
-  const says = new RegExp(`the campaign in .*/folder is running, as process ${pid}; wait for its end, or end it`);
+  const says = new RegExp(
+    `the campaign in .*/folder is running as process ${pid}; wait until it ends, or stop it`,
+  );
   const share = { PRONGHORN_LAB_SHARE_MACHINE: '1' };
   assertBusy(bench.run(['run', PLAN, '--out', out, '--resume']), says);
   assertBusy(bench.run(['run', PLAN, '--out', out, '--resume', '--wait'], share), says);
@@ -63,7 +90,7 @@ test('second process on a folder is refused with the number of the first, whose 
   assert.deepEqual(loadsIn(out), [1, 2, 3, 4, 5, 6]);
 });
 
-test('locks of a process that was killed are gone with it, and its load too', async () => {
+test('locks of a killed process are released, and its load is stopped', async () => {
   const out = bench.path('killed');
   const first = await held('killed');
   first.child.kill('SIGKILL');
@@ -74,14 +101,14 @@ test('locks of a process that was killed are gone with it, and its load too', as
   assert.equal(statusOf(out), 'finished');
 });
 
-test('machine of a campaign that was killed is locked until its load has ended', async () => {
+test('machine of a killed campaign is locked until its load has ended', async () => {
   const first = await held('left');
   first.child.kill('SIGKILL');
   await first.ended;
   const second = ['run', PLAN, '--out', bench.path('after-left')];
-  assertBusy(bench.run(second), /^error: process \d+ measures on this machine/);
+  assertBusy(bench.run(second), /^error: process \d+ is measuring on this machine/);
   const waits = bench.start([...second, '--wait']);
-  await waits.says(/^waiting: process \d+ measures/);
+  await waits.says(/^waiting: process \d+ is measuring/);
   const go = openSync(bench.path('left.hold.go'), WITHOUT_WAITING);
   writeSync(go, '\n');
   const { status, stderr } = await waits.ended;
@@ -89,16 +116,16 @@ test('machine of a campaign that was killed is locked until its load has ended',
   assert.equal(status, 3, stderr);
 });
 
-test('second campaign on the machine is refused with the number and the command of the first', async () => {
+test("second campaign on the machine is refused with the first one's process ID and command", async () => {
   const first = await held('alone');
   const pid = first.child.pid ?? 0;
-  const who = `process ${pid} \\(run \\S+plan\\.toml --out \\S+/alone\\) measures on this machine`;
+  const who = `process ${pid} \\(run \\S+plan\\.toml --out \\S+/alone\\) is measuring on this machine`;
   const says = new RegExp(
-    `^error: ${who}, .*; give --wait to begin when it is done, or --share-machine to each of them`,
+    `^error: ${who}; .*; use --wait to start when it has ended, or --share-machine with every campaign`,
   );
   for (const args of [
     ['run', PLAN, '--out', bench.path('second')],
-    // The first one has not agreed to that.
+    // The first campaign does not share the machine.
     ['run', PLAN, '--out', bench.path('second'), '--share-machine'],
     ['conformance', '--out', bench.path('second')],
   ]) {
@@ -109,7 +136,7 @@ test('second campaign on the machine is refused with the number and the command 
   assert.equal(bench.run(['run', PLAN, '--out', bench.path('second')]).status, 3);
 });
 
-test('campaign that is told to wait begins when the other is done, and can be interrupted before', async () => {
+test('campaign with --wait begins when the other is done, and can be interrupted before', async () => {
   const first = await held('before');
   const says = new RegExp(`^waiting: process ${first.child.pid ?? 0} \\(run `);
   const [second, third] = ['second-waits', 'third-waits'].map((name) =>
@@ -131,48 +158,67 @@ test('campaign that is told to wait begins when the other is done, and can be in
 test('campaigns that all share the machine run beside each other, and their reports say so', async () => {
   const first = await held('shares', ['--share-machine']);
   const second = bench.path('shares-too');
-  const { status, stdout, stderr } = bench.run(['run', PLAN, '--out', second], { PRONGHORN_LAB_SHARE_MACHINE: '1' });
+  const { status, stdout, stderr } = bench.run(['run', PLAN, '--out', second], {
+    PRONGHORN_LAB_SHARE_MACHINE: '1',
+  });
   assert.equal(status, 3, stderr);
-  const note = /machine was shared \(--share-machine\), .*: other campaigns did so beside 6 of the 6 loads/;
+  const note =
+    /could share the machine \(--share-machine\): others measured during 6 of the 6 loads/;
   assert.match(stdout, note);
   assert.match(readFileSync(join(second, 'report.html'), 'utf8'), note);
-  assertBusy(bench.run(['run', PLAN, '--out', bench.path('not-shared')]), /^error: process \d+ \(run .*\) measures on/);
+  assertBusy(
+    bench.run(['run', PLAN, '--out', bench.path('not-shared')]),
+    /^error: process \d+ \(run .*\) is measuring on/,
+  );
   const own = await first.go();
-  // The other one ran during its first load, but neither when that began nor when it ended.
-  assert.match(own.stdout, /machine was shared \(--share-machine\), .*: no other campaign was seen to/);
+  // The other campaign ran during its first load, but neither at that load's start nor at its end.
+  assert.match(
+    own.stdout,
+    /could share the machine \(--share-machine\): no other campaign was observed/,
+  );
 });
 
-test('campaign that has the machine alone says nothing of it', () => {
+test('campaign that has the machine to itself reports nothing about it', () => {
   const { stdout } = bench.run(['run', PLAN, '--out', bench.path('quiet')]);
   assert.doesNotMatch(stdout, /shared/);
 });
 
-test('what is no switch is refused', () => {
+test('invalid value of a switch is rejected', () => {
   const { status, stderr } = bench.run(['run', PLAN], { PRONGHORN_LAB_SHARE_MACHINE: 'yes' });
   assert.equal(status, 2);
   assert.match(stderr, /PRONGHORN_LAB_SHARE_MACHINE must be 0 or 1, not yes/);
 });
 
-test('lock that is a named pipe is refused at once', { timeout: 60_000 }, async (t) => {
+test('lock that is a named pipe is rejected at once', { timeout: 60_000 }, async (t) => {
   const pipe = bench.path('pipe.lock');
   spawnSync('mkfifo', [pipe]);
-  const campaign = bench.start(['run', PLAN, '--out', bench.path('no-lock')], { PRONGHORN_LAB_LOCK: pipe });
+  const campaign = bench.start(['run', PLAN, '--out', bench.path('no-lock')], {
+    PRONGHORN_LAB_LOCK: pipe,
+  });
   t.after(() => campaign.child.kill('SIGKILL'));
   const { status, stderr } = await campaign.ended;
   assert.equal(status, 73);
-  assert.match(stderr, /^error: cannot lock \S+pipe\.lock: it is no regular file; remove it if [^\n]+\n$/);
+  assert.match(
+    stderr,
+    /^error: cannot lock \S+pipe\.lock: not a regular file; remove it if [^\n]+\n$/,
+  );
 });
 
-test('lock that is no file, and a machine without flock, are told', () => {
-  const folder = bench.run(['run', PLAN, '--out', bench.path('no-lock')], { PRONGHORN_LAB_LOCK: '/nowhere/lock' });
+test('lock that is not a file, and a machine without flock, are reported', () => {
+  const folder = bench.run(['run', PLAN, '--out', bench.path('no-lock')], {
+    PRONGHORN_LAB_LOCK: '/nowhere/lock',
+  });
   assert.equal(folder.status, 73);
   assert.match(
     folder.stderr,
-    /^error: cannot lock \/nowhere\/lock: ENOENT.* name another one in PRONGHORN_LAB_LOCK\n$/,
+    /^error: cannot lock \/nowhere\/lock: ENOENT.* set PRONGHORN_LAB_LOCK to another file\n$/,
   );
   const programs = bench.path('no-programs');
   const none = bench.run(['run', PLAN, '--out', bench.path('no-lock')], { PATH: programs });
   assert.equal(none.status, 69);
-  assert.match(none.stderr, /^error: the program flock was not found; install the package util-linux\n$/);
+  assert.match(
+    none.stderr,
+    /^error: cannot find the program flock; install the package util-linux\n$/,
+  );
   assert.equal(existsSync(bench.path('no-lock')), false);
 });

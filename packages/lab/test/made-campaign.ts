@@ -1,13 +1,15 @@
-import type { Campaign } from '../src/campaign-file.js';
-import type { Sample } from '../src/sample.js';
+import type { Campaign } from '../src/campaign/campaign-file.js';
+import type { Sample } from '../src/samples/sample.js';
 import type { Study } from '../src/reproduce/criterion.js';
-import { readCampaign } from '../src/campaign-file.js';
+import { readCampaign } from '../src/campaign/campaign-file.js';
 import { recordedFolder, recordedSamples } from './recorded.js';
 
-/** A campaign that was never run, for what is computed from samples. */
+/** Returns a campaign that was never run, for computations from samples. */
 export function madeCampaign(study: Study, change: Partial<Campaign> = {}): Campaign {
   const base = readCampaign(recordedFolder);
-  const names = (key: 'profile' | 'page'): string[] => [...new Set(study.published.map((row) => row[key]))];
+  const names = (key: 'profile' | 'page'): string[] => [
+    ...new Set(study.published.map((row) => row[key])),
+  ];
   return {
     ...base,
     name: `reproduce-${study.name}`,
@@ -27,14 +29,15 @@ export interface MadeLoad {
   readonly page: string;
   readonly arm: string;
   readonly block: number;
-  /** Seconds of all times; undefined for a load that did not complete. */
+  /** The value of all times, in seconds; undefined for a load that did not complete. */
   readonly seconds: number | undefined;
   readonly valid?: boolean;
 }
 
-/** A sample with the given times; all else is a recorded one's. */
+/** Returns a sample with the given times; all other fields are a recorded one's. */
 export function madeSample({ seconds, valid = true, ...cell }: MadeLoad, number: number): Sample {
-  const times = seconds === undefined ? {} : { load: seconds, lastByte: seconds, firstByte: seconds / 2 };
+  const times =
+    seconds === undefined ? {} : { load: seconds, lastByte: seconds, firstByte: seconds / 2 };
   return {
     ...recorded,
     ...cell,

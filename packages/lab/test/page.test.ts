@@ -12,7 +12,8 @@ import { packageFolder } from './places.js';
 
 const demo = readPageSpec(join(packageFolder, 'plans/demo-page.toml')).value;
 
-const bodies = (page: Page): string[] => page.files.map(({ path, body }) => `${path} ${body.toString('base64')}`);
+const bodies = (page: Page): string[] =>
+  page.files.map(({ path, body }) => `${path} ${body.toString('base64')}`);
 
 function folderFor(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'lab-page-test-'));
@@ -22,9 +23,12 @@ function folderFor(t: TestContext): string {
   return folder;
 }
 
-test('demo page has 32 requests and exactly the bytes that its specification names', () => {
+test('demo page has 32 requests and exactly the bytes in its specification', () => {
   const page = generatePage(demo);
-  const asked = demo.resources.reduce((sum, group) => sum + (group.total_bytes ?? 0), demo.html_bytes);
+  const asked = demo.resources.reduce(
+    (sum, group) => sum + (group.total_bytes ?? 0),
+    demo.html_bytes,
+  );
   assert.equal(page.files.length, 32);
   assert.equal(requestCount(demo), 32);
   assert.equal(
@@ -49,16 +53,17 @@ test('each group has exactly its bytes for any seed', () => {
   }
 });
 
-test('same specification gives the same bytes and another seed others', () => {
+test('same specification gives the same bytes, and another seed gives others', () => {
   assert.deepEqual(bodies(generatePage(demo)), bodies(generatePage(demo)));
   const other = bodies(generatePage({ ...demo, seed: demo.seed + 1 }));
   const equal = bodies(generatePage(demo)).filter((body, at) => body === other[at]);
   assert.deepEqual(equal, []);
 });
 
-test('document asks for each resource once, directly or through a style sheet, and for nothing else', () => {
+test('document requests each resource once, directly or through a style sheet, and nothing else', () => {
   const { files } = generatePage(demo);
-  const text = (path: string): string => files.find((file) => file.path === path)?.body.toString('latin1') ?? '';
+  const text = (path: string): string =>
+    files.find((file) => file.path === path)?.body.toString('latin1') ?? '';
   const root = parse(text('index.html'));
   const direct = [
     ...root.querySelectorAll('link[rel=stylesheet]').map((link) => link.getAttribute('href')),
@@ -66,7 +71,9 @@ test('document asks for each resource once, directly or through a style sheet, a
     ...root.querySelectorAll('img').map((image) => image.getAttribute('src')),
   ];
   const sheets = files.filter(({ kind }) => kind === 'stylesheet').map(({ path }) => text(path));
-  const fonts = sheets.flatMap((sheet) => [...sheet.matchAll(/url\("\.\.\/([^"]+)"\)/g)].map((match) => match[1]));
+  const fonts = sheets.flatMap((sheet) =>
+    [...sheet.matchAll(/url\("\.\.\/([^"]+)"\)/g)].map((match) => match[1]),
+  );
   const asked = ['index.html', ...direct, ...fonts].sort();
   assert.deepEqual(asked, files.map(({ path }) => path).sort());
   assert.equal(root.querySelector('link[rel=icon]')?.getAttribute('href'), 'data:,');
@@ -75,7 +82,7 @@ test('document asks for each resource once, directly or through a style sheet, a
 
 test('bodies hardly compress', () => {
   for (const { path, kind, body } of generatePage(demo).files) {
-    // Base64 text carries six bits in eight; images and fonts carry noise.
+    // Base64 text carries six bits in eight; images and fonts contain noise.
     const share = deflateSync(body).length / body.length;
     assert.ok(share > (kind === 'image' || kind === 'font' ? 0.93 : 0.65), `${path}: ${share}`);
   }
@@ -88,7 +95,7 @@ test('sizes within a group differ', () => {
   assert.ok(new Set(sizes).size > sizes.length / 2);
 });
 
-test('resources of the smallest size that a specification may ask for can be made', () => {
+test('resources of the smallest permitted size can be generated', () => {
   const kinds = ['stylesheet', 'script', 'font', 'image'] as const;
   const resources = kinds.map((kind) => ({ kind, count: 3, total_bytes: 3 * 2048 }));
   for (let seed = 0; seed < 50; seed++) {
@@ -97,7 +104,7 @@ test('resources of the smallest size that a specification may ask for can be mad
   }
 });
 
-test('document that is too small for its own links is refused with the size that it needs', () => {
+test('document that is too small for its own links is rejected with the size that it needs', () => {
   const spec: PageSpec = { ...demo, html_bytes: 1024 };
   let needed = 0;
   assert.throws(
@@ -110,7 +117,7 @@ test('document that is too small for its own links is refused with the size that
   assert.equal(generatePage({ ...spec, html_bytes: needed }).files[0]?.body.length, needed);
 });
 
-test('written page is found again with its facts', (t) => {
+test('written page is read back with the same facts', (t) => {
   const folder = join(folderFor(t), 'page');
   const page = generatePage(demo);
   writePage(page, folder);
@@ -120,7 +127,7 @@ test('written page is found again with its facts', (t) => {
   assert.equal(facts.bytes, 300_000);
 });
 
-test('page is not written over what is there, and leaves nothing when it cannot be written', (t) => {
+test('page does not overwrite existing files, and leaves none when it cannot be written', (t) => {
   const folder = folderFor(t);
   writeFileSync(join(folder, 'mine'), 'text');
   assert.throws(() => {
@@ -133,16 +140,16 @@ test('page is not written over what is there, and leaves nothing when it cannot 
   assert.deepEqual(readdirSync(folder), ['mine']);
 });
 
-test('foreign page folder needs the number of its requests', (t) => {
+test('external page folder needs the number of its requests', (t) => {
   const folder = folderFor(t);
   assert.throws(() => inspectPageFolder(folder, 3), /no index\.html/);
   writeFileSync(join(folder, 'index.html'), '<p>hello');
-  assert.throws(() => inspectPageFolder(folder, undefined), /number of its requests is not known/);
+  assert.throws(() => inspectPageFolder(folder, undefined), /number of its requests is unknown/);
   assert.deepEqual(inspectPageFolder(folder, 3).requests, 3);
 });
 
-test('plan that contradicts the manifest is refused', (t) => {
+test('plan that contradicts the manifest is rejected', (t) => {
   const folder = join(folderFor(t), 'page');
   writePage(generatePage(demo), folder);
-  assert.throws(() => inspectPageFolder(folder, 31), /says that the page makes 31 requests/);
+  assert.throws(() => inspectPageFolder(folder, 31), /sets `requests = 31`/);
 });

@@ -5,18 +5,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { isRecording, readRecording } from '../src/capture/recording.js';
-import { LabError } from '../src/errors.js';
+import { LabError } from '../src/io/errors.js';
 import { inspectPageFolder, writePage } from '../src/page/folder.js';
 import { generatePage, type Page, type PageFile } from '../src/page/generate.js';
 import { sizesOf } from '../src/page/sizes.js';
 import { readPageSpec, type PageSpec } from '../src/page/spec.js';
-import { generator } from '../src/seed.js';
+import { generator } from '../src/campaign/seed.js';
 import { packageFolder } from './places.js';
 
-/** The pages that the package has, and page specifications that a user may get wrong. */
+/** The package's pages, and invalid page specifications. */
 
-const shipped = readdirSync(join(packageFolder, 'pages')).map((file) => file.replace(/\.toml$/, ''));
-const spec = (name: string): PageSpec => readPageSpec(join(packageFolder, 'pages', `${name}.toml`)).value;
+const shipped = readdirSync(join(packageFolder, 'pages')).map((file) =>
+  file.replace(/\.toml$/, ''),
+);
+const spec = (name: string): PageSpec =>
+  readPageSpec(join(packageFolder, 'pages', `${name}.toml`)).value;
 
 function folderFor(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'lab-pages-test-'));
@@ -29,7 +32,10 @@ function folderFor(t: TestContext): string {
 const median = (sizes: readonly number[]): number =>
   [...sizes].sort((a, b) => a - b)[Math.floor(sizes.length / 2)] ?? 0;
 
-/** What a file names: `src`, `href` and `url()`, and what a script puts together, seen from the root of the file's host. */
+/**
+ * Returns what a file names: `src`, `href` and `url()`, and what a script composes, relative to the
+ * root of the file's host.
+ */
 function namedIn({ body, kind }: PageFile): string[] {
   const content = body.toString('latin1').replace(/(\/\*|<!--)[A-Za-z0-9+/=]{20,}(\*\/|-->)/g, '');
   const found = [
@@ -43,9 +49,13 @@ function namedIn({ body, kind }: PageFile): string[] {
     .map((name) => (kind === 'stylesheet' ? name.replace(/^\.\.\//, '') : name));
 }
 
-/** Each file of a page with the path of the file that names it. A file that is named twice or never fails the test. */
+/**
+ * Maps each file of a page to the path of the file that names it. Fails if a file is named twice or
+ * never.
+ */
 function parents(page: Page): Map<string, PageFile> {
-  const hostOf = (file: PageFile): string => (file.origin === undefined ? page.host : `${file.origin}.${page.host}`);
+  const hostOf = (file: PageFile): string =>
+    file.origin === undefined ? page.host : `${file.origin}.${page.host}`;
   const found = new Map<string, PageFile>();
   for (const file of page.files) {
     if (file.kind === 'font' || file.kind === 'image') continue;
@@ -62,13 +72,15 @@ function parents(page: Page): Map<string, PageFile> {
   return found;
 }
 
-test('demo page has the bytes that it had when its first results were published', () => {
-  const { manifest } = generatePage(readPageSpec(join(packageFolder, 'plans/demo-page.toml')).value);
+test('demo page has the same bytes as when its first results were published', () => {
+  const { manifest } = generatePage(
+    readPageSpec(join(packageFolder, 'plans/demo-page.toml')).value,
+  );
   const hash = createHash('sha256').update(JSON.stringify(manifest)).digest('hex');
   assert.equal(hash, '1ef44c13160a3d4b426acc9716a0e0538031341ecc646eb807b0149d92724f07');
 });
 
-test('each page that the package has is made as its first line says, and each file is named once', () => {
+test('each bundled page is as its first line says, and each file is listed once', () => {
   const published = new Map<string, [requests: number, bytes: number]>(
     Object.entries({
       'almanac-p10': [24, 607_000],
@@ -100,7 +112,7 @@ test('each page that the package has is made as its first line says, and each fi
   );
 });
 
-test('page of one document is that document and nothing else', () => {
+test('page of one document consists of that document only', () => {
   const { files } = generatePage(spec('cloudflare-15k'));
   assert.equal(files.length, 1);
   assert.equal(files[0]?.body.length, 15_000);
@@ -109,7 +121,8 @@ test('page of one document is that document and nothing else', () => {
 test('chain is found step by step', () => {
   const page = generatePage(spec('chain'));
   const named = parents(page);
-  const parent = (path: string): string | undefined => named.get(`https://${page.host}/${path}`)?.path;
+  const parent = (path: string): string | undefined =>
+    named.get(`https://${page.host}/${path}`)?.path;
   const chain = [
     'js/script-4.js',
     'js/script-3.js',
@@ -122,19 +135,24 @@ test('chain is found step by step', () => {
   assert.equal(parent('css/style-1.css'), 'css/style-0.css');
   // The largest picture is the fifth image of the page, after the four of the style sheets.
   assert.equal(parent('images/image-4.png'), 'js/script-3.js');
-  for (const index of [0, 1, 2, 3]) assert.match(parent(`images/image-${index}.png`) ?? '', /^css\//);
+  for (const index of [0, 1, 2, 3])
+    assert.match(parent(`images/image-${index}.png`) ?? '', /^css\//);
 });
 
-test('largest image has the pixels that it is shown with, and others few', () => {
+test('largest image has as many pixels as it is displayed with, and other images have few', () => {
   const { files } = generatePage(spec('chain'));
-  const width = (path: string): number | undefined => files.find((file) => file.path === path)?.body.readUInt32BE(16);
+  const width = (path: string): number | undefined =>
+    files.find((file) => file.path === path)?.body.readUInt32BE(16);
   assert.equal(width('images/image-4.png'), 960);
   assert.equal(width('images/image-5.png'), 24);
 });
 
-test('sizes with a median have it, add up to the total and are skewed', () => {
+test('sizes with a median have that median, add up to the total and are skewed', () => {
   for (let seed = 0; seed < 20; seed++) {
-    const sizes = sizesOf({ count: 23, total_bytes: 697_000, median_bytes: 4_600 }, generator(seed));
+    const sizes = sizesOf(
+      { count: 23, total_bytes: 697_000, median_bytes: 4_600 },
+      generator(seed),
+    );
     assert.equal(
       sizes.reduce((a, b) => a + b, 0),
       697_000,
@@ -146,7 +164,9 @@ test('sizes with a median have it, add up to the total and are skewed', () => {
 });
 
 test('sizes with a median and a 90th percentile have both', () => {
-  const sizes = sizesOf({ count: 999, median_bytes: 8_000, p90_bytes: 183_000 }, generator(1)).sort((a, b) => a - b);
+  const sizes = sizesOf({ count: 999, median_bytes: 8_000, p90_bytes: 183_000 }, generator(1)).sort(
+    (a, b) => a - b,
+  );
   assert.ok(Math.abs((sizes[499] ?? 0) / 8_000 - 1) < 0.01);
   assert.ok(Math.abs((sizes[899] ?? 0) / 183_000 - 1) < 0.02);
   assert.deepEqual(
@@ -155,14 +175,14 @@ test('sizes with a median and a 90th percentile have both', () => {
   );
 });
 
-test('sizes come in another order with another seed', () => {
+test('sizes have another order with another seed', () => {
   const group = { count: 20, total_bytes: 400_000, median_bytes: 8_000 };
   const [one, other] = [sizesOf(group, generator(1)), sizesOf(group, generator(2))];
   assert.notDeepEqual(one, other);
   assert.deepEqual(one.sort(), other.sort());
 });
 
-test('page on several hosts is a recording of them all, with the bytes on disk', (t) => {
+test('page on several hosts is a recording of all of them, with the bytes on disk', (t) => {
   const folder = join(folderFor(t), 'page');
   const page = generatePage(spec('three-hosts'), 'site.test');
   writePage(page, folder);
@@ -180,17 +200,20 @@ test('page on several hosts is a recording of them all, with the bytes on disk',
   assert.equal(inspectPageFolder(folder, undefined).requests, requests);
 });
 
-test('page on one host is no recording', (t) => {
+test('page on one host is not a recording', (t) => {
   const folder = join(folderFor(t), 'page');
   writePage(generatePage(spec('tencent-12')), folder);
   assert.equal(isRecording(folder), false);
 });
 
-test('specification that cannot be is refused at its key', (t) => {
+test('impossible specification is rejected at its key', (t) => {
   const path = join(folderFor(t), 'bad.toml');
   const refused = (table: string, says: RegExp): void => {
     const top = '[[resources]]\nkind = "script"\ncount = 2\ntotal_bytes = 20_000\n';
-    writeFileSync(path, `name = "bad"\nseed = 1\nhtml_bytes = 9_000\n${top}[[resources]]\n${table}`);
+    writeFileSync(
+      path,
+      `name = "bad"\nseed = 1\nhtml_bytes = 9_000\n${top}[[resources]]\n${table}`,
+    );
     assert.throws(
       () => readPageSpec(path),
       (thrown) => thrown instanceof LabError && thrown.exitCode === 65 && says.test(thrown.message),
@@ -199,19 +222,43 @@ test('specification that cannot be is refused at its key', (t) => {
   };
   const images = 'kind = "image"\ncount = 4\n';
   refused(images, /`resources\[1\]\.total_bytes`: is missing/);
-  refused(`${images}p90_bytes = 9_000`, /p90_bytes`: needs `median_bytes`/);
-  refused(`${images}median_bytes = 9_000`, /median_bytes`: needs either `total_bytes` or `p90_bytes`/);
+  refused(`${images}p90_bytes = 9_000`, /p90_bytes`: requires `median_bytes`/);
+  refused(
+    `${images}median_bytes = 9_000`,
+    /median_bytes`: requires either `total_bytes` or `p90_bytes`/,
+  );
   refused(`${images}median_bytes = 9_000\np90_bytes = 8_000`, /p90_bytes`: must not be less/);
   refused(`${images}median_bytes = 9_000\ntotal_bytes = 30_000`, /must not be more than the mean/);
-  refused('kind = "image"\ncount = 2\nmedian_bytes = 2_000\ntotal_bytes = 30_000', /a group of 3 resources or more/);
-  refused(`${images}total_bytes = 40_000\ndiscovered_by = "stylesheet"`, /needs a group of style sheets/);
-  refused(`${images}total_bytes = 40_000\ndiscovered_by = "script"\ndepth = 2`, /depth`: must be 1 or less/);
-  refused(`${images}total_bytes = 40_000\ndepth = 2`, /depth`: belongs to `discovered_by = "script"`/);
-  refused(`${images}total_bytes = 40_000\nlargest = true`, /largest`: belongs to a group of one image/);
+  refused(
+    'kind = "image"\ncount = 2\nmedian_bytes = 2_000\ntotal_bytes = 30_000',
+    /a group of at least 3 resources/,
+  );
+  refused(
+    `${images}total_bytes = 40_000\ndiscovered_by = "stylesheet"`,
+    /requires a group of style sheets/,
+  );
+  refused(
+    `${images}total_bytes = 40_000\ndiscovered_by = "script"\ndepth = 2`,
+    /depth`: must be 1 or less/,
+  );
+  refused(
+    `${images}total_bytes = 40_000\ndepth = 2`,
+    /depth`: requires `discovered_by = "script"`/,
+  );
+  refused(
+    `${images}total_bytes = 40_000\nlargest = true`,
+    /largest`: requires a group of exactly one image/,
+  );
   refused('kind = "image"\ncount = 1\ntotal_bytes = 3_000\nlargest = true', /at least 4096/);
-  refused('kind = "font"\ncount = 1\ntotal_bytes = 9_000', /needs a group of style sheets/);
-  refused('kind = "font"\ncount = 1\ntotal_bytes = 9_000\ndiscovered_by = "script"', /of a font must be "stylesheet"/);
-  refused(`${images}total_bytes = 40_000\norigin = "CDN.example"`, /small letters, digits or dashes/);
+  refused('kind = "font"\ncount = 1\ntotal_bytes = 9_000', /requires a group of style sheets/);
+  refused(
+    'kind = "font"\ncount = 1\ntotal_bytes = 9_000\ndiscovered_by = "script"',
+    /of a font must be "stylesheet"/,
+  );
+  refused(
+    `${images}total_bytes = 40_000\norigin = "CDN.example"`,
+    /lower-case letters, digits or dashes/,
+  );
   refused(
     'kind = "script"\ncount = 2\ntotal_bytes = 9_000\ndiscovered_by = "script"\ndepth = 3',
     /not be more than `count`/,

@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { LinkReport } from '../src/link-report.js';
-import type { BrowserSide, Sample } from '../src/sample.js';
+import type { LinkReport } from '../src/run/link-report.js';
+import type { BrowserSide, Sample } from '../src/samples/sample.js';
 import { packageFolder } from './places.js';
 
-/** The output folder of a campaign that really ran: one block of `fixtures/plan.toml`. */
+/** The output folder of a real campaign: one block of `fixtures/plan.toml`. */
 export const recordedFolder = join(packageFolder, 'test/fixtures/campaign');
 
-/** Its samples, fresh for each call so that a test may change them. */
+/** Returns its samples, fresh for each call so that a test may change them. */
 export function recordedSamples(): Sample[] {
   const text = readFileSync(join(recordedFolder, 'samples.jsonl'), 'utf8');
   return text
@@ -18,12 +18,13 @@ export function recordedSamples(): Sample[] {
 
 export type Whole = Sample & { readonly browser: BrowserSide; readonly link: LinkReport };
 
-/** The recorded sample of an arm. */
+/** Returns the recorded sample of an arm. */
 export function recorded(arm: string): Whole {
   const sample = recordedSamples().find((each) => each.arm === arm && each.block === 1);
-  if (sample?.browser === undefined || sample.link === undefined) throw new Error(`no whole sample of ${arm}`);
+  if (sample?.browser === undefined || sample.link === undefined)
+    throw new Error(`no whole sample of ${arm}`);
   return sample as Whole;
 }
 
-/** What of `T` may be changed, at every depth. */
+/** Removes `readonly` from `T` at every depth. */
 export type Mutable<T> = T extends object ? { -readonly [K in keyof T]: Mutable<T[K]> } : T;

@@ -1,29 +1,40 @@
 import assert from 'node:assert/strict';
-import { appendFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { parse, type HTMLElement } from 'node-html-parser';
-import type { Campaign } from '../src/campaign-file.js';
+import type { Campaign } from '../src/campaign/campaign-file.js';
 import { html, prose } from '../src/report/html.js';
 import { spansOf } from '../src/report/waterfall.js';
-import { COMPARISONS, REPORT, writeReports } from '../src/report/write.js';
-import { timesOf } from '../src/run-load.js';
-import type { BrowserSide, Sample, TimelineEntry } from '../src/sample.js';
+import { COMPARISONS, REPORT, writeReports } from '../src/report/write-report.js';
+import { timesOf } from '../src/run/run-load.js';
+import type { BrowserSide, Sample, TimelineEntry } from '../src/samples/sample.js';
 import { recorded, recordedFolder, recordedSamples, type Mutable } from './recorded.js';
 
-/** A copy of the recorded campaign with other samples. */
+/** Copies the recorded campaign with other samples. */
 function campaignOf(t: TestContext, samples: readonly unknown[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'lab-report-test-'));
   t.after(() => {
     rmSync(folder, { recursive: true });
   });
   cpSync(join(recordedFolder, 'campaign.json'), join(folder, 'campaign.json'));
-  writeFileSync(join(folder, 'samples.jsonl'), samples.map((sample) => `${JSON.stringify(sample)}\n`).join(''));
+  writeFileSync(
+    join(folder, 'samples.jsonl'),
+    samples.map((sample) => `${JSON.stringify(sample)}\n`).join(''),
+  );
   return folder;
 }
 
-/** Seven blocks of each arm, or as many, with times of their own, from the recorded one. */
+/** Returns `blocks` blocks of each arm with separate times, from the recorded one. */
 function manySamples(blocks = 7): Mutable<Sample>[] {
   const recordedBlock = recordedSamples().filter(({ block }) => block === 1);
   return Array.from({ length: blocks }, (_, block) =>
@@ -47,9 +58,11 @@ async function reportOf(
   return { markup, text: parse(markup).textContent.replace(/\s+/g, ' '), table };
 }
 
-/** How many loads are drawn as points. */
+/** Counts the loads that are drawn as points. */
 function pointsIn(root: HTMLElement): number {
-  const paths = root.querySelectorAll('.violin .points').map((path) => path.getAttribute('d') ?? '');
+  const paths = root
+    .querySelectorAll('.violin .points')
+    .map((path) => path.getAttribute('d') ?? '');
   return paths.join('').split('M').length - 1;
 }
 
@@ -66,7 +79,7 @@ test('report shows each arm in violins, table and waterfalls', async (t) => {
     .querySelectorAll('table')
     .map((table) => table.querySelectorAll('tbody tr').length);
   assert.equal(figures, 3);
-  // Two arms against the first; in the recorded campaign each load has all three times.
+  // Two arms against the first; each load of the recorded campaign has all three times.
   assert.equal(comparisons, 2 * 3);
 });
 
@@ -76,7 +89,9 @@ test('report draws a row with interval for each comparison of load times', async
   assert.equal(rows.length, 2);
   for (const row of rows) {
     assert.match(row.textContent, /\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]/);
-    const ends = /left:([\d.]+)%;right:([\d.]+)%/.exec(row.querySelector('i')?.getAttribute('style') ?? '');
+    const ends = /left:([\d.]+)%;right:([\d.]+)%/.exec(
+      row.querySelector('i')?.getAttribute('style') ?? '',
+    );
     assert.ok(ends && Number(ends[1]) + Number(ends[2]) < 100);
   }
   assert.match(table, /\nmild +load +h2 \/ h1 +\d\.\d{3} \[.*\] +\d+\.\d \[.*\] +0\.\d{4} +7 +\S/);
@@ -90,8 +105,11 @@ test('arm that never completed is slower without a number', async (t) => {
   }
   const folder = campaignOf(t, samples);
   const { table } = await writeReports(folder);
-  assert.match(table, /mild +load +h3 \/ h1 +none \[none, none\] +none \[none, none\] +none \[none, none\]/);
-  assert.match(table, /"none", or a ratio of 0: a load that did not complete is there/);
+  assert.match(
+    table,
+    /mild +load +h3 \/ h1 +none \[none, none\] +none \[none, none\] +none \[none, none\]/,
+  );
+  assert.match(table, /"none", or a ratio of 0, marks an end without a number/);
   const data = JSON.parse(readFileSync(join(folder, COMPARISONS), 'utf8')) as {
     comparisons: { arm: string; metric: string; shift: { value: unknown } }[];
   };
@@ -99,12 +117,15 @@ test('arm that never completed is slower without a number', async (t) => {
   assert.equal(found?.shift.value, 'Infinity');
 });
 
-test('arm that never loaded is named before any verdict, and its error pages have no times', async (t) => {
+test('arm that never loaded is listed before any verdict, and its error pages have no times', async (t) => {
   const samples = manySamples(9);
-  const documentFault = 'the document was answered with 500';
+  const documentFault = 'the document has status 500';
   for (const sample of samples.filter(({ arm }) => arm === 'h3')) {
-    // An error page is there in no time.
-    const browser = Object.assign(sample.browser as Mutable<BrowserSide>, { outcome: 'incomplete', documentFault });
+    // An error page arrives almost immediately.
+    const browser = Object.assign(sample.browser as Mutable<BrowserSide>, {
+      outcome: 'incomplete',
+      documentFault,
+    });
     Object.assign(sample, {
       outcome: 'incomplete',
       reason: documentFault,
@@ -112,30 +133,43 @@ test('arm that never loaded is named before any verdict, and its error pages hav
     });
   }
   const { markup, text, table } = await reportOf(t, samples);
-  const line = 'h3 on mild: 0 of 9 loaded over HTTP/3 (9 × the document was answered with 500)';
+  const line = 'h3 on mild: 0 of 9 loaded over HTTP/3 (9 × the document has status 500)';
   assert.ok(table.startsWith(`${line}\n`), table.slice(0, 200));
   const first = text.replace(/^.*?<\/style>/, '');
   assert.ok(first.includes(line) && first.indexOf(line) < first.indexOf('Load times'));
   assert.ok(parse(markup).querySelector('.notice')?.textContent.includes(line));
   const shares = 'h3 0 of 9, h1 9 of 9';
   assert.match(table, new RegExp(`mild +load +h3 / h1 .* h3: no load completed; ${shares}\n`));
-  assert.match(table, new RegExp(`mild +first byte +h3 / h1 +none .* h3: no first byte; ${shares}\n`));
+  assert.match(
+    table,
+    new RegExp(`mild +first byte +h3 / h1 +none .* h3: no first byte; ${shares}\n`),
+  );
   assert.doesNotMatch(table, /h3 is (slower|faster)/);
 });
 
-test('arms that fail each for itself are told with their shares, and not as slower', async (t) => {
+test('arms that fail independently are listed with their shares, and not as slower', async (t) => {
   const samples = manySamples(12);
   for (const sample of samples) {
-    // Of h1 none loads, of h2 three of four, of h3 none.
+    // h1 never loads, h2 in three of four blocks, h3 never.
     if (sample.arm === 'h2' && sample.block % 4 > 0) continue;
-    Object.assign(sample, { outcome: 'failed', reason: 'net::ERR_TIMED_OUT', times: { firstByte: 0.001 } });
+    Object.assign(sample, {
+      outcome: 'failed',
+      reason: 'net::ERR_TIMED_OUT',
+      times: { firstByte: 0.001 },
+    });
   }
   const { table } = await reportOf(t, samples);
-  assert.match(table, /^h1 on mild: 0 of 12 loaded over HTTP\/1\.1 \(12 × no document came\)\nh3 on mild: 0 of 12 /);
-  assert.match(table, /\nh2 on mild: 9 of 12 loaded over HTTP\/2 \(3 × no document came\)\n/);
-  assert.match(table, /load +h3 \/ h1 .* no load completed on either side: h3 0 of 12, h1 0 of 12\n/);
+  assert.match(
+    table,
+    /^h1 on mild: 0 of 12 loaded over HTTP\/1\.1 \(12 × no document received\)\nh3 on mild: 0 of 12 /,
+  );
+  assert.match(table, /\nh2 on mild: 9 of 12 loaded over HTTP\/2 \(3 × no document received\)\n/);
+  assert.match(
+    table,
+    /load +h3 \/ h1 .* no load completed in either arm: h3 0 of 12, h1 0 of 12\n/,
+  );
   assert.match(table, /load +h2 \/ h1 .* h1: no load completed; h2 9 of 12, h1 0 of 12\n/);
-  // What is there of a browser's own page, in samples of earlier versions too, is no first byte.
+  // Data about the browser's own page, also in samples of earlier versions, is not a first byte.
   assert.doesNotMatch(table, /first byte +h3/);
 });
 
@@ -150,43 +184,55 @@ test('largest paint of a load that did not complete counts as never reached', as
   assert.match(table, /mild +first byte +h2 \/ h1 +0\.\d{3} /);
 });
 
-test('invalid load takes its pair with it', async (t) => {
+test('invalid load excludes its pair', async (t) => {
   const samples = manySamples();
   const bad = samples.find(({ arm }) => arm === 'h3');
   Object.assign(bad ?? {}, { valid: false, invalidReasons: ['it was late'] });
   const { table } = await reportOf(t, samples);
   assert.match(table, /mild +load +h3 \/ h1 .* 6 +\S/);
-  assert.match(table, /1 pair is missing, since the load of one arm is invalid/);
+  assert.match(table, /1 pair is missing, because the load of one arm is invalid/);
 });
 
-test('times in two heaps are told with their step', async (t) => {
+test('times with two modes are listed with their step', async (t) => {
   const samples = manySamples().flatMap((sample, at) =>
     [0, 1].map((copy) => {
       const other = structuredClone(sample);
       other.load = 2 * at + copy + 1;
       other.block = 2 * sample.block - copy;
-      other.times.load = 0.5 + at / 1000 + (sample.arm === 'h2' && sample.block <= 3 && copy === 1 ? 1.02 : 0);
+      other.times.load =
+        0.5 + at / 1000 + (sample.arm === 'h2' && sample.block <= 3 && copy === 1 ? 1.02 : 0);
       return other;
     }),
   );
   const { table } = await reportOf(t, samples);
-  assert.match(table, /h2 on mild: two modes, 11 loads about 0\.5\d\d s and 3 about 1\.5\d\d s .*lost SYN/);
+  assert.match(
+    table,
+    /h2 on mild: two modes, 11 loads about 0\.5\d\d s and 3 about 1\.5\d\d s .*lost and retransmitted SYN/,
+  );
   assert.doesNotMatch(table, /h3 on mild: two modes/);
 });
 
 test('p99 of few loads has no upper bound and says so', async (t) => {
   const { table } = await reportOf(t, manySamples());
   assert.match(table, /The true p99 has no finite upper bound until n = 368\./);
-  assert.match(table, /h1 on mild, 95 %: median 0\.\d+ to 0\.\d+, p90 0\.\d+ to unbounded, p99 0\.\d+ to unbounded\./);
+  assert.match(
+    table,
+    /h1 on mild, 95 %: median 0\.\d+ to 0\.\d+, p90 0\.\d+ to unbounded, p99 0\.\d+ to unbounded\./,
+  );
 });
 
-test('report asks for nothing outside itself', async (t) => {
+test('report requests no external resources', async (t) => {
   const { markup } = await reportOf(t, manySamples());
   const root = parse(markup);
-  assert.equal(root.querySelectorAll('script[src], img, iframe, object, embed, video, audio').length, 0);
+  assert.equal(
+    root.querySelectorAll('script[src], img, iframe, object, embed, video, audio').length,
+    0,
+  );
   const targets = root
     .querySelectorAll('*')
-    .flatMap((element) => ['href', 'src', 'srcset', 'action', 'xlink:href'].map((name) => element.getAttribute(name)));
+    .flatMap((element) =>
+      ['href', 'src', 'srcset', 'action', 'xlink:href'].map((name) => element.getAttribute(name)),
+    );
   assert.deepEqual(
     targets.filter((target) => target !== undefined),
     ['data:,'],
@@ -201,13 +247,22 @@ test('report asks for nothing outside itself', async (t) => {
 
 test('report shows congestion control of both sides, seed, link and machine', async (t) => {
   const { text } = await reportOf(t, [...recordedSamples(), ...manySamples()]);
-  for (const fact of ['CUBIC_BYTES', 'cubic', 'seed 5', '50 Mbit/s, 5 ms', 'Chromium 156', 'linux']) {
+  for (const fact of [
+    'CUBIC_BYTES',
+    'cubic',
+    'seed 5',
+    '50 Mbit/s, 5 ms',
+    'Chromium 156',
+    'linux',
+  ]) {
     assert.ok(text.includes(fact), fact);
   }
 });
 
-test('report claims no controller for a server that was not told of one', async (t) => {
-  const rowsOf = async (change: (campaign: Mutable<Campaign>) => void): Promise<Record<string, string[]>> => {
+test('report claims no controller for a server without a controller setting', async (t) => {
+  const rowsOf = async (
+    change: (campaign: Mutable<Campaign>) => void,
+  ): Promise<Record<string, string[]>> => {
     const folder = campaignOf(t, manySamples());
     const path = join(folder, 'campaign.json');
     const campaign = JSON.parse(readFileSync(path, 'utf8')) as Mutable<Campaign>;
@@ -219,7 +274,9 @@ test('report claims no controller for a server that was not told of one', async 
     const rows = table?.querySelectorAll('tbody tr') ?? [];
     return Object.fromEntries(
       rows.map((row) => {
-        const [arm = '', ...cells] = row.querySelectorAll('td').map(({ textContent }) => textContent);
+        const [arm = '', ...cells] = row
+          .querySelectorAll('td')
+          .map(({ textContent }) => textContent);
         return [arm, [cells[0] ?? '', cells[3] ?? '']];
       }),
     );
@@ -228,9 +285,17 @@ test('report claims no controller for a server that was not told of one', async 
     rowsOf((campaign) => {
       campaign.servers = [{ name: 'pronghorn', args: [], command }];
     });
-  assert.deepEqual(await rowsOf(() => undefined), { h1: ['cubic', '–'], h2: ['cubic', '–'], h3: ['cubic', 'cubic'] });
+  assert.deepEqual(await rowsOf(() => undefined), {
+    h1: ['cubic', '–'],
+    h2: ['cubic', '–'],
+    h3: ['cubic', 'cubic'],
+  });
   assert.deepEqual((await commandOf('x {congestion}')).h3, ['cubic', 'cubic']);
-  assert.deepEqual(await commandOf('x {page}'), { h1: ['cubic', '–'], h2: ['cubic', '–'], h3: ['nothing', 'not set'] });
+  assert.deepEqual(await commandOf('x {page}'), {
+    h1: ['cubic', '–'],
+    h2: ['cubic', '–'],
+    h3: ['nothing', 'not set'],
+  });
   const live = await rowsOf((campaign) => {
     campaign.pages = campaign.pages.map((page) => ({ ...page, url: 'https://a.test/' }));
   });
@@ -243,7 +308,7 @@ test('report claims no controller for a server that was not told of one', async 
   );
 });
 
-/** The rows of the table of labels, as `arm: what, loads`. */
+/** Returns the rows of the table of labels, as `arm: what, loads`. */
 async function whyOf(
   t: TestContext,
   change: (sample: Mutable<Sample>) => void,
@@ -260,7 +325,9 @@ async function whyOf(
   const section = parse(readFileSync(join(folder, REPORT), 'utf8')).querySelector('#why');
   let arm = '';
   const rows = (section?.querySelectorAll('tbody tr') ?? []).map((row) => {
-    const [, name = '', what = '', loads = ''] = row.querySelectorAll('td').map((cell) => cell.textContent.trim());
+    const [, name = '', what = '', loads = ''] = row
+      .querySelectorAll('td')
+      .map((cell) => cell.textContent.trim());
     arm = name === '' ? arm : name;
     return `${arm}: ${what.replace(/\s+/g, ' ')}, ${loads.trim()}`;
   });
@@ -270,7 +337,7 @@ async function whyOf(
 const stall = { kind: 'hol-stall', at: 0.1, seconds: 0.05, detail: 'made so' } as const;
 const timeOut = { kind: 'rto', at: 0.1, seconds: 0.2, detail: 'made so' } as const;
 
-test('waiting behind a lost packet is not looked for over HTTP/3 without a NetLog, and the report says so', async (t) => {
+test('head-of-line blocking is not looked for over HTTP/3 without a NetLog, and the report says so', async (t) => {
   const { rows, note } = await whyOf(t, (sample) => {
     sample.labels = sample.arm === 'h2' && sample.block < 4 ? [stall, timeOut] : [];
   });
@@ -280,7 +347,7 @@ test('waiting behind a lost packet is not looked for over HTTP/3 without a NetLo
     'h3: head of line, not looked for',
     'h3: time-out, not looked for',
   ]);
-  assert.match(note, /--watch-all writes one for each load.*says nothing of whether they were there/s);
+  assert.match(note, /--watch-all writes one for each load.*They may have occurred/s);
 
   const watched = await whyOf(
     t,
@@ -293,18 +360,22 @@ test('waiting behind a lost packet is not looked for over HTTP/3 without a NetLo
   assert.doesNotMatch(watched.note, /not looked for/);
 });
 
-test('choice of protocols is looked at over TCP only, and a page where it is not at all', async (t) => {
+test('choice of protocols is observed over TCP only, and not at all for an external page', async (t) => {
   const labels = (sample: Mutable<Sample>): void => {
     sample.labels = sample.arm === 'h2' && sample.block === 1 ? [stall] : [];
   };
   const choice = await whyOf(t, labels, (campaign) => {
     for (const arm of campaign.arms) if (arm.name !== 'h1') arm.protocol = 'auto';
   });
-  assert.deepEqual(choice.rows, ['h2: head of line over TCP only, 1 of 7', 'h3: head of line over TCP only, 0 of 7']);
+  assert.deepEqual(choice.rows, [
+    'h2: head of line over TCP only, 1 of 7',
+    'h3: head of line over TCP only, 0 of 7',
+  ]);
   const live = await whyOf(
     t,
     (sample) => (sample.labels = []),
-    (campaign) => (campaign.pages = campaign.pages.map((page) => ({ ...page, url: 'https://a.test/' }))),
+    (campaign) =>
+      (campaign.pages = campaign.pages.map((page) => ({ ...page, url: 'https://a.test/' }))),
   );
   assert.deepEqual(
     live.rows,
@@ -312,7 +383,7 @@ test('choice of protocols is looked at over TCP only, and a page where it is not
   );
 });
 
-test('loads without a timeline are not among those that were looked at', async (t) => {
+test('loads without a timeline are not among the observed loads', async (t) => {
   const { rows } = await whyOf(t, (sample) => {
     if (sample.block > 5) delete sample.labels;
     else sample.labels = sample.arm === 'h2' ? [stall] : [];
@@ -325,24 +396,31 @@ test('loads without a timeline are not among those that were looked at', async (
   ]);
 });
 
-test('row whose ratio and shift disagree is followed by a sentence that explains it', async (t) => {
+test('row whose ratio and shift disagree is followed by an explanation', async (t) => {
   const samples = manySamples();
   for (const sample of samples) {
     const slow = sample.block > 4;
-    const seconds: Readonly<Record<string, number>> = { h1: slow ? 9 : 1, h2: slow ? 9.5 : 1.1, h3: slow ? 2 : 1.2 };
+    const seconds: Readonly<Record<string, number>> = {
+      h1: slow ? 9 : 1,
+      h2: slow ? 9.5 : 1.1,
+      h3: slow ? 2 : 1.2,
+    };
     sample.times.load = seconds[sample.arm] ?? 0;
   }
   const { markup, table } = await reportOf(t, samples);
   const root = parse(markup);
   const rows = root.querySelectorAll('[aria-label="Table of comparisons"] tbody tr');
-  const explained = rows.flatMap((row, index) => (row.classNames.includes('explained') ? [index] : []));
+  const explained = rows.flatMap((row, index) =>
+    row.classNames.includes('explained') ? [index] : [],
+  );
   assert.equal(explained.length, 1);
   const [at = 0] = explained;
   assert.match(rows[at]?.textContent.replace(/\s+/g, ' ') ?? '', /h3 \/ h1 ?1\.200 .*\] ?-\d/);
-  const words = /Ratio and shift point in different directions: h3 has the slower median over all blocks/;
+  const words =
+    /Ratio and shift point in different directions: h3 has the slower median over all blocks/;
   assert.match(rows[at + 1]?.textContent ?? '', words);
   assert.equal(rows[at + 1]?.querySelector('td')?.getAttribute('colspan'), '9');
-  // Beside the drawing too, which names the ratio.
+  // Also beside the drawing, which shows the ratio.
   assert.match(root.querySelector('article > p')?.textContent ?? '', words);
   assert.match(table, /h3 \/ h1 .*Ratio and shift point in different directions/);
 });
@@ -360,7 +438,11 @@ test('only faults are red', async (t) => {
   ]);
   const samples = manySamples();
   Object.assign(samples[0] ?? {}, { valid: false, invalidReasons: ['it was late'] });
-  Object.assign(samples[1] ?? {}, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
+  Object.assign(samples[1] ?? {}, {
+    outcome: 'timeout',
+    reason: 'no load event in 30 s',
+    times: {},
+  });
   const { markup } = await reportOf(t, samples);
   assert.deepEqual(facts(markup).slice(0, 4), [
     ['21 loads', ''],
@@ -385,7 +467,7 @@ test('backticks become code, and no text keeps them', async (t) => {
   assert.equal(prose('a `<b>` and ` alone').markup, 'a <code>&#60;b&#62;</code> and ` alone');
 });
 
-test('rehearsal counts for no figure, and is listed when it went wrong', async (t) => {
+test('rehearsal counts for no figure, and is listed if it failed', async (t) => {
   const rehearsals = recordedSamples().filter(({ block }) => block === 0) as Mutable<Sample>[];
   assert.equal(rehearsals.length, 3);
   for (const rehearsal of rehearsals) rehearsal.times.load = 77;
@@ -398,20 +480,30 @@ test('rehearsal counts for no figure, and is listed when it went wrong', async (
 
 test('waterfall is of the load with the median time', async (t) => {
   const samples = manySamples();
-  const times = samples.filter(({ arm }) => arm === 'h2').sort((a, b) => (a.times.load ?? 0) - (b.times.load ?? 0));
+  const times = samples
+    .filter(({ arm }) => arm === 'h2')
+    .sort((a, b) => (a.times.load ?? 0) - (b.times.load ?? 0));
   const { text } = await reportOf(t, samples);
   assert.ok(text.includes(`load ${times[3]?.load ?? 0}:`), text);
 });
 
-test('invalid load is out of the figures and listed with its reasons', async (t) => {
+test('invalid load is excluded from the figures and listed with its reasons', async (t) => {
   const samples = manySamples();
   const bad = samples.find(({ arm }) => arm === 'h3');
   assert.ok(bad);
-  Object.assign(bad, { valid: false, invalidReasons: ['the link <missed> its deadlines'], times: { load: 99 } });
+  Object.assign(bad, {
+    valid: false,
+    invalidReasons: ['the link <missed> its deadlines'],
+    times: { load: 99 },
+  });
   const { markup, text, table } = await reportOf(t, samples);
   assert.match(table, /mild +h3 +.* 6 +6 +1\n/);
   assert.doesNotMatch(table, /99\.0000/);
-  assert.ok(table.includes(`load ${bad.load} (mild, block 1, h3) is invalid: the link <missed> its deadlines`));
+  assert.ok(
+    table.includes(
+      `load ${bad.load} (mild, block 1, h3) is invalid: the link <missed> its deadlines`,
+    ),
+  );
   assert.equal(parse(markup).querySelectorAll('ul.trouble li').length, 1);
   assert.ok(markup.includes('the link &#60;missed&#62; its deadlines'));
   assert.ok(text.includes('21 loads'));
@@ -436,9 +528,9 @@ test('seconds in the table have four decimals', async (t) => {
   assert.match(table, new RegExp(`mild +${sample.arm} +0\\.6350 +0\\.6350`));
 });
 
-test('p99 of few loads is called what it is', async (t) => {
+test('p99 of few loads is labelled with its rank', async (t) => {
   const { table } = await reportOf(t, manySamples());
-  assert.match(table, /p99 = largest of 7; p99 says more than the maximum from n = 100 on/);
+  assert.match(table, /p99 = largest of 7; p99 differs from the maximum only from n = 100 on/);
 });
 
 test('arm without a completed load leaves nothing to compare', async (t) => {
@@ -447,7 +539,7 @@ test('arm without a completed load leaves nothing to compare', async (t) => {
   assert.equal((await writeReports(campaignOf(t, manySamples()))).comparable, true);
 });
 
-test('report of a campaign without samples is made all the same', async (t) => {
+test('report of a campaign without samples is still made', async (t) => {
   const { markup } = await reportOf(t, []);
   assert.equal(parse(markup).querySelectorAll('.violin').length, 1);
 });
@@ -467,23 +559,32 @@ test('reports leave no partial files', async (t) => {
   ]);
 });
 
-test('half a line at the end of the samples is passed over, and any other line that is no sample named', async (t) => {
+test('partial last line of the samples is skipped, and any other invalid line is reported', async (t) => {
   const folder = campaignOf(t, manySamples());
   const path = join(folder, 'samples.jsonl');
   const whole = readFileSync(path, 'utf8');
   appendFileSync(path, '{"schema":2,"load":2');
   assert.equal((await writeReports(folder)).results.cells.flatMap(({ loads }) => loads).length, 21);
   appendFileSync(path, '\n');
-  await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 22 is not a sample/ });
+  await assert.rejects(writeReports(folder), {
+    exitCode: 65,
+    message: /samples\.jsonl, line 22 is not a valid sample/,
+  });
   writeFileSync(path, `{"schema":2\n${whole}`);
-  await assert.rejects(writeReports(folder), { exitCode: 65, message: /samples\.jsonl, line 1 is not a sample/ });
-  // The last line of a file that was edited by hand may have no end.
+  await assert.rejects(writeReports(folder), {
+    exitCode: 65,
+    message: /samples\.jsonl, line 1 is not a valid sample/,
+  });
+  // A manually edited file may lack the last line end.
   writeFileSync(path, whole.trimEnd());
   assert.equal((await writeReports(folder)).results.cells.flatMap(({ loads }) => loads).length, 21);
 });
 
-test('pages are told apart where there are several', async (t) => {
-  const samples = [...manySamples(), ...manySamples().map((sample) => ({ ...sample, page: 'other' }))];
+test('pages are distinguished where there are several', async (t) => {
+  const samples = [
+    ...manySamples(),
+    ...manySamples().map((sample) => ({ ...sample, page: 'other' })),
+  ];
   const folder = campaignOf(t, samples);
   const path = join(folder, 'campaign.json');
   const campaign = JSON.parse(readFileSync(path, 'utf8')) as Mutable<Campaign>;
@@ -502,10 +603,13 @@ test('pages are told apart where there are several', async (t) => {
   );
 });
 
-test('folder that is no campaign is missing input', async (t) => {
+test('folder that is not a campaign is missing input', async (t) => {
   const folder = campaignOf(t, []);
   rmSync(join(folder, 'samples.jsonl'));
-  await assert.rejects(writeReports(folder), { exitCode: 66, message: /samples\.jsonl cannot be read/ });
+  await assert.rejects(writeReports(folder), {
+    exitCode: 66,
+    message: /cannot read the samples \S+samples\.jsonl/,
+  });
   rmSync(join(folder, 'campaign.json'));
   await assert.rejects(writeReports(folder), { exitCode: 66, message: /has no campaign\.json/ });
 });
@@ -522,9 +626,16 @@ const entry = (times: Partial<TimelineEntry>): TimelineEntry => ({
   ...times,
 });
 
-test('phases of a request that opens the connection follow each other without gaps', () => {
+test('phases of a request that opens the connection are contiguous', () => {
   const spans = spansOf(
-    entry({ startTime: 0, connectStart: 10, connectEnd: 110, requestStart: 112, responseStart: 210, responseEnd: 230 }),
+    entry({
+      startTime: 0,
+      connectStart: 10,
+      connectEnd: 110,
+      requestStart: 112,
+      responseStart: 210,
+      responseEnd: 230,
+    }),
   );
   assert.deepEqual(
     spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
@@ -534,7 +645,14 @@ test('phases of a request that opens the connection follow each other without ga
 
 test('request on an open connection has no connect phase', () => {
   const spans = spansOf(
-    entry({ startTime: 5, connectStart: 5, connectEnd: 5, requestStart: 40, responseStart: 90, responseEnd: 100 }),
+    entry({
+      startTime: 5,
+      connectStart: 5,
+      connectEnd: 5,
+      requestStart: 40,
+      responseStart: 90,
+      responseEnd: 100,
+    }),
   );
   assert.deepEqual(
     spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
@@ -544,7 +662,14 @@ test('request on an open connection has no connect phase', () => {
 
 test('wait of a request with early data starts within the handshake', () => {
   const spans = spansOf(
-    entry({ startTime: 0, connectStart: 4, connectEnd: 100, requestStart: 6, responseStart: 108, responseEnd: 109 }),
+    entry({
+      startTime: 0,
+      connectStart: 4,
+      connectEnd: 100,
+      requestStart: 6,
+      responseStart: 108,
+      responseEnd: 109,
+    }),
   );
   assert.deepEqual(
     spans.map(({ phase, from, to }) => `${phase} ${from}-${to}`),
@@ -552,11 +677,14 @@ test('wait of a request with early data starts within the handshake', () => {
   );
 });
 
-test('median load that did not complete is drawn as far as it came', async (t) => {
+test('median load that did not complete is drawn as far as it got', async (t) => {
   const samples = manySamples();
   for (const sample of samples.filter(({ arm }) => arm === 'h2').slice(0, 5)) {
     Object.assign(sample, { outcome: 'timeout', reason: 'no load event in 30 s', times: {} });
-    Object.assign(sample.browser ?? {}, { outcome: 'timeout', resources: sample.browser?.resources.slice(0, 2) });
+    Object.assign(sample.browser ?? {}, {
+      outcome: 'timeout',
+      resources: sample.browser?.resources.slice(0, 2),
+    });
   }
   const { markup, text } = await reportOf(t, samples);
   assert.match(text, /load \d+: did not complete, 6 requests, h2/);

@@ -4,16 +4,27 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { parse } from 'node-html-parser';
-import { writeCampaign } from '../src/campaign-file.js';
-import { LabError } from '../src/errors.js';
-import { readPlan } from '../src/read-plan.js';
-import { CRITERIA, readCriteria, requireSameCriteria, writeCriteria } from '../src/reproduce/criteria-file.js';
+import { writeCampaign } from '../src/campaign/campaign-file.js';
+import { LabError } from '../src/io/errors.js';
+import { readPlan } from '../src/campaign/read-plan.js';
+import {
+  CRITERIA,
+  readCriteria,
+  requireSameCriteria,
+  writeCriteria,
+} from '../src/reproduce/criteria-file.js';
 import type { Criterion, Study, Term } from '../src/reproduce/criterion.js';
-import { articlePercentile, evaluate, Loads, metricOf, verdictOf } from '../src/reproduce/evaluate.js';
-import { reproductionSection } from '../src/reproduce/section.js';
-import { summaryInWords } from '../src/reproduce/text.js';
+import {
+  articlePercentile,
+  evaluate,
+  Loads,
+  metricOf,
+  verdictOf,
+} from '../src/reproduce/evaluate.js';
+import { reproductionSection } from '../src/reproduce/reproduction-section.js';
+import { describeSummary } from '../src/reproduce/reproduction-text.js';
 import { STUDIES } from '../src/reproduce/studies/all.js';
-import { readReproduction, writeReproduction } from '../src/reproduce/write.js';
+import { readReproduction, writeReproduction } from '../src/reproduce/write-reproduction.js';
 import { madeCampaign, madeSample, type MadeLoad } from './made-campaign.js';
 import { packageFolder } from './places.js';
 import { recorded } from './recorded.js';
@@ -25,7 +36,7 @@ after(() => {
 
 const { kiwee, cloudflare, tencent } = STUDIES as Record<'kiwee' | 'cloudflare' | 'tencent', Study>;
 
-/** The article's table, as it was typed off by another hand than that of the study. */
+/** The article's table, typed independently of the study. */
 const KIWEE_TABLE = `
 Nuremberg | h3 | 0.6350 | 0.6472 | 0.7550 | 0.8750 | 0.4820 | 1.2630
 Nuremberg | h2 | 0.5490 | 0.8623 | 1.7660 | 2.0610 | 0.4200 | 2.1990
@@ -41,17 +52,22 @@ LTE +100 ms, ~15 % loss | h3 | 6.0280 | 6.6856 | 9.3170 | 9.3490 | 4.0230 | 9.77
 LTE +100 ms, ~15 % loss | h2 | 8.9400 | 12.8554 | 27.6380 | 28.4410 | 5.9210 | 36.7130
 `;
 
-test("kiwee's published table is the article's", () => {
+test("kiwee's published table equals the article's", () => {
   const expected = KIWEE_TABLE.trim().split('\n');
-  const rows = kiwee.published.map(({ place, variant, figures: { median, mean, p90, p99, min, max } }) =>
-    [place, variant, ...[median, mean, p90, p99, min, max].map((value) => value?.toFixed(4))].join(' | '),
+  const rows = kiwee.published.map(
+    ({ place, variant, figures: { median, mean, p90, p99, min, max } }) =>
+      [
+        place,
+        variant,
+        ...[median, mean, p90, p99, min, max].map((value) => value?.toFixed(4)),
+      ].join(' | '),
   );
-  // The bad link is there twice, once for each way in which its loss can be meant.
+  // The bad link is listed twice, once for each possible direction of its loss.
   assert.deepEqual([...new Set(rows)], expected);
   assert.equal(rows.length, expected.length + 2);
 });
 
-test("the other studies' published figures are the articles'", () => {
+test("the other studies' published figures equal the articles'", () => {
   const means = Object.fromEntries(
     cloudflare.published.map((row) => [`${row.place}, ${row.variant}`, row.figures.mean]),
   );
@@ -64,14 +80,16 @@ test("the other studies' published figures are the articles'", () => {
     'first byte, HTTP/2': 0.201,
   });
   const shares = Object.fromEntries(tencent.criteria.map(({ id, published }) => [id, published]));
-  const faster = (page: string): (number | undefined)[] => ['http', 'h2', 'h1'].map((arm) => shares[`${page}-${arm}`]);
+  const faster = (page: string): (number | undefined)[] =>
+    ['http', 'h2', 'h1'].map((arm) => shares[`${page}-${arm}`]);
   assert.deepEqual(faster('tencent-12'), [0.91, 0.58, 0.48]);
   assert.deepEqual(faster('tencent-many'), [0.64, 0.53, 0.36]);
   assert.deepEqual([shares['release-firstByte'], shares['release-load']], [0.75, 0.78]);
 });
 
 test('published effects follow from the published figures', () => {
-  const of = (study: Study, id: string): number | undefined => study.criteria.find((each) => each.id === id)?.published;
+  const of = (study: Study, id: string): number | undefined =>
+    study.criteria.find((each) => each.id === id)?.published;
   assert.equal(of(kiwee, 'far-median'), 0.765);
   assert.equal(of(kiwee, 'lte-median'), 1.331);
   assert.equal(of(kiwee, 'lte-bad-mean'), 0.52);
@@ -84,7 +102,8 @@ test('published effects follow from the published figures', () => {
 for (const study of Object.values(STUDIES)) {
   test(`the plan of ${study.name} has each cell that its criteria and its table need`, () => {
     const plan = readPlan(join(packageFolder, 'plans', `reproduce-${study.name}.toml`));
-    const has = (list: readonly { name: string }[], name: string): boolean => list.some((each) => each.name === name);
+    const has = (list: readonly { name: string }[], name: string): boolean =>
+      list.some((each) => each.name === name);
     const terms = study.criteria.flatMap(({ effect }) =>
       effect.kind === 'ratio' ? [...effect.over, ...effect.under] : [effect.of, effect.less],
     );
@@ -94,7 +113,7 @@ for (const study of Object.values(STUDIES)) {
         `${profile} ${page} ${arm}`,
       );
     }
-    // And what is measured is looked at: no profile, page or arm is there for nothing, but for the control.
+    // Everything measured is used: no profile, page or arm is superfluous except the control.
     for (const [list, key] of [
       [plan.profiles, 'profile'],
       [plan.pages, 'page'],
@@ -138,7 +157,10 @@ function studyOf(...criteria: Criterion[]): Study {
   return { ...kiwee, published, criteria };
 }
 
-/** Blocks of loads over one link: HTTP/2 takes a second and a little, HTTP/3 `ratio` of it, each with its own noise. */
+/**
+ * Returns blocks of loads over one link: HTTP/2 takes slightly more than a second, HTTP/3 `ratio`
+ * of it, each with independent noise.
+ */
 function loadsOf(blocks: number, ratio: number, noise: number): MadeLoad[] {
   return Array.from({ length: blocks }, (_, at) => {
     const block = at + 1;
@@ -159,7 +181,7 @@ function judge(study: Study, made: readonly MadeLoad[]): ReturnType<typeof evalu
   return evaluate(study, madeCampaign(study), loads);
 }
 
-test('each verdict is reached by loads that deserve it', () => {
+test('each verdict is reached by matching loads', () => {
   const claim = { low: 0.6, high: 0.9 };
   const verdictFor = (ratio: number, noise: number, blocks = 30): string | undefined =>
     judge(studyOf(criterionOf(claim)), loadsOf(blocks, ratio, noise)).criteria[0]?.verdict;
@@ -170,10 +192,13 @@ test('each verdict is reached by loads that deserve it', () => {
   // Too few blocks for an interval, however clear they look.
   assert.equal(verdictFor(0.75, 0.02, 5), 'undecided');
   assert.equal(judge(studyOf(criterionOf(claim)), []).criteria[0]?.verdict, 'undecided');
-  assert.equal(judge(studyOf(criterionOf(undefined)), loadsOf(30, 2, 0.01)).criteria[0]?.verdict, 'reported');
+  assert.equal(
+    judge(studyOf(criterionOf(undefined)), loadsOf(30, 2, 0.01)).criteria[0]?.verdict,
+    'reported',
+  );
 });
 
-test('criteria of links that a campaign leaves out are counted and not judged', () => {
+test('criteria for links that a campaign leaves out are counted and not judged', () => {
   const claim = { high: 0.9 };
   const elsewhere: Criterion['effect'] = {
     kind: 'ratio',
@@ -193,12 +218,15 @@ test('criteria of links that a campaign leaves out are counted and not judged', 
     { ...whole, profiles: [{ ...profile, name: 'dc-far' }] },
     loads,
   );
-  assert.deepEqual([reproduction.criteria.map(({ verdict }) => verdict), reproduction.leftOut], [['reproduced'], 1]);
+  assert.deepEqual(
+    [reproduction.criteria.map(({ verdict }) => verdict), reproduction.leftOut],
+    [['reproduced'], 1],
+  );
   assert.ok(reproduction.rows.every(({ row }) => row.profile === 'dc-far'));
-  assert.match(summaryInWords(reproduction), /of 1 criteria 1 reproduced\. 1 more are of links/);
+  assert.match(describeSummary(reproduction), /of 1 criteria 1 reproduced\. 1 more are of links/);
 });
 
-test('the ends of a claim belong to it, and an open end is open', () => {
+test('the bounds of a claim are inclusive, and an open bound is unlimited', () => {
   const interval = { low: 0.9, high: 1, method: 'bca' } as const;
   assert.equal(verdictOf({ high: 1 }, interval), 'reproduced');
   assert.equal(verdictOf({ low: 0.9 }, interval), 'reproduced');
@@ -208,7 +236,7 @@ test('the ends of a claim belong to it, and an open end is open', () => {
   assert.equal(verdictOf({ low: 0.5 }, { ...interval, high: Infinity }), 'reproduced');
 });
 
-test('loads that did not complete count as slower than all others', () => {
+test('loads that did not complete rank slowest', () => {
   const made = loadsOf(30, 0.75, 0.02).map((load) => {
     return load.arm === 'h3' && load.block % 2 === 0 ? { ...load, seconds: undefined } : load;
   });
@@ -225,7 +253,7 @@ test('loads that did not complete count as slower than all others', () => {
   assert.deepEqual([row.valid, row.completed], [30, 15]);
 });
 
-test('a block with an invalid load is left out of the effect, and counted', () => {
+test('a block with an invalid load is excluded from the effect, and counted', () => {
   const made = loadsOf(10, 0.75, 0.02).map((load) =>
     load.block === 3 && load.arm === 'h2' ? { ...load, valid: false } : load,
   );
@@ -240,7 +268,7 @@ test('a block with an invalid load is left out of the effect, and counted', () =
   );
 });
 
-test('a ratio of ratios and a difference in round trips are what they say', () => {
+test('a ratio of ratios and a difference in round trips are computed as defined', () => {
   const tail = criterionOf(undefined, {
     kind: 'ratio',
     over: [cell('h3', 'p90'), cell('h2')],
@@ -248,7 +276,13 @@ test('a ratio of ratios and a difference in round trips are what they say', () =
   });
   const trips = criterionOf(
     { low: 0.5, high: 1.5 },
-    { kind: 'difference', of: cell('h2'), less: cell('h3'), unit: 'round trips', unitSeconds: 0.25 },
+    {
+      kind: 'difference',
+      of: cell('h2'),
+      less: cell('h3'),
+      unit: 'round trips',
+      unitSeconds: 0.25,
+    },
   );
   const made = Array.from({ length: 20 }, (_, at): MadeLoad[] => {
     const place = { profile: 'dc-far', page: 'kiwee-like', block: at + 1 };
@@ -267,7 +301,9 @@ test('a ratio of ratios and a difference in round trips are what they say', () =
 test('arms that were loaded twice judge the bench', () => {
   const study = studyOf(criterionOf({ high: 0.9 }));
   const again = (factor: number): MadeLoad[] =>
-    loadsOf(30, factor, 0.02).map((load) => (load.arm === 'h3' ? { ...load, arm: 'h2-again' } : load));
+    loadsOf(30, factor, 0.02).map((load) =>
+      load.arm === 'h3' ? { ...load, arm: 'h2-again' } : load,
+    );
   const controlled = (made: readonly MadeLoad[]): ReturnType<typeof evaluate>['control'] => {
     const loads = new Loads();
     made.forEach((load, at) => {
@@ -285,24 +321,35 @@ test('arms that were loaded twice judge the bench', () => {
   assert.deepEqual([controlled(again(1.5)).intervals, controlled(again(1.5)).excluding], [1, 1]);
 });
 
-test("percentiles are those of the article's notebook", () => {
+test("percentiles are computed as in the article's notebook", () => {
   const fifty = Array.from({ length: 50 }, (_, at) => at + 1);
   assert.equal(articlePercentile(fifty, 90), 45);
   assert.equal(articlePercentile(fifty, 99), 49);
   assert.equal(articlePercentile([3], 99), 3);
 });
 
-test('the start of a request is the document’s', () => {
+test("the start of a request is relative to the document's", () => {
   const sample = recorded('h3');
-  assert.equal(metricOf(sample, 'requestStart'), (sample.browser.navigation?.requestStart ?? 0) / 1000);
   assert.equal(
-    metricOf({ ...sample, browser: { ...sample.browser, navigation: undefined } as never }, 'requestStart'),
+    metricOf(sample, 'requestStart'),
+    (sample.browser.navigation?.requestStart ?? 0) / 1000,
+  );
+  assert.equal(
+    metricOf(
+      { ...sample, browser: { ...sample.browser, navigation: undefined } as never },
+      'requestStart',
+    ),
     undefined,
   );
 });
 
-/** A campaign's folder as it is after so many blocks. */
-function madeFolder(name: string, study: Study, made: readonly MadeLoad[], status: 'finished' | 'interrupted'): string {
+/** Creates a campaign's folder as it is after so many blocks. */
+function madeFolder(
+  name: string,
+  study: Study,
+  made: readonly MadeLoad[],
+  status: 'finished' | 'interrupted',
+): string {
   const out = mkdtempSync(join(folder, name));
   writeCriteria(out, study);
   writeCampaign(out, madeCampaign(study, { status }));
@@ -319,7 +366,7 @@ const twoCriteria = studyOf(criterionOf({ low: 0.6, high: 0.9 }), {
   otherwise: 'nginx of 2023',
 });
 
-test('the text shows published beside measured, verdicts and reasons', async () => {
+test('the text shows published and measured values, verdicts and reasons', async () => {
   const out = madeFolder('text-', twoCriteria, loadsOf(30, 0.75, 0.02), 'finished');
   const text = await writeReproduction(out);
   assert.equal(readFileSync(join(out, 'reproduction.md'), 'utf8'), text);
@@ -335,9 +382,15 @@ test('the text shows published beside measured, verdicts and reasons', async () 
     text,
     /h3 is so much of h2 +\| 0\.6 to 0\.9 +\| +0\.765 \| 0\.7\d\d \[0\.7\d\d, 0\.7\d\d\] \| +30 \| +reproduced \|/,
   );
-  const why = text.slice(text.indexOf('## What did not reproduce'), text.indexOf('## What stays undecided'));
-  assert.match(why, /- h3 is behind: measured 0\.7.*Against what was expected \("reproduced": .*nginx of 2023/);
-  assert.doesNotMatch(text, /has not run to its end/);
+  const why = text.slice(
+    text.indexOf('## What did not reproduce'),
+    text.indexOf('## What remains undecided'),
+  );
+  assert.match(
+    why,
+    /- h3 is behind: measured 0\.7.*Contrary to the expectation \("reproduced": .*nginx of 2023/,
+  );
+  assert.doesNotMatch(text, /campaign is not finished/);
   const data = JSON.parse(readFileSync(join(out, 'reproduction.json'), 'utf8')) as {
     criteria: { id: string; verdict: string; low: number }[];
   };
@@ -352,16 +405,21 @@ test('the text shows published beside measured, verdicts and reasons', async () 
 
 test('a claim that was expected to fail is explained once', async () => {
   const criterion = { ...criterionOf({ low: 1 }), otherwise: 'a cache nobody thought of' };
-  const foreseen = { ...criterion, expected: { verdict: 'not reproduced' as const, because: 'one server for both' } };
-  const text = await writeReproduction(madeFolder('foreseen-', studyOf(foreseen), loadsOf(30, 0.75, 0.02), 'finished'));
+  const foreseen = {
+    ...criterion,
+    expected: { verdict: 'not reproduced' as const, because: 'one server for both' },
+  };
+  const text = await writeReproduction(
+    madeFolder('foreseen-', studyOf(foreseen), loadsOf(30, 0.75, 0.02), 'finished'),
+  );
   assert.match(text, /As expected: one server for both\.$/m);
   assert.doesNotMatch(text, /a cache nobody thought of/);
 });
 
-test('an interrupted campaign is judged by what there is of it, and says so', async () => {
+test('an interrupted campaign is judged by its existing loads, and says so', async () => {
   const out = madeFolder('interrupted-', twoCriteria, loadsOf(7, 0.75, 0.02), 'interrupted');
   const text = await writeReproduction(out);
-  assert.match(text, /has not run to its end: 7 of 50 blocks so far/);
+  assert.match(text, /campaign is not finished: 7 of 50 blocks so far/);
   assert.match(text, /1 reproduced, 1 not reproduced/);
 });
 
@@ -372,7 +430,7 @@ test('the section of the report has the same verdicts', async () => {
     section.querySelectorAll('td.good, td.found').map((td) => td.textContent),
     ['reproduced', 'not reproduced'],
   );
-  // What did not reproduce is no fault.
+  // A result that did not reproduce is not marked as an error.
   assert.equal(section.querySelectorAll('.bad').length, 0);
   assert.match(section.textContent, /1\.2800/);
   assert.match(section.textContent, /nginx of 2023/);
@@ -388,23 +446,27 @@ for (const [name, study] of Object.entries(STUDIES)) {
   });
 }
 
-test('criteria that are not as they were written are refused', async () => {
+test('criteria that were changed after they were written are rejected', async () => {
   const out = madeFolder('changed-', twoCriteria, loadsOf(30, 0.95, 0.02), 'finished');
   const path = join(out, CRITERIA);
   const text = readFileSync(path, 'utf8');
   writeFileSync(path, text.replace('"high": 0.9', '"high": 0.99'));
   await assert.rejects(
     readReproduction(out),
-    (thrown) => thrown instanceof LabError && thrown.line().includes('its hash is another one; put back'),
+    (thrown) =>
+      thrown instanceof LabError && thrown.line().includes('its hash does not match; restore'),
   );
-  writeFileSync(path, text.replace(/"writtenAt": "[^"]+"/, '"writtenAt": "2999-01-01T00:00:00.000Z"'));
+  writeFileSync(
+    path,
+    text.replace(/"writtenAt": "[^"]+"/, '"writtenAt": "2999-01-01T00:00:00.000Z"'),
+  );
   await assert.rejects(
     readReproduction(out),
     (thrown) => thrown instanceof LabError && thrown.message.includes('after the first load'),
   );
 });
 
-test('a campaign goes on under its own criteria only', () => {
+test('a campaign resumes only under its own criteria', () => {
   const out = madeFolder('other-', twoCriteria, [], 'interrupted');
   requireSameCriteria(out, twoCriteria);
   assert.equal(readCriteria(out).study.name, 'kiwee');
@@ -413,5 +475,5 @@ test('a campaign goes on under its own criteria only', () => {
   }, /another version of pronghorn-lab/);
   assert.throws(() => {
     requireSameCriteria(out, cloudflare);
-  }, /is of the study kiwee/);
+  }, /belongs to the study kiwee/);
 });

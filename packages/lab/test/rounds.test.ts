@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
-import { comparisonNotes } from '../src/compare/words.js';
-import { whyLate, type LinkLateness } from '../src/late.js';
+import { comparisonNotes } from '../src/compare/comparison-text.js';
+import { latenessFault, type LinkLateness } from '../src/campaign/lateness.js';
 import { kiwee } from '../src/reproduce/studies/kiwee.js';
-import { collectResults } from '../src/results.js';
-import type { Sample } from '../src/sample.js';
-import { appendSample, readSamples } from '../src/samples-file.js';
-import type { WarmUp } from '../src/warm-up.js';
+import { collectResults } from '../src/report/results.js';
+import type { Sample } from '../src/samples/sample.js';
+import { appendSample, readSamples } from '../src/samples/samples-file.js';
+import type { WarmUp } from '../src/run/warm-up.js';
 import { madeCampaign, madeSample } from './made-campaign.js';
 import { recorded } from './recorded.js';
 
@@ -19,39 +19,43 @@ const lateness = (packets: number, late: number): LinkLateness => ({
   lateness_bound_us: 500,
 });
 
-test('link is late if more than 1 % of the packets of a round are, whichever loads they are of', () => {
-  assert.equal(whyLate([lateness(1000, 20), lateness(1000, 0)]), undefined);
+test('link is late if more than 1 % of the packets of a round are late, whichever loads they belong to', () => {
+  assert.equal(latenessFault([lateness(1000, 20), lateness(1000, 0)]), undefined);
   assert.equal(
-    whyLate([lateness(1000, 21), lateness(1000, 0)]),
+    latenessFault([lateness(1000, 21), lateness(1000, 0)]),
     "the link missed its deadlines: 21 of the 2000 packets in this block's loads were more than 0.50 ms late",
   );
-  // Either arm's.
-  assert.notEqual(whyLate([lateness(1000, 0), lateness(1000, 21)]), undefined);
+  // In either arm.
+  assert.notEqual(latenessFault([lateness(1000, 0), lateness(1000, 21)]), undefined);
 });
 
-test('one late packet is not too many, however few there are', () => {
-  assert.equal(whyLate([lateness(40, 1), lateness(30, 0)]), undefined);
-  assert.notEqual(whyLate([lateness(40, 1), lateness(30, 1)]), undefined);
-  for (const packets of [99, 100, 101, 199]) assert.equal(whyLate([lateness(packets, 1)]), undefined);
-  assert.equal(whyLate([]), undefined);
+test('one late packet is not too many, however few packets there are', () => {
+  assert.equal(latenessFault([lateness(40, 1), lateness(30, 0)]), undefined);
+  assert.notEqual(latenessFault([lateness(40, 1), lateness(30, 1)]), undefined);
+  for (const packets of [99, 100, 101, 199])
+    assert.equal(latenessFault([lateness(packets, 1)]), undefined);
+  assert.equal(latenessFault([]), undefined);
 });
 
-test('late load makes the round of many arms late', () => {
+test('late load makes a round of many arms late', () => {
   const others = Array.from({ length: 9 }, () => lateness(1000, 0));
-  assert.equal(whyLate([...others, lateness(1000, 50)]), undefined);
+  assert.equal(latenessFault([...others, lateness(1000, 50)]), undefined);
   assert.equal(
-    whyLate([...others, lateness(1000, 60)]),
+    latenessFault([...others, lateness(1000, 60)]),
     "the link missed its deadlines: 60 of the 10000 packets in this block's loads, and 60 of the 1000 of one load were more than 0.50 ms late",
   );
 });
 
-test('report of before late packets were counted goes by the word of the link', () => {
+test("report from before late packets were counted uses the link's own verdict", () => {
   const [before, kept] = [false, true].map((kept_deadlines) => ({
     kept_deadlines,
     lateness_us: { p50: 60, p99: 300, max: 900 },
   })) as [LinkLateness, LinkLateness];
-  assert.equal(whyLate([before, kept]), 'the link missed its deadlines in a load of this block');
-  assert.equal(whyLate([kept, kept]), undefined);
+  assert.equal(
+    latenessFault([before, kept]),
+    'the link missed its deadlines in a load of this block',
+  );
+  assert.equal(latenessFault([kept, kept]), undefined);
 });
 
 async function judged(samples: readonly Sample[]): Promise<Sample[]> {
@@ -69,11 +73,14 @@ async function judged(samples: readonly Sample[]): Promise<Sample[]> {
 }
 
 const made = (arm: 'h2' | 'h3', block: number, seconds: number): Sample => ({
-  ...madeSample({ profile: 'lte', page: 'page', arm, block, seconds }, 2 * block + (arm === 'h3' ? 1 : 0)),
+  ...madeSample(
+    { profile: 'lte', page: 'page', arm, block, seconds },
+    2 * block + (arm === 'h3' ? 1 : 0),
+  ),
   protocol: arm,
 });
 
-test('late link makes the loads of all arms of a round invalid, and the report shows what they would have changed', async () => {
+test('late link makes the loads of all arms of a round invalid, and the report shows how they would have changed it', async () => {
   const link = (packets: number, late: number): NonNullable<Sample['link']> => ({
     ...recorded('h2').link,
     ...lateness(packets, late),
@@ -84,14 +91,23 @@ test('late link makes the loads of all arms of a round invalid, and the report s
       const isSlow = block % 3 === 0;
       return [
         { ...made('h2', block, 1 + block / 1000), link: link(600, 2) },
-        { ...made('h3', block, (isSlow ? 1.5 : 0.9) + block / 1000), link: link(800, isSlow ? 40 : 1) },
+        {
+          ...made('h3', block, (isSlow ? 1.5 : 0.9) + block / 1000),
+          link: link(800, isSlow ? 40 : 1),
+        },
       ];
     }),
   );
   for (const { block, valid, isRoundOnly } of samples) {
     assert.deepEqual([valid, isRoundOnly], block % 3 === 0 ? [false, true] : [true, undefined]);
   }
-  const h2 = { name: 'h2', protocol: 'h2', congestion: 'cubic', visit: 'first', server: 'x' } as const;
+  const h2 = {
+    name: 'h2',
+    protocol: 'h2',
+    congestion: 'cubic',
+    visit: 'first',
+    server: 'x',
+  } as const;
   const campaign = madeCampaign(kiwee, {
     arms: [h2, { ...h2, name: 'h3', protocol: 'h3' }],
     baseline: 'h2',
@@ -106,12 +122,15 @@ test('late link makes the loads of all arms of a round invalid, and the report s
   assert.deepEqual([load?.blocks, load?.withAllRounds?.blocks], [16, 24]);
   const notes = comparisonNotes(comparisons);
   const at = notes.findIndex((note) =>
-    note.startsWith('Blocks in which the machine was starved or the link late are left out.'),
+    note.startsWith('Blocks in which the machine was starved or the link late are excluded.'),
   );
-  assert.match(notes[at + 1] ?? '', /^lte: h3 \/ h2 0\.90\d .* over 24, instead of 0\.901 .* over 16\.$/);
+  assert.match(
+    notes[at + 1] ?? '',
+    /^lte: h3 \/ h2 0\.90\d .* over 24, instead of 0\.901 .* over 16\.$/,
+  );
 });
 
-test('loads before which a server did not answer are invalid whatever became of them, if it ever answers', async () => {
+test('loads before which a server did not answer are invalid whatever their outcome, if it ever answers', async () => {
   const warmUps = (h3: boolean): WarmUp[] => [
     { protocol: 'h2', ok: true },
     { protocol: 'h3', ok: h3 },
@@ -123,17 +142,30 @@ test('loads before which a server did not answer are invalid whatever became of 
     { ...made('h3', 3, 1), warmUps: warmUps(everAnswers) },
   ];
   const cold = 'the server was cold: it did not answer before the load over h3';
-  const reasons = (samples: readonly Sample[]): (readonly string[])[] => samples.map((each) => each.invalidReasons);
+  const reasons = (samples: readonly Sample[]): (readonly string[])[] =>
+    samples.map((each) => each.invalidReasons);
   assert.deepEqual(reasons(await judged(campaign(true))), [[cold], [cold], []]);
-  // What it never answers it may not have: that is an outcome.
+  // A server that never answers over a protocol may not support it: that is an outcome.
   assert.deepEqual(reasons(await judged(campaign(false))), [[], [], []]);
-  // The browser was answered over it.
-  const answered = { ...made('h3', 4, 1), warmUps: warmUps(false), browser: recorded('h3').browser };
-  assert.deepEqual(reasons(await judged([...campaign(false), answered])), [[cold], [cold], [cold], [cold]]);
-  // A load over the other protocol does not use what is cold.
+  // The browser received a response over it.
+  const answered = {
+    ...made('h3', 4, 1),
+    warmUps: warmUps(false),
+    browser: recorded('h3').browser,
+  };
+  assert.deepEqual(reasons(await judged([...campaign(false), answered])), [
+    [cold],
+    [cold],
+    [cold],
+    [cold],
+  ]);
+  // A load over the other protocol does not use the cold one.
   const other = { ...made('h2', 4, 1), warmUps: warmUps(false) };
   assert.deepEqual(reasons(await judged([...campaign(true), other])).at(-1), []);
-  // Nothing ever warms it: its loads are all alike.
-  const never = [answered, failed(made('h3', 5, 1))].map((each) => ({ ...each, warmUps: warmUps(false).slice(1) }));
+  // Nothing ever warms the server: its loads are all alike.
+  const never = [answered, failed(made('h3', 5, 1))].map((each) => ({
+    ...each,
+    warmUps: warmUps(false).slice(1),
+  }));
   assert.deepEqual(reasons(await judged(never)), [[], []]);
 });

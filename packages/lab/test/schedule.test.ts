@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import type { Arm, PageSource, ProfileFile } from '../src/plan.js';
-import { REHEARSAL, schedule } from '../src/schedule.js';
-import { deriveSeed, generator, MAX_SEED, randomBytes, shuffled } from '../src/seed.js';
+import type { Arm, PageSource, ProfileFile } from '../src/campaign/plan.js';
+import { REHEARSAL, schedule } from '../src/campaign/schedule.js';
+import { deriveSeed, generator, MAX_SEED, randomBytes, shuffled } from '../src/campaign/seed.js';
 
 const arms: Arm[] = ['a', 'b', 'c'].map((name) => ({
   name,
@@ -11,8 +11,16 @@ const arms: Arm[] = ['a', 'b', 'c'].map((name) => ({
   visit: 'first',
   server: 'pronghorn',
 }));
-const profiles: ProfileFile[] = ['near', 'far'].map((name) => ({ name, path: `/${name}.toml`, text: '' }));
-const pages: PageSource[] = ['small', 'large'].map((name) => ({ kind: 'spec', name, path: `/${name}.toml` }));
+const profiles: ProfileFile[] = ['near', 'far'].map((name) => ({
+  name,
+  path: `/${name}.toml`,
+  text: '',
+}));
+const pages: PageSource[] = ['small', 'large'].map((name) => ({
+  kind: 'spec',
+  name,
+  path: `/${name}.toml`,
+}));
 const plan = { arms, profiles, pages };
 const BLOCKS = 40;
 
@@ -25,7 +33,7 @@ const orders = (seed: number): string[] => {
   return [...blocks.values()];
 };
 
-test('each block has each arm once on each profile and page, one right after the other', () => {
+test('each block has each arm once on each profile and page, in direct succession', () => {
   const found = orders(1);
   assert.equal(found.length, 4 * (BLOCKS + 1));
   for (const order of found) assert.equal(order.split('').sort().join(''), 'abc');
@@ -44,27 +52,37 @@ test('rehearsal comes first, and loads are numbered from 1 without a gap', () =>
   );
 });
 
-test('profiles and pages take turns in another order in each block', () => {
+test('profiles and pages have another order in each block', () => {
   const places = schedule(plan, BLOCKS, 1).map((loads) =>
     [...new Set(loads.map(({ profile, page }) => `${profile.name} ${page}`))].join(),
   );
   assert.ok(new Set(places).size > 10, String(new Set(places).size));
 });
 
-test('a longer schedule begins as a shorter one does', () => {
+test('longer schedule starts with the shorter one', () => {
   assert.deepEqual(schedule(plan, BLOCKS, 1).slice(0, 4), schedule(plan, 3, 1));
 });
 
-test('same seed gives the same order and another seed another one', () => {
+test('same seed gives the same order, and another seed gives another one', () => {
   assert.deepEqual(orders(7), orders(7));
   assert.notDeepEqual(orders(7), orders(8));
 });
 
-/** Schedules with so many arms and blocks: the positions of each arm in each place. */
+/**
+ * Schedules so many arms and blocks, and returns the positions of each arm on each profile and
+ * page.
+ */
 function positionsOf(count: number, blocks: number, seed: number): number[][] {
-  const many = Array.from({ length: count }, (_, at) => ({ ...(arms[0] as Arm), name: `arm-${at}` }));
+  const many = Array.from({ length: count }, (_, at) => ({
+    ...(arms[0] as Arm),
+    name: `arm-${at}`,
+  }));
   const positions = new Map<string, number[]>();
-  for (const { profile, page, arm, block, position } of schedule({ ...plan, arms: many }, blocks, seed).flat()) {
+  for (const { profile, page, arm, block, position } of schedule(
+    { ...plan, arms: many },
+    blocks,
+    seed,
+  ).flat()) {
     if (block === REHEARSAL) continue;
     const key = `${profile.name}/${page}/${arm.name}`;
     positions.set(key, [...(positions.get(key) ?? []), position]);
@@ -72,14 +90,16 @@ function positionsOf(count: number, blocks: number, seed: number): number[][] {
   return [...positions.values()];
 }
 
-const timesOf = (values: readonly number[], value: number): number => values.filter((each) => each === value).length;
+const timesOf = (values: readonly number[], value: number): number =>
+  values.filter((each) => each === value).length;
 
 for (const count of [2, 3, 4, 5, 9]) {
-  test(`each of ${count} arms is equally often at each place, over each as many blocks`, () => {
+  test(`each of ${count} arms is equally often at each position, over every ${count} blocks`, () => {
     for (const seed of [1, 2, 3]) {
       for (const positions of positionsOf(count, 3 * count, seed)) {
         for (let place = 1; place <= count; place++) {
-          for (const turns of [1, 2, 3]) assert.equal(timesOf(positions.slice(0, turns * count), place), turns);
+          for (const turns of [1, 2, 3])
+            assert.equal(timesOf(positions.slice(0, turns * count), place), turns);
         }
       }
     }
@@ -87,12 +107,19 @@ for (const count of [2, 3, 4, 5, 9]) {
 }
 
 for (const count of [2, 3, 4, 5]) {
-  test(`each of ${count} arms follows each other one equally often`, () => {
-    const many = Array.from({ length: count }, (_, at) => ({ ...(arms[0] as Arm), name: `arm-${at}` }));
+  test(`each of ${count} arms follows each other arm equally often`, () => {
+    const many = Array.from({ length: count }, (_, at) => ({
+      ...(arms[0] as Arm),
+      name: `arm-${at}`,
+    }));
     const blocks = 2 * count;
     const after = new Map<string, number>();
     const [profile] = profiles as [ProfileFile];
-    for (const loads of schedule({ arms: many, profiles: [profile], pages: pages.slice(0, 1) }, blocks, 5).slice(1)) {
+    for (const loads of schedule(
+      { arms: many, profiles: [profile], pages: pages.slice(0, 1) },
+      blocks,
+      5,
+    ).slice(1)) {
       loads.slice(1).forEach(({ arm }, at) => {
         const key = `${loads[at]?.arm.name ?? ''} ${arm.name}`;
         after.set(key, (after.get(key) ?? 0) + 1);
@@ -103,8 +130,11 @@ for (const count of [2, 3, 4, 5]) {
   });
 }
 
-/** What a machine that makes the first load of each block slower would add to the difference of two arms, in loads. */
-test('machine that is slow for the first load of a block takes no side over ten blocks', () => {
+/**
+ * Computes, in loads, what a machine that slows the first load of each block would add to the
+ * difference of two arms.
+ */
+test('machine that is slow for the first load of a block favours no arm over ten blocks', () => {
   const leads = [...Array(40).keys()].flatMap((seed) =>
     positionsOf(2, 10, seed).map((positions) => timesOf(positions, 1) - 5),
   );
@@ -135,13 +165,13 @@ test('derived seeds are exact integers within bounds', () => {
   }
 });
 
-test('seeds that differ in their upper bits only give different streams', () => {
+test('seeds that differ only in their upper bits give different streams', () => {
   const low = randomBytes(32, generator(5));
   const high = randomBytes(32, generator(5 + 2 ** 40));
   assert.notDeepEqual(low, high);
 });
 
-test('shuffle leaves its input alone', () => {
+test('shuffle does not change its input', () => {
   const items = Object.freeze([1, 2, 3, 4]);
   assert.deepEqual([...shuffled(items, generator(1))].sort(), [1, 2, 3, 4]);
 });

@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { parse, type HTMLElement } from 'node-html-parser';
-import { csvHead, csvLine } from '../src/samples-csv.js';
+import { csvHead, csvLine } from '../src/samples/samples-csv.js';
 import { stepOf } from '../src/report/filmstrip.js';
 import { jpegSize, PictureStore } from '../src/report/pictures.js';
 import { COLOURS } from '../src/report/style.js';
 import { swarm } from '../src/report/violin.js';
-import { RACES, REPORT, writeReports } from '../src/report/write.js';
-import type { Sample } from '../src/sample.js';
+import { RACES, REPORT, writeReports } from '../src/report/write-report.js';
+import type { Sample } from '../src/samples/sample.js';
 import { generateCampaign } from './generated.js';
 import { recorded, type Mutable } from './recorded.js';
 
@@ -22,9 +22,33 @@ function folderFor(t: TestContext): string {
   return folder;
 }
 
-/** The head of a JPEG file of 40 × 30 pixels: enough to know its size by. `mark` tells one from another. */
+/**
+ * Returns the header of a JPEG file of 40 × 30 pixels, enough to determine its size. `mark`
+ * distinguishes files.
+ */
 function jpeg(mark: number, bytes = 64): Buffer {
-  const head = Buffer.from([0xff, 0xd8, 0xff, 0xfe, 0, 3, mark, 0xff, 0xc0, 0, 11, 8, 0, 30, 0, 40, 1, 1, 0x11, 0]);
+  const head = Buffer.from([
+    0xff,
+    0xd8,
+    0xff,
+    0xfe,
+    0,
+    3,
+    mark,
+    0xff,
+    0xc0,
+    0,
+    11,
+    8,
+    0,
+    30,
+    0,
+    40,
+    1,
+    1,
+    0x11,
+    0,
+  ]);
   return Buffer.concat([head, Buffer.alloc(bytes, mark)]);
 }
 
@@ -42,10 +66,20 @@ function writePictures(
   writeFileSync(join(screens, 'screens.json'), JSON.stringify(index));
 }
 
-/** A campaign of two arms and three blocks with pictures of the loads that are named; the report of it. */
-async function reportWith(t: TestContext, pictured: readonly number[]): Promise<{ root: HTMLElement; folder: string }> {
+/**
+ * Returns the report of a campaign of two arms and three blocks with pictures of the given loads.
+ */
+async function reportWith(
+  t: TestContext,
+  pictured: readonly number[],
+): Promise<{ root: HTMLElement; folder: string }> {
   const folder = folderFor(t);
-  generateCampaign(folder, { profiles: ['near'], pages: ['small'], arms: { h2: 1, h3: 2 }, blocks: 3 });
+  generateCampaign(folder, {
+    profiles: ['near'],
+    pages: ['small'],
+    arms: { h2: 1, h3: 2 },
+    blocks: 3,
+  });
   for (const load of pictured) {
     writePictures(folder, load, [
       [0.1, jpeg(0)],
@@ -56,7 +90,7 @@ async function reportWith(t: TestContext, pictured: readonly number[]): Promise<
   return { root: parse(readFileSync(join(folder, REPORT), 'utf8')), folder };
 }
 
-test('samples.csv has a line of as many fields for each load', async (t) => {
+test('samples.csv has a line with the same number of fields for each load', async (t) => {
   const { folder } = await reportWith(t, []);
   const lines = readFileSync(join(folder, 'samples.csv'), 'utf8').split('\r\n');
   assert.equal(lines.pop(), '');
@@ -72,9 +106,15 @@ test('samples.csv has a line of as many fields for each load', async (t) => {
   );
 });
 
-test('field with comma, quote or line break is quoted, and what is not known is empty', () => {
+test('field with comma, quote or line break is quoted, and an unknown value is empty', () => {
   const sample = structuredClone(recorded('h2')) as Mutable<Sample>;
-  Object.assign(sample, { arm: 'a "b", c', outcome: 'timeout', reason: 'one\ntwo', valid: false, times: {} });
+  Object.assign(sample, {
+    arm: 'a "b", c',
+    outcome: 'timeout',
+    reason: 'one\ntwo',
+    valid: false,
+    times: {},
+  });
   sample.invalidReasons = ['late'];
   const line = csvLine({
     ...sample,
@@ -84,9 +124,11 @@ test('field with comma, quote or line break is quoted, and what is not known is 
   assert.ok(line.endsWith(',rto hol-stall,"one\ntwo; late"\r\n'), line);
 });
 
-test('race shows the watched loads where each arm has one, and the median loads else', async (t) => {
+test('race shows the watched loads where each arm has one, and otherwise the median loads', async (t) => {
   const lanes = ({ root }: { root: HTMLElement }): string[] =>
-    root.querySelectorAll('.race .lane .small').map(({ textContent }) => textContent.replace(/\s+/g, ' ').trim());
+    root
+      .querySelectorAll('.race .lane .small')
+      .map(({ textContent }) => textContent.replace(/\s+/g, ' ').trim());
   const both = await reportWith(t, [1, 2]);
   assert.deepEqual(
     lanes(both).map((words) => words.slice(-'load 1, the rehearsal'.length)),
@@ -98,12 +140,12 @@ test('race shows the watched loads where each arm has one, and the median loads 
   assert.equal(one.root.querySelectorAll('.strip, symbol').length, 0);
 });
 
-test('measured load with pictures goes before a rehearsal', async (t) => {
+test('measured load with screenshots is preferred to a rehearsal', async (t) => {
   const { root } = await reportWith(t, [1, 2, 3, 4]);
   assert.match(root.querySelector('.race .lanes')?.textContent ?? '', /load 3, [^]*load 4, /);
 });
 
-test('pictures are embedded once and shown at their times', async (t) => {
+test('screenshots are embedded once and shown at their times', async (t) => {
   const { root, folder } = await reportWith(t, [1, 2]);
   // The first picture is the same for both loads.
   assert.equal(root.querySelectorAll('symbol').length, 3);
@@ -118,18 +160,21 @@ test('pictures are embedded once and shown at their times', async (t) => {
   assert.deepEqual(shown.slice(0, 4), [undefined, used[0], used[0], used[1]]);
   assert.match(first.map(({ textContent }) => textContent).join(), /\d s\s*FCP/);
   const svg = readFileSync(join(folder, RACES, 'near.svg'), 'utf8');
-  assert.equal(svg.match(/<image /g)?.length, 4);
+  assert.equal(svg.match(/<image\s/g)?.length, 4);
 });
 
-test('race of loads without pictures is there as a file too, and moves for nobody who wants no motion', async (t) => {
+test('race of loads without screenshots is also a file, and respects reduced motion', async (t) => {
   const { folder } = await reportWith(t, []);
   assert.deepEqual(readdirSync(join(folder, RACES)), ['near.svg']);
   const svg = readFileSync(join(folder, RACES, 'near.svg'), 'utf8');
-  assert.match(svg, /prefers-reduced-motion: reduce\) \{ \.cover, \.moment \{ animation: none; \} \}/);
+  assert.match(
+    svg,
+    /prefers-reduced-motion: reduce\) \{ \.cover, \.moment \{ animation: none; \} \}/,
+  );
   assert.doesNotMatch(svg, /<script|http:\/\/(?!www\.w3\.org\/2000\/svg")|https:|@import|url\(/);
 });
 
-test('pictures beyond the bound are left out, for all arms of a place or for none', (t) => {
+test('screenshots over the size limit are left out, for all arms of a page or for none', (t) => {
   const folder = folderFor(t);
   for (const load of [1, 2, 3, 4]) writePictures(folder, load, [[0, jpeg(load, 1000)]]);
   const store = new PictureStore(folder, 3500);
@@ -140,7 +185,7 @@ test('pictures beyond the bound are left out, for all arms of a place or for non
   assert.equal(store.ofAll([1, 3])?.length, 2);
 });
 
-test('of many pictures those that were shown longest are kept, and the last', (t) => {
+test('of many screenshots the ones shown longest and the last are kept', (t) => {
   const folder = folderFor(t);
   const times = Array.from({ length: 60 }, (_, index) => index + (index % 2 === 0 ? 0 : -0.9));
   writePictures(
@@ -154,25 +199,31 @@ test('of many pictures those that were shown longest are kept, and the last', (t
   assert.equal(frames.filter(({ seconds }) => Number.isInteger(seconds)).length, 10);
 });
 
-test('pictures that cannot be read are none', (t) => {
+test('unreadable screenshots are skipped', (t) => {
   const folder = folderFor(t);
   writePictures(folder, 1, [[0, Buffer.from('no picture')]]);
   assert.equal(new PictureStore(folder).ofAll([1]), undefined);
-  writeFileSync(join(folder, 'traces/0001/screens/screens.json'), '[{"file":"../../secret.jpg","seconds":0}]');
+  writeFileSync(
+    join(folder, 'traces/0001/screens/screens.json'),
+    '[{"file":"../../secret.jpg","seconds":0}]',
+  );
   assert.equal(new PictureStore(folder).ofAll([1]), undefined);
   assert.equal(jpegSize(jpeg(1).subarray(0, 12)), undefined);
   assert.deepEqual(jpegSize(jpeg(1)), { width: 40, height: 30 });
 });
 
-test('filmstrip has at most 16 pictures, whatever the length', () => {
+test('filmstrip has at most 16 screenshots, whatever the length', () => {
   for (const seconds of [0, 0.3, 1.5, 1.6, 4, 59, 60, 900, 5000]) {
-    assert.ok(Math.ceil(seconds / stepOf(seconds)) + 1 <= 16, `${seconds} s in steps of ${stepOf(seconds)} s`);
+    assert.ok(
+      Math.ceil(seconds / stepOf(seconds)) + 1 <= 16,
+      `${seconds} s in steps of ${stepOf(seconds)} s`,
+    );
   }
   assert.equal(stepOf(1.5), 0.1);
   assert.equal(stepOf(6), 0.5);
 });
 
-test('points keep their heights and do not cover each other while there is room', () => {
+test('points keep their heights and do not overlap while they fit', () => {
   const heights = Array.from({ length: 90 }, (_, index) => 100 + 7 * ((index * 37) % 10));
   const points = swarm(heights, 2, () => 30);
   assert.deepEqual(
@@ -187,7 +238,7 @@ test('points keep their heights and do not cover each other while there is room'
   }
 });
 
-test('points without room overlap evenly and stay within the shape', () => {
+test('points that do not fit overlap evenly and stay within the shape', () => {
   const points = swarm(Array<number>(500).fill(50), 1, (height) => (height < 60 ? 10 : 0));
   const places = [...new Set(points.map(([x]) => x))].sort((a, b) => a - b);
   assert.equal(points.length, 500);
@@ -195,7 +246,7 @@ test('points without room overlap evenly and stay within the shape', () => {
   assert.equal(places.length, 41);
 });
 
-/** WCAG 2.2: the relative luminance of `#rrggbb`. */
+/** Returns the relative luminance of `#rrggbb` according to WCAG 2.2. */
 function luminance(colour: string): number {
   const parts = [1, 3, 5].map((from) => {
     const share = parseInt(colour.slice(from, from + 2), 16) / 255;
@@ -205,9 +256,12 @@ function luminance(colour: string): number {
 }
 
 for (const scheme of ['light', 'dark'] as const) {
-  test(`colours have the contrast that WCAG AA asks for, ${scheme}`, () => {
+  test(`colours have the contrast that WCAG AA requires, ${scheme}`, () => {
     const colours = new Map(
-      [...COLOURS[scheme].matchAll(/--([\w-]+): (#\w{6})/g)].map(([, name = '', value = '']) => [name, value]),
+      [...COLOURS[scheme].matchAll(/--([\w-]+): (#\w{6})/g)].map(([, name = '', value = '']) => [
+        name,
+        value,
+      ]),
     );
     const contrast = (one: string, other: string): number => {
       const [a, b] = [one, other].map((name) => luminance(colours.get(name) ?? assert.fail(name)));

@@ -10,7 +10,10 @@ import { holm } from '../src/statistics/rank-tests.js';
 import { mean, ratio } from '../src/statistics/weighted.js';
 import { packageFolder } from './places.js';
 
-/** What SciPy makes of the same inputs; tests/e2e/test_lab_statistics.py makes it, and keeps it from ageing. */
+/**
+ * SciPy's results for the same inputs, generated and kept current by
+ * tests/e2e/test_lab_statistics.py.
+ */
 interface Fixture {
   readonly cases: readonly {
     readonly name: string;
@@ -21,7 +24,9 @@ interface Fixture {
       readonly mannWhitney: number;
       readonly shift: number;
       readonly medianRatio?: number;
-      readonly intervals?: Readonly<Record<'medianRatio' | 'shift' | 'meanRatio', readonly [number, number]>>;
+      readonly intervals?: Readonly<
+        Record<'medianRatio' | 'shift' | 'meanRatio', readonly [number, number]>
+      >;
     };
   }[];
   readonly quantileRanks: readonly { n: number; percent: number; low?: number; high?: number }[];
@@ -30,11 +35,16 @@ interface Fixture {
   readonly holm: { readonly ps: readonly number[]; readonly adjusted: readonly number[] };
 }
 
-const fixture = JSON.parse(readFileSync(join(packageFolder, 'test/fixtures/statistics.json'), 'utf8')) as Fixture;
+const fixture = JSON.parse(
+  readFileSync(join(packageFolder, 'test/fixtures/statistics.json'), 'utf8'),
+) as Fixture;
 
-/** Bootstraps with other random numbers differ; where a median steps from value to value, by such a step. */
+/**
+ * Bootstraps with different random numbers differ; a median that takes discrete values differs by
+ * one step.
+ */
 const INTERVAL_TOLERANCE = 0.1;
-/** A mean takes no steps. */
+/** A mean has no steps. */
 const SMOOTH_TOLERANCE = 0.02;
 
 function near(actual: number, wanted: number, tolerance = 1e-9): void {
@@ -48,17 +58,18 @@ for (const { name, base, arm, expected } of fixture.cases) {
     arm: arm[block] ?? Infinity,
   }));
 
-  test(`tests and estimates are those of SciPy: ${name}`, () => {
+  test(`tests and estimates equal SciPy's: ${name}`, () => {
     const found = compare(pairs, 1);
     near(found.wilcoxon.p, expected.wilcoxon);
     near(found.mannWhitney.p, expected.mannWhitney);
     near(found.shift.value, expected.shift);
-    if (expected.medianRatio !== undefined) near(found.medianRatio?.value ?? NaN, expected.medianRatio);
+    if (expected.medianRatio !== undefined)
+      near(found.medianRatio?.value ?? NaN, expected.medianRatio);
   });
 
   const { intervals } = expected;
   if (intervals !== undefined) {
-    test(`intervals are those of SciPy's BCa bootstrap to a tenth of their width: ${name}`, () => {
+    test(`intervals equal SciPy's BCa bootstrap to a tenth of their width: ${name}`, () => {
       const found = compare(pairs, 1);
       for (const figure of ['medianRatio', 'shift'] as const) {
         const [low, high] = intervals[figure];
@@ -67,7 +78,10 @@ for (const { name, base, arm, expected } of fixture.cases) {
         near(interval.low, low, INTERVAL_TOLERANCE * (high - low));
         near(interval.high, high, INTERVAL_TOLERANCE * (high - low));
       }
-      const means = ratio(mean(pairs.map((pair) => pair.arm)), mean(pairs.map((pair) => pair.base)));
+      const means = ratio(
+        mean(pairs.map((pair) => pair.arm)),
+        mean(pairs.map((pair) => pair.base)),
+      );
       const { interval } = bootstrap(pairs.length, { means }, 1).means;
       const [low, high] = intervals.meanRatio;
       near(interval?.low ?? NaN, low, SMOOTH_TOLERANCE * (high - low));
@@ -76,13 +90,13 @@ for (const { name, base, arm, expected } of fixture.cases) {
   }
 }
 
-test("ranks that enclose quantiles are those of SciPy's binomial distribution", () => {
+test("ranks that enclose quantiles equal SciPy's binomial distribution", () => {
   for (const { n, percent, low, high } of fixture.quantileRanks) {
     assert.deepEqual(quantileRanks(n, percent), { low, high }, `p${percent} of ${n}`);
   }
 });
 
-test("intervals of shares are SciPy's exact ones", () => {
+test("intervals of shares equal SciPy's exact ones", () => {
   for (const { hits, n, low, high } of fixture.shares) {
     const found = shareInterval(hits, n);
     near(found.low, low);
@@ -90,7 +104,7 @@ test("intervals of shares are SciPy's exact ones", () => {
   }
 });
 
-test("control intervals that may exclude no effect by chance are SciPy's binomial quantile", () => {
+test("number of control intervals that may exclude no effect by chance equals SciPy's binomial quantile", () => {
   for (const { intervals, allowed } of fixture.controls) {
     assert.equal(controlVerdict({ intervals, excluding: allowed }).allowed, allowed);
     assert.equal(controlVerdict({ intervals, excluding: allowed }).verdict, 'good');
@@ -98,7 +112,7 @@ test("control intervals that may exclude no effect by chance are SciPy's binomia
   }
 });
 
-test('adjusted p of Holm are those of its definition', () => {
+test("Holm's adjusted p follows its definition", () => {
   holm(fixture.holm.ps).forEach((p, at) => {
     near(p, fixture.holm.adjusted[at] ?? NaN);
   });

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { density, distinctFrom, nearestRank, rankInWords, summarise } from '../src/statistics.js';
+import {
+  density,
+  distinctFrom,
+  nearestRank,
+  describeRank,
+  summarise,
+} from '../src/statistics/figures.js';
 
 const seconds = (value: number): { seconds: number } => ({ seconds: value });
 
@@ -22,13 +28,13 @@ test('median of an odd number is its middle value', () => {
 
 test('p99 of few values is the largest and says so', () => {
   assert.deepEqual(summarise([3, 1, 2, 5, 4]).p99, seconds(5));
-  assert.equal(rankInWords(99, 5), 'largest of 5');
-  assert.equal(rankInWords(99, 99), 'largest of 99');
-  assert.equal(rankInWords(99, 100), '2nd largest of 100');
-  assert.equal(rankInWords(99, 1200), '13th largest of 1200');
+  assert.equal(describeRank(99, 5), 'largest of 5');
+  assert.equal(describeRank(99, 99), 'largest of 99');
+  assert.equal(describeRank(99, 100), '2nd largest of 100');
+  assert.equal(describeRank(99, 1200), '13th largest of 1200');
 });
 
-test('percentile is distinct from the maximum from the documented n on', () => {
+test('percentile is below the maximum from the documented n on', () => {
   for (const percent of [50, 90, 99]) {
     const from = distinctFrom(percent);
     assert.ok(nearestRank(percent, from) < from);
@@ -53,13 +59,15 @@ test('median that needs a missing time is censored', () => {
   assert.equal(summarise([undefined]).mean, undefined);
 });
 
-test('nothing gives no figures', () => {
+test('no values give no figures', () => {
   assert.deepEqual(summarise([]), { n: 0, completed: 0 });
 });
 
-test('density integrates to nearly one over values far from the cut', () => {
-  // Normal quantiles: little of the kernel's mass lies beyond the outermost of 2,000 values.
-  const values = Array.from({ length: 2000 }, (_, index) => Math.tan(Math.PI * ((index + 0.5) / 2000 - 0.5) * 0.9));
+test('density integrates to nearly one over values far from the cutoff', () => {
+  // Normal quantiles: little of the kernel's mass is beyond the outermost of 2,000 values.
+  const values = Array.from({ length: 2000 }, (_, index) =>
+    Math.tan(Math.PI * ((index + 0.5) / 2000 - 0.5) * 0.9),
+  );
   const curve = density(values);
   assert.ok(curve);
   const step = (curve[1]?.[0] ?? 0) - (curve[0]?.[0] ?? 0);
@@ -67,13 +75,13 @@ test('density integrates to nearly one over values far from the cut', () => {
   assert.ok(Math.abs(sum - 1) < 0.02, String(sum));
 });
 
-test('density peaks where the values are', () => {
+test('density peaks at the values', () => {
   const curve = density([1, 1.01, 1.02, 1.03, 5]);
   const peak = curve?.reduce((best, point) => (point[1] > best[1] ? point : best));
   assert.ok(peak !== undefined && peak[0] < 1.5, JSON.stringify(peak));
 });
 
-test('density of fewer than three different values is none', () => {
+test('density of fewer than three different values is undefined', () => {
   assert.equal(density([]), undefined);
   assert.equal(density([2, 2, 2, 2]), undefined);
   assert.equal(density([1, 2, 2]), undefined);

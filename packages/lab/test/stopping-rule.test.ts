@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { StoppingRule, type Made } from '../src/compare/stopping-rule.js';
-import type { Arm, Plan } from '../src/plan.js';
+import { StoppingRule, type LoadFacts } from '../src/compare/stopping-rule.js';
+import type { Arm, Plan } from '../src/campaign/plan.js';
 import { draws } from './draws.js';
 
 const armOf = (name: string): Arm => ({
@@ -17,8 +17,13 @@ const plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'> = {
   baseline: 'h2',
   blocks: { min: 10, max: 60, intervalPercent: 5 },
 };
-/** Its server answered before the load. */
-const warmth: Made['warmth'] = { server: 'pronghorn', answered: ['h2'], warmed: ['h2'], silent: [] };
+/** The server answered before the load. */
+const warmth: LoadFacts['warmth'] = {
+  server: 'pronghorn',
+  answered: ['h2'],
+  warmed: ['h2'],
+  silent: [],
+};
 
 const at = (block: number): Parameters<StoppingRule['isEnough']>[0] => ({
   profile: { name: 'lte', path: '', text: '' },
@@ -26,8 +31,8 @@ const at = (block: number): Parameters<StoppingRule['isEnough']>[0] => ({
   block,
 });
 
-/** Loads of so many blocks whose times vary by so much. */
-function made(blocks: number, spread: number, profile = 'lte'): Made[] {
+/** Returns loads of so many blocks whose times vary by so much. */
+function made(blocks: number, spread: number, profile = 'lte'): LoadFacts[] {
   const random = draws(7);
   return Array.from({ length: blocks }, (_, index) =>
     arms.map(({ name }) => ({
@@ -42,21 +47,30 @@ function made(blocks: number, spread: number, profile = 'lte'): Made[] {
   ).flat();
 }
 
-/** The first block that need not be made. */
+/** Returns the first block that is not needed. */
 function firstSpared(rule: StoppingRule): number | undefined {
-  return Array.from({ length: 60 }, (_, index) => index + 1).find((block) => rule.isEnough(at(block)));
+  return Array.from({ length: 60 }, (_, index) => index + 1).find((block) =>
+    rule.isEnough(at(block)),
+  );
 }
 
-test('steady loads have enough after the least number of blocks, scattered ones not', () => {
+test('steady loads have enough after the minimum number of blocks, scattered ones do not', () => {
   assert.equal(firstSpared(new StoppingRule(plan, 1, made(60, 0.02))), 11);
   const scattered = firstSpared(new StoppingRule(plan, 1, made(60, 0.5)));
   assert.ok(scattered === undefined || scattered > 20, String(scattered));
 });
 
-test('link of its own number of blocks has enough after those, the others go on', () => {
+test('link with its own number of blocks has enough after that, the others continue', () => {
   for (const intervalPercent of [undefined, 5]) {
-    const rule = new StoppingRule({ ...plan, blocks: { min: 10, max: 60, intervalPercent } }, 1, made(60, 0.5));
-    const load = (block: number): ReturnType<typeof at> => ({ ...at(block), profile: { ...at(1).profile, blocks: 4 } });
+    const rule = new StoppingRule(
+      { ...plan, blocks: { min: 10, max: 60, intervalPercent } },
+      1,
+      made(60, 0.5),
+    );
+    const load = (block: number): ReturnType<typeof at> => ({
+      ...at(block),
+      profile: { ...at(1).profile, blocks: 4 },
+    });
     assert.deepEqual(
       [0, 1, 4, 5, 60].map((block) => rule.isEnough(load(block))),
       [false, false, false, true, true],
@@ -65,7 +79,7 @@ test('link of its own number of blocks has enough after those, the others go on'
   }
 });
 
-test('arm with the name of a control is compared with the baseline, not with the arm of which it has the name', () => {
+test('arm with the name of a control is compared with the baseline, not with the arm of that name', () => {
   const valid: Readonly<Record<string, readonly [from: number, to: number]>> = {
     h2: [1, 10],
     h3: [1, 6],
@@ -73,20 +87,32 @@ test('arm with the name of a control is compared with the baseline, not with the
     'h3-again': [5, 10],
   };
   const loads = Object.entries(valid).flatMap(([arm, [from, to]]) =>
-    Array.from({ length: to - from + 1 }, (_, index): Made => {
+    Array.from({ length: to - from + 1 }, (_, index): LoadFacts => {
       const block = from + index;
-      return { profile: 'lte', page: 'page', arm, block, valid: true, times: { load: 1 + block / 1000 }, warmth };
+      return {
+        profile: 'lte',
+        page: 'page',
+        arm,
+        block,
+        valid: true,
+        times: { load: 1 + block / 1000 },
+        warmth,
+      };
     }),
   );
   const enough = (repeats: string | undefined): boolean => {
     const again = { ...armOf('h3-again'), ...(repeats !== undefined && { repeats }) };
-    return new StoppingRule({ ...plan, arms: [armOf('h2'), armOf('h3'), again] }, 1, loads).isEnough(at(11));
+    return new StoppingRule(
+      { ...plan, arms: [armOf('h2'), armOf('h3'), again] },
+      1,
+      loads,
+    ).isEnough(at(11));
   };
   assert.equal(enough(undefined), true);
   assert.equal(enough('h3'), false);
 });
 
-test('what came later does not change what was decided', () => {
+test('later loads do not change an earlier decision', () => {
   const all = made(60, 0.12);
   const whole = firstSpared(new StoppingRule(plan, 1, all));
   const rule = new StoppingRule(plan, 1, []);
@@ -99,7 +125,7 @@ test('what came later does not change what was decided', () => {
   assert.equal(spared, whole);
 });
 
-test('rehearsals count for nothing', () => {
+test('rehearsals do not count', () => {
   const few = { ...plan, blocks: { min: 5, max: 60, intervalPercent: 50 } };
   const five = made(5, 0.02);
   assert.equal(new StoppingRule(few, 1, five).isEnough(at(6)), false);
@@ -108,7 +134,7 @@ test('rehearsals count for nothing', () => {
   assert.equal(new StoppingRule(few, 1, made(6, 0.02)).isEnough(at(7)), true);
 });
 
-test('each profile and page is judged by itself, and the rehearsal by nobody', () => {
+test('each profile and page is judged separately, and the rehearsal is not judged', () => {
   const fibre = { name: 'fibre', path: '', text: '' };
   const rule = new StoppingRule(plan, 1, made(60, 0.02, 'fibre'));
   assert.equal(rule.isEnough(at(11)), false);
@@ -116,12 +142,12 @@ test('each profile and page is judged by itself, and the rehearsal by nobody', (
   assert.equal(rule.isEnough({ ...at(0), profile: fibre }), false);
 });
 
-test('a fixed number of blocks is made whole', () => {
+test('a fixed number of blocks is completed', () => {
   const fixed = { ...plan, blocks: { min: 60, max: 60, intervalPercent: undefined } };
   assert.equal(firstSpared(new StoppingRule(fixed, 1, made(60, 0.02))), undefined);
 });
 
-test('blocks in which the machine was starved count for nothing', () => {
+test('blocks in which the machine was starved do not count', () => {
   const starved = { cores: 2, seconds: 1, idleShare: 0, stealShare: 0, othersShare: 0.5 };
   const loads = made(60, 0.02).map((load) =>
     load.block > 4 && load.block < 15 ? { ...load, machine: starved } : load,
@@ -130,10 +156,10 @@ test('blocks in which the machine was starved count for nothing', () => {
   assert.ok(spared !== undefined && spared > 15, String(spared));
 });
 
-test('blocks in which the link was late count for nothing', () => {
+test('blocks in which the link was late do not count', () => {
   const late = { packets: 300, late: 30, p50: 100, p99: 5000, max: 9000 };
   const link = { kept_deadlines: false, lateness_us: late, lateness_bound_us: 500 };
-  // Of one arm alone.
+  // Of one arm only.
   const loads = made(60, 0.02).map((load) =>
     load.arm === 'h3' && load.block > 4 && load.block < 15 ? { ...load, link } : load,
   );
@@ -141,7 +167,7 @@ test('blocks in which the link was late count for nothing', () => {
   assert.ok(spared !== undefined && spared > 15, String(spared));
 });
 
-test('loads of a cold server count for nothing', () => {
+test('loads of a cold server do not count', () => {
   const loads = made(60, 0.02).map((load) =>
     load.arm === 'h3' && load.block > 4 && load.block < 15
       ? { ...load, warmth: { ...warmth, answered: [], warmed: [], silent: ['h2' as const] } }

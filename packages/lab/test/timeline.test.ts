@@ -15,23 +15,31 @@ test('navigation start found from the document agrees with the recorded one', as
   }
 });
 
-test('document that never came gives no time axis', () => {
-  const never = without(without(recorded('h2').browser, 'navigation'), 'navigationStartMonotonicMs');
+test('document that never arrived gives no time axis', () => {
+  const never = without(
+    without(recorded('h2').browser, 'navigation'),
+    'navigationStartMonotonicMs',
+  );
   assert.equal(navigationStart(never), undefined);
 });
 
 test('link and NetLog agree on the time at which a QUIC packet arrived', async () => {
   const { netLog, packets } = await recordedTimeline('loss-h3');
-  const left = packets.flatMap(({ way, left: at }) => (way === 'down' && at !== undefined ? [at] : []));
+  const left = packets.flatMap(({ way, left: at }) =>
+    way === 'down' && at !== undefined ? [at] : [],
+  );
   const frames = netLog?.connections[0]?.streams.flatMap(({ arrived }) => arrived) ?? [];
   const delays = frames.map(({ at }) => {
-    // The log cuts its times to whole milliseconds.
+    // The log truncates its times to whole milliseconds.
     const latest = left.filter((each) => each <= at + 1).at(-1);
     assert.ok(latest !== undefined);
     return at - latest;
   });
   delays.sort((a, b) => a - b);
-  assert.ok((delays[Math.floor(delays.length / 2)] as number) < 1, `median ${delays[delays.length >> 1]}`);
+  assert.ok(
+    (delays[Math.floor(delays.length / 2)] as number) < 1,
+    `median ${delays[delays.length >> 1]}`,
+  );
 });
 
 test('link and developer tools agree on the time of the first request', async () => {
@@ -40,12 +48,15 @@ test('link and developer tools agree on the time of the first request', async ()
   assert.ok(document?.sent !== undefined);
   const sent = document.sent;
   const near = packets
-    .filter(({ way, payload, nearPort }) => way === 'up' && payload > 0 && `tcp ${nearPort}` === document.connection)
+    .filter(
+      ({ way, payload, nearPort }) =>
+        way === 'up' && payload > 0 && `tcp ${nearPort}` === document.connection,
+    )
     .map(({ arrived }) => Math.abs(arrived - sent));
   assert.ok(Math.min(...near) < 1, `${Math.min(...near)}`);
 });
 
-test('requests know the connection that carried them, with and without a NetLog', async () => {
+test('requests have the connection that carried them, with and without a NetLog', async () => {
   for (const [name, connection] of [
     ['loss-h2', 'tcp 54698'],
     ['loss-h3', 'udp 34547'],
@@ -57,7 +68,7 @@ test('requests know the connection that carried them, with and without a NetLog'
   }
 });
 
-test("server's qlog is put on the same clock", async () => {
+test("server's qlog is shifted to the same clock", async () => {
   const { server, packets, baseRoundTripMs } = await recordedTimeline('loss-h3');
   const trace = server.get('udp 34547');
   assert.equal(trace?.requests.length, 32);
@@ -70,7 +81,7 @@ test("server's qlog is put on the same clock", async () => {
   assert.equal(trace.lost.length, lost);
 });
 
-test('HTTP/2 content arrives at the link before the browser gets it, and all of it does', async () => {
+test('HTTP/2 content arrives at the link before the browser gets it, and all of it arrives', async () => {
   const { netLog, flows } = await recordedTimeline('loss-h2');
   const connection = netLog?.connections[0];
   const flow = flows.find(({ nearPort }) => nearPort === connection?.nearPort);

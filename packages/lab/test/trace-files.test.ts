@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { LabError } from '../src/errors.js';
+import { LabError } from '../src/io/errors.js';
 import { readNetLog } from '../src/trace/netlog.js';
 import { baseRoundTrip, flowsOf, isLost, readPackets } from '../src/trace/packets.js';
 import { readTcpInfo } from '../src/trace/tcp-info.js';
@@ -32,7 +32,7 @@ test('packet of a protocol without ports and payload is read', async () => {
   assert.deepEqual([packet?.protocol, packet?.bytes, packet?.payload], ['icmp', 576, 0]);
 });
 
-test('packets have times since navigation start and keep what is empty undefined', async () => {
+test('packets have times since navigation start, and empty values are undefined', async () => {
   const [syn, lost] = await readPackets(file(PACKETS + SYN + LOST), 4_990);
   assert.ok(syn && lost);
   assert.equal(syn.arrived, 10);
@@ -44,24 +44,27 @@ test('packets have times since navigation start and keep what is empty undefined
   assert.ok(isLost(lost) && !isLost(syn));
 });
 
-test('torn last packet is left out', async () => {
+test('truncated last packet is left out', async () => {
   assert.equal((await readPackets(file(PACKETS + SYN + LOST.slice(0, 30)), 0)).length, 1);
 });
 
-test('packet that is not understood before the last line is an error that names its line', async () => {
+test('invalid packet before the last line is an error that names its line', async () => {
   const bad = SYN.replace('up', 'sideways');
   await assert.rejects(readPackets(file(PACKETS + bad + SYN), 0), (thrown) => {
     assert.ok(thrown instanceof LabError);
-    assert.match(thrown.message, /line 2 is not understood/);
+    assert.match(thrown.message, /invalid line 2/);
     return true;
   });
 });
 
 test('packet file without a column is an error that names the column', async () => {
-  await assert.rejects(readPackets(file(PACKETS.replace(',fate', '') + SYN), 0), /names no column fate/);
+  await assert.rejects(
+    readPackets(file(PACKETS.replace(',fate', '') + SYN), 0),
+    /missing column fate/,
+  );
 });
 
-test('packets of fragments and without ports belong to no flow', async () => {
+test('fragments and packets without ports belong to no flow', async () => {
   const ping = '5000000000,5020000000,up,icmp,,,84,0,delivered,0,,,\n';
   const flows = flowsOf(await readPackets(file(PACKETS + SYN + ping + LOST), 0));
   assert.deepEqual(
@@ -70,7 +73,7 @@ test('packets of fragments and without ports belong to no flow', async () => {
   );
 });
 
-test('base round trip is the sum of the shortest ways', async () => {
+test('base round trip is the sum of the shortest one-way times', async () => {
   const packets = await readPackets(join(traceFolder('loss-h2'), 'packets.csv'), 0);
   const roundTrip = baseRoundTrip(packets);
   assert.ok(roundTrip !== undefined && roundTrip > 70 && roundTrip < 70.5, `${roundTrip}`);
@@ -114,18 +117,21 @@ test('NetLog of HTTP/3 has streams with their frames, handshake and transport', 
   }
 });
 
-test('NetLog of HTTP/2 delivers what the bodies hold', async () => {
+test('NetLog of HTTP/2 delivers the bytes of the bodies', async () => {
   const { connections } = await readNetLog(join(traceFolder('loss-h2'), 'netlog.json'), 0);
   const [connection] = connections;
   assert.equal(connections.length, 1);
   assert.equal(connection?.protocol, 'h2');
   assert.equal(connection.nearPort, 54698);
-  const bytes = connection.streams.reduce((sum, { delivered }) => sum + (delivered.at(-1)?.bytes ?? 0), 0);
+  const bytes = connection.streams.reduce(
+    (sum, { delivered }) => sum + (delivered.at(-1)?.bytes ?? 0),
+    0,
+  );
   assert.equal(bytes, 300_000);
   assert.ok(connection.streams.every(({ endedAt }) => endedAt !== undefined));
 });
 
-test('NetLog that lost its end is read as far as it goes', async () => {
+test('truncated NetLog is read as far as it goes', async () => {
   const whole = readFileSync(join(traceFolder('loss-h3'), 'netlog.json'), 'utf8');
   const { connections } = await readNetLog(file(whole.slice(0, whole.length / 2)), 0);
   const streams = connections[0]?.streams ?? [];
@@ -133,11 +139,11 @@ test('NetLog that lost its end is read as far as it goes', async () => {
   assert.ok(streams.some(({ endedAt }) => endedAt === undefined));
 });
 
-test('file that is no NetLog has no connections', async () => {
+test('file that is not a NetLog has no connections', async () => {
   assert.deepEqual(await readNetLog(file('{}\n[]\n'), 0), { connections: [], races: [] });
 });
 
-test('race of QUIC and TCP is read with its reason, its hold-back and its winner', async () => {
+test('race of QUIC and TCP is read with its reason, its delay and its winner', async () => {
   for (const [name, wonBy] of [
     ['auto-quic', 'quic'],
     ['auto-blocked', 'tcp'],

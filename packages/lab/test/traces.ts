@@ -5,7 +5,7 @@ import { readTimeline, timelineOf, type LoadTimeline } from '../src/trace/timeli
 import { recorded } from './recorded.js';
 import { packageFolder } from './places.js';
 
-/** A load that really ran: see `fixtures/traces/README.md`. */
+/** Returns the folder of a real load: see `fixtures/traces/README.md`. */
 export function traceFolder(name: string): string {
   return join(packageFolder, 'test/fixtures/traces', name);
 }
@@ -16,7 +16,7 @@ export async function recordedTimeline(name: string): Promise<LoadTimeline> {
   return timeline;
 }
 
-/** A packet of one TCP connection, delivered after 20 ms unless told otherwise. */
+/** Returns a packet of one TCP connection, delivered after 20 ms by default. */
 export function packet(arrived: number, way: Packet['way'], more: Partial<Packet> = {}): Packet {
   const lost = more.fate !== undefined && more.fate !== 'delivered';
   return {
@@ -35,12 +35,22 @@ export function packet(arrived: number, way: Packet['way'], more: Partial<Packet
   };
 }
 
-/** A timeline of packets alone, with one request from 0 until `end` on the connection of {@link packet}. */
+/**
+ * Returns a timeline of packets alone, with one request from 0 until `end` on the connection of
+ * {@link packet}.
+ */
 export function packetTimeline(packets: readonly Packet[], end = 1_000): LoadTimeline {
   const { browser } = recorded('h2');
   const flows = flowsOf(packets);
   const bare = { browser, zero: 0, packets, flows, tcpInfo: [], server: new Map() };
-  const request = { url: 'https://bench.test/', start: 0, sent: 0, end, failed: false, protocol: 'h2' };
+  const request = {
+    url: 'https://bench.test/',
+    start: 0,
+    sent: 0,
+    end,
+    failed: false,
+    protocol: 'h2',
+  };
   const requests = flows.map(({ name }) => ({ ...request, connection: name }));
   return { ...timelineOf(bare), end, requests };
 }

@@ -1,4 +1,4 @@
-// HTTP/1.1, 2 and 3 on one port; browsers learn of HTTP/3 by alt-svc.
+// HTTP/1.1, HTTP/2 and HTTP/3 on one port. `alt-svc` announces HTTP/3 to browsers.
 const { Server } = require('pronghorn');
 
 Server({ key_file_name: './key.pem', cert_file_name: './cert.pem' })

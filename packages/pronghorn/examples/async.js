@@ -1,4 +1,5 @@
-// An answer that comes later: read the request first, and look whether the client is still there.
+// Responds later: read the request before the first await, and respond only if the client is still
+// there.
 const { App } = require('pronghorn');
 
 const lookUp = async (name) => `found ${name}`;

@@ -1,4 +1,4 @@
-// A certificate that is changed while the server runs, and given as PEM in memory.
+// Replaces the certificate of a running server on SIGHUP, from PEM in memory.
 const { readFileSync } = require('node:fs');
 const { SSLApp } = require('pronghorn');
 

@@ -1,5 +1,5 @@
-// One process a processor, all on one port, and another one for each that ends. It is the same over HTTP/3, where a connection stays with
-// its process. PM2 does as much: `pm2 start server.js -i max`.
+// Runs one process per processor on one port, and replaces each that ends. Over HTTP/3, a
+// connection stays with its process. PM2 does the same: `pm2 start server.js -i max`.
 const cluster = require('node:cluster');
 const { availableParallelism } = require('node:os');
 const { App } = require('pronghorn');

@@ -1,4 +1,5 @@
-// A certificate to try things with: made when it is first needed, and kept. Browsers take it by its hash.
+// Uses a development certificate, which is created on first use and kept. Browsers accept it by its
+// hash.
 const { Server, developmentCertificate } = require('pronghorn');
 
 const port = Number(process.env.PORT ?? 8443);

@@ -1,4 +1,4 @@
-// A large answer: as much as there is room for, and more when there is more room.
+// Sends a large response: as much as fits, and the rest when the client has taken some of it.
 const { readFileSync } = require('node:fs');
 const { App } = require('pronghorn');
 

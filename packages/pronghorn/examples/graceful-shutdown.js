@@ -1,4 +1,4 @@
-// Ends without an error for anybody: clients are told, and what runs is finished.
+// Shuts down gracefully on SIGTERM: notifies clients, and finishes open requests.
 const { App } = require('pronghorn');
 
 const app = App()

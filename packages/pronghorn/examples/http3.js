@@ -1,4 +1,4 @@
-// HTTP/3. Every program below runs over it as well: put H3App in the place of App.
+// HTTP/3. The other examples run over it as well: replace App by H3App.
 const { H3App } = require('pronghorn');
 
 H3App({ key_file_name: './key.pem', cert_file_name: './cert.pem' })

@@ -1,4 +1,4 @@
-// JSON that a client sends, of a size that is held to a limit.
+// Reads a JSON body of limited size.
 const { App } = require('pronghorn');
 
 App()

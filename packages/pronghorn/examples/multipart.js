@@ -1,4 +1,4 @@
-// A form with files.
+// Reads a form with files.
 const { App, getParts } = require('pronghorn');
 
 App()

@@ -1,4 +1,5 @@
-// Two sites with their own certificates and routes, and certificates that are looked up when they are first asked for.
+// Two sites with their own certificates and routes, and certificates that are loaded when a client
+// first asks for their name.
 const { SSLApp } = require('pronghorn');
 
 const tls = { key_file_name: './key.pem', cert_file_name: './cert.pem' };

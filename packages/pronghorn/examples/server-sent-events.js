@@ -1,4 +1,5 @@
-// Events as they happen, until the client leaves or the server ends: streams like these end by nobody else.
+// Streams events until the client leaves or the server shuts down. Event streams never end by
+// themselves, so the program ends them.
 const { App } = require('pronghorn');
 
 const streams = new Set();
@@ -23,7 +24,7 @@ const app = App()
   .listen(Number(process.env.PORT ?? 3000), () => console.log('listening'));
 
 process.once('SIGTERM', async () => {
-  // First, so that whoever connects again finds the next server and not this one.
+  // First, so that clients that reconnect reach another server.
   const ended = app.close({ timeout: 10_000 });
   for (const end of streams) end();
   await ended;

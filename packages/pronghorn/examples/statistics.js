@@ -1,4 +1,4 @@
-// What goes on: connections as they come and go, and counters.
+// Counts open connections with a filter, and serves the counters.
 const { App } = require('pronghorn');
 
 let open = 0;

@@ -1,4 +1,4 @@
-// One thread a processor, all on one port. It is the same over HTTP/3, where a connection stays with its thread.
+// Runs one thread per processor on one port. Over HTTP/3, a connection stays with its thread.
 const { availableParallelism } = require('node:os');
 const { isMainThread, threadId, Worker } = require('node:worker_threads');
 const { App } = require('pronghorn');

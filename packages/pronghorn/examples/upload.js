@@ -1,4 +1,4 @@
-// An upload of any size: the client waits while the disk does.
+// Stores an upload of any size. The client is held back while the disk is busy.
 const { createWriteStream } = require('node:fs');
 const { App } = require('pronghorn');
 

@@ -5,7 +5,7 @@ const cluster = require('./cluster');
 const context = require('./context');
 const { apps, released } = require('./dispatch');
 const { routes, routeNumber, freeNumbers } = require('./exchanges');
-const { noFunction, complain } = require('./errors');
+const { noFunction, logError } = require('./errors');
 const options = require('./options');
 const { recognizedText, textBuffer } = require('./text');
 const { Topics } = require('./topics');
@@ -14,33 +14,40 @@ const webtransport = require('./webtransport');
 
 const LISTEN_DEFAULT = 0;
 const LISTEN_EXCLUSIVE_PORT = 1;
-/** Of the doors for frameworks: not with other threads, and as with node:http with other processes of a cluster. */
+/**
+ * For framework servers: the port is shared with processes of the cluster, as with node:http, not
+ * with threads.
+ */
 const LISTEN_CLUSTER_ONLY = 2;
 const CLEAR = 0;
 const QUIC = 2;
 
-/** What `listen` gives to its callback. */
+/** A listening socket, the argument of `listen`'s callback. */
 class ListenSocket {
   constructor(number, app) {
     this._number = number;
     this._app = app;
-    /** What is to be done when a cluster disconnects. */
+    /** Called when the cluster disconnects. */
     this._disconnect = () => app.close({ timeout: Infinity });
-    /** When all of it has ended. */
+    /** Resolves when the listener and its connections have ended. */
     this._ended = new Promise((resolve) => (this._end = resolve));
   }
 
-  /** As net.Server.address() has it; `null` when it has ended. */
+  /** Returns the address in the form of net.Server.address(); `null` if the listener has ended. */
   _address() {
     const text = this._number >= 0 ? native.address(this._number) : undefined;
     if (text === undefined) return null;
     const colon = text.lastIndexOf(':');
     const address = text.slice(0, colon).replace(/^\[|\]$/g, '');
-    return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', port: Number(text.slice(colon + 1)) };
+    return {
+      address,
+      family: address.includes(':') ? 'IPv6' : 'IPv4',
+      port: Number(text.slice(colon + 1)),
+    };
   }
 }
 
-/** A connection that `filter` tells of. */
+/** A connection, as passed to the callback of `filter`. */
 class Connection {
   constructor(remote) {
     const [address, port] = remote.split(' ');
@@ -57,13 +64,13 @@ class Connection {
   }
 }
 
-/** Frees what the native part keeps of applications that nobody can reach any more. */
+/** Frees the native memory of applications that were garbage-collected. */
 const collected = new FinalizationRegistry(({ app, routeNumbers }) => {
   native.freeApp(app);
   freeNumbers.push(...routeNumbers);
 });
 
-/** Text, also where it is given as bytes. */
+/** Returns a pattern as a string, decoding bytes. */
 function patternOf(call, given) {
   const isBytes = ArrayBuffer.isView(given) || given instanceof ArrayBuffer;
   return isBytes ? recognizedText(`app.${call}()`, given) : given;
@@ -81,52 +88,67 @@ class TemplatedApp {
     this._sockets = new Set();
     this._topics = new Topics();
     this._transports = transports;
-    // Before there is anything that would have to be taken away again.
+    // Checked before any native memory is allocated.
     if (!this._isSecure) options.warnWithoutTls(kind, given);
-    else if (!options.setCertificate(kind, undefined, undefined, given).isSet) options.needsCertificate(kind, given);
+    else if (!options.setCertificate(kind, undefined, undefined, given).isSet)
+      options.needsCertificate(kind, given);
     this._hasQuic = transports >= QUIC;
     this._hasSessions = false;
     this._number = native.createApp(transports, native.environment, options.settings(given));
-    /** Those with handlers in JavaScript, and their numbers. */
+    /** Routes with JavaScript handlers, and their numbers. */
     this._routes = [];
     this._routeNumbers = [];
     collected.register(this, { app: this._number, routeNumbers: this._routeNumbers });
-    /** Whether a client may have shown a certificate. */
+    /** Whether any client may have sent a certificate. */
     this._asksClients = false;
-    /** What was said of clients' certificates for each server name, and under `undefined` for all others. */
+    /**
+     * Options about client certificates for each server name; `undefined` is the key of all others.
+     */
     this._clients = new Map();
     if (this._isSecure) this._setCertificate(kind, undefined, given);
   }
 
-  /** Returns whether there is one. Who changes a certificate and says nothing of clients' means those who were asked before. */
+  /**
+   * Sets a certificate. Returns whether the options have one. Omitted options about client
+   * certificates keep their earlier values.
+   */
   _setCertificate(call, name, given) {
     const clients = options.mergedClients(this._clients.get(name), given);
-    const { isSet, asksClients } = options.setCertificate(call, this._number, name, { ...given, ...clients });
+    const { isSet, asksClients } = options.setCertificate(call, this._number, name, {
+      ...given,
+      ...clients,
+    });
     if (isSet) this._clients.set(name, clients);
     this._asksClients ||= asksClients;
     return isSet;
   }
 
-  // ---- routes ---------------------------------------------------------------------------------------------------------------
+  // ---- routes
 
   _route(call, method, given, handler) {
     const pattern = patternOf(call, given);
     const path = this._path(call, pattern);
-    native.route(this._number, this._domain, method, path, this._handler(call, pattern, path, handler));
+    native.route(
+      this._number,
+      this._domain,
+      method,
+      path,
+      this._handler(call, pattern, path, handler),
+    );
     return this;
   }
 
   _path(call, pattern) {
     if (typeof pattern !== 'string' || !(pattern.startsWith('/') || pattern === '*')) {
       throw new TypeError(
-        `app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}.`,
+        `app.${call}() takes a pattern that begins with a slash, such as '/users/:id' or '/*', not ${JSON.stringify(pattern)}`,
       );
     }
-    // The rest of the path may have a name, which nobody asks for.
+    // The wildcard may have a name, which is ignored.
     const path = pattern === '*' ? '/*' : pattern.replace(/\/\*[^/]*$/, '/*');
     if (/\/\*[^/]*\//.test(path)) {
       throw new TypeError(
-        `app.${call}() takes '*' as the last segment alone, where it stands for the rest of the path, not as in ${JSON.stringify(pattern)}: a segment in the middle is a parameter, such as ':any'.`,
+        `app.${call}() takes '*' as the last segment alone, for the rest of the path, not as in ${JSON.stringify(pattern)}: use a parameter such as ':any' for a segment in the middle`,
       );
     }
     return path;
@@ -135,7 +157,11 @@ class TemplatedApp {
   _handler(call, pattern, path, handler) {
     if (handler === null) return undefined;
     if (handler instanceof ArrayBuffer || ArrayBuffer.isView(handler)) {
-      return native.declare(this._number, handler instanceof ArrayBuffer ? new Uint8Array(handler) : handler, path);
+      return native.declare(
+        this._number,
+        handler instanceof ArrayBuffer ? new Uint8Array(handler) : handler,
+        path,
+      );
     }
     if (typeof handler !== 'function') throw noFunction(`app.${call}('${pattern}')`, handler);
     const parameters = path.split('/').filter((segment) => segment.startsWith(':'));
@@ -147,7 +173,7 @@ class TemplatedApp {
       isUpgrade: call === 'ws' || call === 'wt',
       number: routeNumber(),
       parameters: parameters.map((segment) => segment.slice(1)),
-      // What was answered last, and what the native part keeps to answer again.
+      // The last body, and the body that the addon keeps for repetition.
       last: undefined,
       kept: undefined,
     };
@@ -197,34 +223,45 @@ class TemplatedApp {
     return this._route('any', undefined, pattern, handler);
   }
 
-  // ---- WebSocket ------------------------------------------------------------------------------------------------------------
+  // ---- WebSocket
 
-  /** Connections over all protocols. These routes go before the others; `null` removes one. */
+  /** Adds a WebSocket route for all protocols. It comes before other routes; `null` removes it. */
   ws(given, behavior) {
     const pattern = patternOf('ws', given);
     const path = this._path('ws', pattern);
     const handler = behavior === null ? null : websocket.route(this, pattern, behavior);
-    native.socketRoute(this._number, this._domain, path, this._handler('ws', pattern, path, handler));
+    native.socketRoute(
+      this._number,
+      this._domain,
+      path,
+      this._handler('ws', pattern, path, handler),
+    );
     return this;
   }
 
-  /** WebTransport sessions over HTTP/3, for what listens from now on; `null` removes a route. */
+  /** Adds a WebTransport route for listeners that start later; `null` removes it. */
   wt(given, behavior) {
     const pattern = patternOf('wt', given);
     const path = this._path('wt', pattern);
-    if (!this._hasQuic) throw new TypeError(`app.wt() needs HTTP/3: use H3App or Server, not ${this._kind}.`);
+    if (!this._hasQuic)
+      throw new TypeError(`app.wt() needs HTTP/3: use H3App or Server, not ${this._kind}`);
     if (this._sockets.size > 0 && !this._hasSessions) {
       throw new Error(
-        'app.wt() was called first after app.listen(): clients are told of it as they connect, so call it before.',
+        'app.wt() was called first after app.listen(): call it before, because clients learn about WebTransport as they connect',
       );
     }
     this._hasSessions = true;
     const handler = behavior === null ? null : webtransport.route(this, pattern, behavior);
-    native.sessionRoute(this._number, this._domain, path, this._handler('wt', pattern, path, handler));
+    native.sessionRoute(
+      this._number,
+      this._domain,
+      path,
+      this._handler('wt', pattern, path, handler),
+    );
     return this;
   }
 
-  /** To all that have subscribed. Returns whether there are any. */
+  /** Sends a message to all subscribers. Returns whether there are any. */
   publish(topic, message, isBinary, compress) {
     return websocket.publish('app.publish()', this, topic, message, isBinary, compress);
   }
@@ -233,16 +270,18 @@ class TemplatedApp {
     return this._topics.count(recognizedText('app.numSubscribers()', topic));
   }
 
-  // ---- server names ---------------------------------------------------------------------------------------------------------
+  // ---- server names
 
-  /** The certificate for a host name, which may begin with `*.`. Given again, it takes the place of the former. */
+  /** Sets the certificate of a host name, which may begin with `*.`; replaces an earlier one. */
   addServerName(hostname, given = {}) {
     const call = 'app.addServerName()';
     options.check(call, given, options.TLS);
     if (!this._isSecure) {
       options.refuseClients(call, given);
     } else if (!this._setCertificate(call, String(hostname).toLowerCase(), given)) {
-      throw new TypeError(`${call} needs a certificate: give key_file_name and cert_file_name, or key and cert.`);
+      throw new TypeError(
+        `${call} needs a certificate: give key_file_name and cert_file_name, or key and cert`,
+      );
     }
     return this;
   }
@@ -253,7 +292,7 @@ class TemplatedApp {
     return this;
   }
 
-  /** `callback(hostname)` may add the name before it returns. */
+  /** Sets the callback for unknown server names. It may add the name before it returns. */
   missingServerName(callback) {
     if (typeof callback !== 'function') throw noFunction('app.missingServerName()', callback);
     this._missing = callback;
@@ -269,55 +308,64 @@ class TemplatedApp {
     }
   }
 
-  /** The routes that are added next are for this host name alone; '' or nothing: for all. */
+  /** Limits routes that are added later to a host name; '' or nothing: to no host name. */
   domain(hostname = '') {
     this._domain = String(hostname).toLowerCase();
     return this;
   }
 
-  /** Another certificate, for handshakes from now on; connections that are open keep theirs. */
+  /** Replaces the certificate for new handshakes. Open connections keep theirs. */
   setCertificate(given) {
     const call = 'app.setCertificate()';
     options.check(call, given, options.TLS);
-    if (!this._isSecure) throw new TypeError('an App has no TLS: use SSLApp, H3App or Server.');
+    if (!this._isSecure) throw new TypeError('an App has no TLS: use SSLApp, H3App or Server');
     if (!this._setCertificate(call, undefined, given)) {
-      throw new TypeError(`${call} needs key_file_name and cert_file_name, or key and cert.`);
+      throw new TypeError(`${call} needs key_file_name and cert_file_name, or key and cert`);
     }
     return this;
   }
 
-  // ---- listening ------------------------------------------------------------------------------------------------------------
+  // ---- listening
 
   listen(...given) {
     const isHost =
-      typeof given[0] === 'string' && !/^\d+$/.test(given[0]) && ['number', 'string'].includes(typeof given[1]);
+      typeof given[0] === 'string' &&
+      !/^\d+$/.test(given[0]) &&
+      ['number', 'string'].includes(typeof given[1]);
     const host = isHost ? given.shift() : undefined;
     const [wanted, ...rest] = given;
-    // As the environment has it.
+    // Environment variables are strings.
     const port = typeof wanted === 'string' && /^\d+$/.test(wanted) ? Number(wanted) : wanted;
     const callback = rest.pop();
     const [flags = 0] = rest;
     if (!Number.isInteger(port) || port < 0 || port > 65535) {
-      throw new TypeError(`app.listen() takes a port from 0 to 65535, not ${JSON.stringify(port)}.`);
+      throw new TypeError(`app.listen() takes a port from 0 to 65535, not ${JSON.stringify(port)}`);
     }
-    if (callback !== undefined && typeof callback !== 'function') throw noFunction('app.listen()', callback);
+    if (callback !== undefined && typeof callback !== 'function')
+      throw noFunction('app.listen()', callback);
     if (![LISTEN_DEFAULT, LISTEN_EXCLUSIVE_PORT, LISTEN_CLUSTER_ONLY].includes(flags)) {
       throw new TypeError(
-        `app.listen() takes LIBUS_LISTEN_DEFAULT or LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not ${JSON.stringify(flags)}.`,
+        `app.listen() takes LIBUS_LISTEN_DEFAULT or LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not ${JSON.stringify(flags)}`,
       );
     }
     const inCluster = flags !== LISTEN_EXCLUSIVE_PORT && cluster.shares();
     let socket;
-    // The first requests may come before `native.listen` returns.
+    // The first requests may arrive before `native.listen` returns.
     this._setReachable(true);
     try {
-      const number = native.listen(this._number, host || undefined, port, flags === LISTEN_DEFAULT, inCluster);
+      const number = native.listen(
+        this._number,
+        host || undefined,
+        port,
+        flags === LISTEN_DEFAULT,
+        inCluster,
+      );
       socket = new ListenSocket(number, this);
     } catch (error) {
       if (this._sockets.size === 0) this._setReachable(false);
       const failure = explain(error, port);
       if (callback === undefined) throw failure;
-      // Who does not look at the error shall see it all the same.
+      // A callback that ignores the error still leaves a warning.
       if (callback.length < 2) process.emitWarning(failure.message, 'PronghornWarning');
       callback(false, failure);
       return this;
@@ -330,31 +378,35 @@ class TemplatedApp {
       socket._number = -1;
       socket._end();
     });
-    if (inCluster) cluster.announce(socket, host || undefined, socket._address(), this._transports === QUIC);
+    if (inCluster)
+      cluster.announce(socket, host || undefined, socket._address(), this._transports === QUIC);
     callback?.(socket);
     return this;
   }
 
-  /** Whether events find it, which keeps it from being collected. */
+  /** Sets whether events reach this app, which keeps it from being garbage-collected. */
   _setReachable(isReachable) {
     apps[this._number] = isReachable ? this : undefined;
     for (const route of this._routes) routes[route.number] = isReachable ? route : undefined;
   }
 
-  /** Closes connections and goes on listening: all of them, or those on which no request is open. */
+  /**
+   * Closes connections and continues listening: all connections, or those without an open request.
+   */
   _closeConnections(all) {
     for (const socket of this._sockets) native.closeConnections(socket._number, all);
   }
 
   /**
-   * Ends all: connections that are open are closed at once. With `{ timeout }`, in milliseconds, clients are told, what runs is finished
-   * within that time, and the returned promise resolves when all has ended.
+   * Closes all listeners and connections at once. With `{ timeout }`, in milliseconds, it notifies
+   * clients and lets open requests finish within that time; the returned promise resolves when all
+   * connections have ended.
    */
   close(given) {
     const sockets = [...this._sockets];
     const grace = given?.timeout;
     if (given !== undefined && (typeof grace !== 'number' || !(grace >= 0))) {
-      throw new TypeError('app.close() takes { timeout }, a number of milliseconds, or nothing.');
+      throw new TypeError('app.close() takes { timeout }, a number of milliseconds, or nothing');
     }
     const ended = sockets.map((socket) => socket._ended);
     if (grace > 0) websocket.endAll(this);
@@ -362,9 +414,9 @@ class TemplatedApp {
     return given === undefined ? this : Promise.all(ended).then(() => undefined);
   }
 
-  // ---- what goes on ---------------------------------------------------------------------------------------------------------
+  // ---- observation
 
-  /** `callback(connection, count)`: 1 when a client connects, -1 when the connection has ended. */
+  /** Adds a callback for connections: `count` is 1 when one is opened, -1 when one has ended. */
   filter(callback) {
     if (typeof callback !== 'function') throw noFunction('app.filter()', callback);
     this._filters.push(callback);
@@ -383,7 +435,7 @@ class TemplatedApp {
     }
   }
 
-  /** Counters of all that listens, added up. */
+  /** Returns the counters of all listeners, added up. */
   getStatistics() {
     const sum = {};
     for (const socket of this._sockets) {
@@ -393,20 +445,20 @@ class TemplatedApp {
     return sum;
   }
 
-  /** What a handler has thrown. The process goes on. */
+  /** Reports an exception of a handler. The process continues. */
   _report(error, where) {
     if (this._onError !== undefined) {
       try {
         this._onError(error, where);
         return;
       } catch (second) {
-        complain('pronghorn: onError itself has failed:', second);
+        logError('pronghorn: onError failed:', second);
       }
     }
-    // Requests are told by their method; connections and sessions go on.
-    const answer = /^[A-Z]+ /.test(where) ? 'the client gets 500 or an aborted response, and ' : '';
-    complain(
-      `pronghorn: ${where} failed; ${answer}the process goes on. Catch this in the handler, or give the app an onError option:\n`,
+    // Places of requests begin with their method; connections and sessions continue.
+    const answer = /^[A-Z]+ /.test(where) ? 'the client gets 500 or an aborted response; ' : '';
+    logError(
+      `pronghorn: ${where} failed: ${answer}the process continues; catch the error in the handler, or set the option onError\n`,
       error,
     );
   }
@@ -418,32 +470,34 @@ function explain(error, port) {
     failure.code = 'ERR_PRONGHORN_CLUSTER';
   } else if (/in use/i.test(error.message)) {
     failure.code = 'EADDRINUSE';
-    failure.message += `. Another server has port ${port}: stop it, or listen on another port (0 for any)`;
+    failure.message += `: another server has port ${port}; stop it, or listen on another port (0 for any)`;
   } else if (/permission denied/i.test(error.message)) {
     failure.code = 'EACCES';
     failure.message +=
-      '. Ports below 1024 are for root: take a higher one, or give node the capability cap_net_bind_service';
+      ': ports below 1024 need root; use a higher one, or give node the capability cap_net_bind_service';
   } else if (/cannot assign/i.test(error.message)) {
     failure.code = 'EADDRNOTAVAIL';
-    failure.message += '. The address is none of this machine';
+    failure.message += ': this machine does not have the address';
   }
   return failure;
 }
 
-/** Takes no new connections; those that are open go on. */
+/** Stops accepting connections. Open connections continue. */
 function us_listen_socket_close(socket) {
   if (!(socket instanceof ListenSocket)) {
-    throw new TypeError('us_listen_socket_close() takes what listen() gave to its callback.');
+    throw new TypeError(
+      'us_listen_socket_close() takes the socket that listen() passed to its callback',
+    );
   }
   if (socket._number >= 0) native.end(socket._number);
 }
 
-/** The port that is bound, or -1. */
+/** Returns the port of a listener, or -1 if it has ended. */
 function us_socket_local_port(socket) {
   return socket instanceof ListenSocket && socket._number >= 0 ? native.port(socket._number) : -1;
 }
 
-// Functions, since some call them with `new`.
+// Plain functions, because some programs call them with `new`.
 
 function App(given) {
   return new TemplatedApp('App', 0, given);

@@ -1,25 +1,31 @@
 'use strict';
 
-// Workers of node:cluster, those of PM2 included: its processes share ports without the primary's help, which hears of them all the same.
-// The other side is crates/node/src/ports.rs.
+// Workers of node:cluster, including those of PM2. The processes share ports without the primary,
+// which is only notified. The native counterpart is crates/node/src/ports.rs.
 
 const fs = require('node:fs');
 const { isMainThread } = require('node:worker_threads');
 const native = require('./native');
 
-/** How often the folder in which processes meet is marked as used: cleaners of /tmp remove what has not been for days. */
+/**
+ * Milliseconds between marks that the shared folder is in use: cleaners of /tmp remove files that
+ * are days old.
+ */
 const REFRESH_INTERVAL = 3_600_000;
 
-/** The module, in processes that it has started; elsewhere it is not even loaded. */
+/** The module node:cluster. It is loaded only when needed. */
 let cluster;
-/** Listeners that other processes of the cluster share. */
+/** Listeners shared with other processes of the cluster. */
 const listeners = new Set();
-/** The timer for that. */
+/** Timer of `REFRESH_INTERVAL`. */
 let refreshing;
 
-/** Whether this process is a worker of a cluster. Its threads do not hear it from the module, whose variable is removed from process.env. */
+/**
+ * Returns whether this process is a worker of a cluster. Threads cannot ask the module, because it
+ * removes its variable from process.env.
+ */
 function find() {
-  // Theirs are others, with messages of their own.
+  // Their cluster modules use other messages.
   if (process.versions.bun || process.versions.deno) return false;
   if (isMainThread) {
     cluster = require('node:cluster');
@@ -34,18 +40,21 @@ function find() {
 
 let isWorker;
 
-/** Whether what listens here is to be shared with the other processes of a cluster. */
+/** Returns whether listeners are shared with the other processes of a cluster. */
 function shares() {
   return (isWorker ??= find());
 }
 
-/** Tells the primary, and ends with the connection to it. `address`: as net.Server has it; `host`: what was asked for. */
+/**
+ * Announces a listener to the primary, and closes it when the primary disconnects. `host`: as
+ * requested.
+ */
 function announce(socket, host, { port, family }, isUdp) {
   refreshing ??= setInterval(() => native.refreshPorts(), REFRESH_INTERVAL).unref();
   if (cluster?.worker === undefined || !process.connected) return;
   if (listeners.size === 0) process.once('disconnect', disconnected);
   listeners.add(socket);
-  // As Node.js has it where no host is given: 4, also if it is `::`.
+  // Node.js reports 4 if no host is given, even for `::`.
   const version = host !== undefined && family === 'IPv6' ? 6 : 4;
   const addressType = isUdp ? `udp${version}` : version;
   cluster.worker.state = 'listening';
@@ -54,7 +63,7 @@ function announce(socket, host, { port, family }, isUdp) {
     undefined,
     undefined,
     () => {
-      // The primary has gone: 'disconnect' says so.
+      // If the primary has gone, 'disconnect' follows.
     },
   );
 }
@@ -64,7 +73,10 @@ function forget(socket) {
   if (listeners.size === 0) process.off('disconnect', disconnected);
 }
 
-/** worker.disconnect(), or the end of the primary: nothing is left that the process would stay for when what runs is finished. */
+/**
+ * Handles worker.disconnect() and the end of the primary: the process exits when open requests are
+ * finished.
+ */
 function disconnected() {
   for (const socket of [...listeners]) socket._disconnect();
 }

@@ -1,8 +1,9 @@
 'use strict';
 
-// Choices for permessage-deflate, by the names and numbers of uWebSockets.js. A shared context forgets each message; a dedicated one keeps
-// what came before in a window whose size the name has. Bits 4 to 7 are the logarithm of the window to compress with, bits 8 to 11 of the
-// other; crates/node/src/api/sockets.rs reads them.
+// Options of permessage-deflate, by the names and numbers of uWebSockets.js. A shared context is
+// reset for each message; a dedicated one keeps a window of earlier messages. Bits 4 to 7 are the
+// logarithm of the compression window, bits 8 to 11 of the decompression window;
+// crates/node/src/api/sockets.rs reads them.
 
 module.exports = {
   DISABLED: 0,

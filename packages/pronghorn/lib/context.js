@@ -1,14 +1,15 @@
 'use strict';
 
-// Asynchronous contexts of what the native part tells. It tells of many clients in one call: without a context of its own, what a program
-// notes for one of them (`AsyncLocalStorage.enterWith`) would be there for the next one.
+// Asynchronous contexts of native events. One call delivers the events of many clients: without a
+// context each, state that a program sets for one client (`AsyncLocalStorage.enterWith`) would be
+// visible to the next one.
 
 const { AsyncResource } = require('node:async_hooks');
 
-/** Nobody is told when a resource is collected, but when it is over. */
+/** The `destroy` hook runs when the context ends, not when it is garbage-collected. */
 const OPTIONS = { requireManualDestroy: true };
 
-/** Calls `callback` in a context that is over when it returns. */
+/** Calls `callback` in a context that ends when it returns. */
 function once(type, callback, ...given) {
   const resource = new AsyncResource(type, OPTIONS);
   try {

@@ -2,7 +2,8 @@
 
 const { recognized } = require('./text');
 
-// Operations, as crates/node/src/declarative.rs reads them: each with what it needs, which has its length before it, in one byte or two.
+// Operations, as crates/node/src/declarative.rs reads them. Each is followed by its operands, with
+// a length of one or two bytes before each operand.
 const END = 0;
 const HEADER = 1;
 const BODY = 2;
@@ -11,7 +12,10 @@ const HEADER_VALUE = 4;
 const TEXT = 5;
 const PARAMETER = 6;
 
-/** A response that is computed without JavaScript: give what `end` returns to a route as its handler. */
+/**
+ * Builds a response that is computed without JavaScript. The result of `end` is the route's
+ * handler.
+ */
 class DeclarativeResponse {
   constructor() {
     this._code = [];
@@ -23,7 +27,7 @@ class DeclarativeResponse {
       const bytes = Buffer.from(recognized(`DeclarativeResponse.${call}()`, text));
       if (bytes.length >= 256 ** lengthBytes) {
         throw new RangeError(
-          `DeclarativeResponse.${call}() takes less than ${256 ** lengthBytes} bytes, not ${bytes.length}.`,
+          `DeclarativeResponse.${call}() takes less than ${256 ** lengthBytes} bytes, not ${bytes.length}`,
         );
       }
       const length = Buffer.alloc(lengthBytes);

@@ -1,13 +1,13 @@
 'use strict';
 
-// A certificate to try things with, which browsers take when they are told its hash.
+// The development certificate, which browsers accept by its hash.
 
 const { X509Certificate } = require('node:crypto');
 const fs = require('node:fs');
 const path = require('node:path');
 const native = require('./native');
 
-/** What goes into the options of an app: its enumerable properties are the names of the two files, and nothing else is. */
+/** A certificate that can be spread into options: only the two file names are enumerable. */
 class DevelopmentCertificate {
   #spkiSha256;
   #certificate;
@@ -19,26 +19,30 @@ class DevelopmentCertificate {
     this.#certificate = new X509Certificate(fs.readFileSync(this.cert_file_name));
   }
 
-  /** SHA-256 of the public key in base64, as Chromium's --ignore-certificate-errors-spki-list takes it. */
+  /** SHA-256 of the public key in base64, for Chromium's --ignore-certificate-errors-spki-list. */
   get spkiSha256() {
     return this.#spkiSha256;
   }
 
-  /** SHA-256 of the certificate in base64: the value of `serverCertificateHashes` of a browser's WebTransport. */
+  /** SHA-256 of the certificate in base64, for `serverCertificateHashes` of WebTransport. */
   get sha256() {
-    return Buffer.from(this.#certificate.fingerprint256.replaceAll(':', ''), 'hex').toString('base64');
+    return Buffer.from(this.#certificate.fingerprint256.replaceAll(':', ''), 'hex').toString(
+      'base64',
+    );
   }
 
-  /** Until when it is valid. */
+  /** Time at which the certificate expires. */
   get validTo() {
     return new Date(this.#certificate.validTo);
   }
 
-  /** What Chromium has to be started with to take it, and to speak HTTP/3 at once on this port. */
+  /**
+   * Returns flags that make Chromium accept the certificate, and use HTTP/3 at once on this port.
+   */
   chromiumFlags(port) {
     if (!Number.isInteger(port) || port < 1 || port > 65535) {
       throw new TypeError(
-        `chromiumFlags() takes the port that the app listens on, not ${JSON.stringify(port)}: us_socket_local_port() has it.`,
+        `chromiumFlags() takes the port that the app listens on, not ${JSON.stringify(port)}: us_socket_local_port() returns it`,
       );
     }
     return [
@@ -50,19 +54,24 @@ class DevelopmentCertificate {
 }
 
 /**
- * The certificate for development of this user, made if there is none or it runs out within a day: for localhost, the loopback addresses and
- * this machine's name, valid for 13 days, since browsers take certificates by their hash for 14 days at the most.
+ * Returns the user's development certificate, created if there is none or it expires within a day:
+ * for localhost, the loopback addresses and this machine's name. It is valid for 13 days, because
+ * browsers accept certificates by their hash only if they are valid for 14 days at most.
  */
 function developmentCertificate(options = {}) {
   if (options === null || typeof options !== 'object') {
-    throw new TypeError('developmentCertificate() takes { folder }, or nothing.');
+    throw new TypeError('developmentCertificate() takes { folder }, or nothing');
   }
   const { folder, ...unknown } = options;
   for (const name of Object.keys(unknown)) {
-    throw new TypeError(`developmentCertificate() has no option ${JSON.stringify(name)}: it has folder.`);
+    throw new TypeError(
+      `developmentCertificate() has no option ${JSON.stringify(name)}: it has folder`,
+    );
   }
   if (folder !== undefined && (typeof folder !== 'string' || folder === '')) {
-    throw new TypeError(`developmentCertificate() takes the name of a folder, not ${JSON.stringify(folder)}.`);
+    throw new TypeError(
+      `developmentCertificate() takes the name of a folder, not ${JSON.stringify(folder)}`,
+    );
   }
   return new DevelopmentCertificate(
     native.developmentCertificate(folder === undefined ? undefined : path.resolve(folder)),

@@ -1,42 +1,45 @@
 'use strict';
 
-// Events come in batches: four numbers each in memory that the native part writes. The other side is crates/node/src/addon.rs.
+// Events come in batches: four numbers each, in memory that the addon writes. The native
+// counterpart is crates/node/src/addon.rs.
 
 const native = require('./native');
-const answers = require('./answers');
+const operations = require('./operations');
 const exchanges = require('./exchanges');
 const websocket = require('./websocket');
 const webtransport = require('./webtransport');
 const tunnel = require('./http/tunnel');
-const { complain } = require('./errors');
+const { logError } = require('./errors');
 
 const events = new Int32Array(native.events);
 const { routes } = exchanges;
-/** Where it stands whose handler runs: its request can be read although its response has ended. */
+/**
+ * Index of the slot whose handler runs. Its request can be read although its response has ended.
+ */
 const CURRENT = events.length - 1;
 
-/** Applications of this thread that listen, by number: others may be collected. */
+/** Listening applications of this thread, by number. Others may be garbage-collected. */
 const apps = [];
-/** What is to be done when a listener has ended, by its number. */
+/** Callbacks for the end of a listener, by its number. */
 const released = new Map();
 
 function dispatch(count) {
-  answers.hold();
+  operations.hold();
   try {
     for (let index = 0; index < count; index++) {
       try {
-        tell(index * 4);
+        deliver(index * 4);
       } catch (error) {
-        // Handlers' own errors do not come here. The events after it are told all the same.
-        complain('pronghorn: a defect of its own; please report it:', error);
+        // Errors of handlers are reported elsewhere. The remaining events are delivered.
+        logError('pronghorn: internal error, please report it:', error);
       }
     }
   } finally {
-    answers.releaseToCaller();
+    operations.releaseToCaller();
   }
 }
 
-function tell(at) {
+function deliver(at) {
   const subject = events[at + 1];
   switch (events[at]) {
     case 0:
@@ -69,18 +72,18 @@ function tell(at) {
       websocket.close(subject, events[at + 2], native.nextPayload());
       break;
     case 9:
-      webtransport.told(subject, events[at + 2], events[at + 3], native.nextPayload());
+      webtransport.onSessionEvent(subject, events[at + 2], events[at + 3], native.nextPayload());
       break;
     case 10:
-      webtransport.heard(subject, events[at + 2], events[at + 3], native.nextPayload());
+      webtransport.onStreamEvent(subject, events[at + 2], events[at + 3], native.nextPayload());
       break;
     case 11:
-      tunnel.told(subject, events[at + 2], events[at + 3] === 1);
+      tunnel.onTunnelEvent(subject, events[at + 2], events[at + 3] === 1);
       break;
   }
 }
 
-/** A client asks for a server name that has no certificate. */
+/** Handles a server name without a certificate. */
 function missingServerName(app, name) {
   apps[app]._onMissingServerName(name);
 }

@@ -1,70 +1,73 @@
 'use strict';
 
-// Errors of use, each with what to do about it.
+// Errors about wrong use. Each says what to do.
 
-/** @param {string} call what was called, such as `res.end()` */
+/** @param {string} call the method that was called, such as `res.end()` */
 function usedAfterEnd(call) {
   return new Error(
-    `${call} was called on a response that has ended. A response can be used until end(), a tryEnd() that completes it, close(), ` +
-      'or its abort: set a flag in res.onAborted(() => { aborted = true; }) and look at it before you write.',
+    `${call} was called on a response that has ended: a response can be used until end(), a tryEnd() that completes it, close() ` +
+      'or its abort; set a flag in res.onAborted(() => { aborted = true; }) and check it before each use',
   );
 }
 
 function usedAfterHandler(call) {
   return new Error(
-    `${call} was called after its handler had returned. A request can be read only while its handler runs: ` +
-      'read what you need of it before the first await.',
+    `${call} was called after its handler had returned: a request can be read only while its handler runs; ` +
+      'read what you need before the first await',
   );
 }
 
 function usedAfterBegin(call) {
   return new Error(
-    `${call} was called after the content had begun. Write the status and the headers before write(), tryEnd() and beginWrite().`,
+    `${call} was called after the body had begun: write the status and headers before write(), tryEnd() and beginWrite()`,
   );
 }
 
 function unanswered(route) {
   return new Error(
-    `The handler of ${route} returned without a response and without res.onAborted(). The client may leave before you answer: ` +
-      'before the first await, write res.onAborted(() => { aborted = true; }), and answer only if it has not happened.',
+    `the handler of ${route} returned without a response and without res.onAborted(): the client may leave before you respond; ` +
+      'call res.onAborted(() => { aborted = true; }) before the first await, and respond only while it is not aborted',
   );
 }
 
 function noText(call, value) {
   const kind = value === null ? 'null' : typeof value;
   return new TypeError(
-    `${call} takes a string, an ArrayBuffer or a typed array, not ${kind}: write String(value) or JSON.stringify(value).`,
+    `${call} takes a string, an ArrayBuffer or a typed array, not ${kind}: write String(value) or JSON.stringify(value)`,
   );
 }
 
 function noFunction(call, value) {
-  return new TypeError(`${call} takes a function, not ${value === null ? 'null' : typeof value}.`);
+  return new TypeError(`${call} takes a function, not ${value === null ? 'null' : typeof value}`);
 }
 
-/** Tells the operator. Nothing comes of it where even that fails. */
-function complain(...words) {
+/** Writes to standard error. A failure to do so is ignored. */
+function logError(...words) {
   try {
     console.error(...words);
   } catch {
-    // Nobody is left to tell, and those who are served next have nothing to do with it.
+    // Must not affect the events that follow.
   }
 }
 
 const warned = new Set();
 
-/** Tells the program of what it may not expect, once a thread. */
+/** Emits a warning once per thread. */
 function warnOnce(text) {
   if (warned.has(text)) return;
   warned.add(text);
   process.emitWarning(text, 'PronghornWarning');
 }
 
-/** The word of `known` that is most like `word`, if one is. */
+/** Returns the word of `known` that is most similar to `word`, if any is. */
 function nearest(word, known) {
   let best;
   let least = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(word.toLowerCase().replaceAll('_', ''), candidate.toLowerCase().replaceAll('_', ''));
+    const distance = editDistance(
+      word.toLowerCase().replaceAll('_', ''),
+      candidate.toLowerCase().replaceAll('_', ''),
+    );
     const isPart = candidate.toLowerCase().startsWith(word.toLowerCase()) ? distance / 4 : distance;
     if (isPart < least) [best, least] = [candidate, isPart];
   }
@@ -76,7 +79,11 @@ function editDistance(one, other) {
   for (let i = 1; i <= one.length; i++) {
     const next = [i];
     for (let j = 1; j <= other.length; j++) {
-      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (one[i - 1] === other[j - 1] ? 0 : 1));
+      next[j] = Math.min(
+        next[j - 1] + 1,
+        row[j] + 1,
+        row[j - 1] + (one[i - 1] === other[j - 1] ? 0 : 1),
+      );
     }
     row = next;
   }
@@ -90,7 +97,7 @@ module.exports = {
   unanswered,
   noText,
   noFunction,
-  complain,
+  logError,
   warnOnce,
   nearest,
 };

@@ -1,29 +1,42 @@
 'use strict';
 
-// Requests as they come, and what becomes of them until they are answered. The other side is crates/node/src/exchange.rs.
+// Requests, from their arrival until they are answered. The native counterpart is
+// crates/node/src/exchange.rs.
 
 const native = require('./native');
-const answers = require('./answers');
+const operations = require('./operations');
 const { unanswered } = require('./errors');
 const { HttpRequest } = require('./request');
-const { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty } = require('./response');
+const {
+  HttpResponse,
+  live,
+  fail,
+  onBodyLost,
+  runAll,
+  guard,
+  deliverBody,
+  deliverEmptyBody,
+} = require('./response');
 
-/** Routes that have handlers in JavaScript, by number, of this thread's applications that listen: others may be collected. */
+/**
+ * Routes with JavaScript handlers of listening applications of this thread, by number. Others may
+ * be garbage-collected.
+ */
 const routes = [];
-/** Numbers of routes whose application is no more. */
+/** Numbers of routes whose application was garbage-collected. */
 const freeNumbers = [];
 let lastNumber = 0;
 
-/** A number for another route. */
+/** Returns a number for a new route. */
 const routeNumber = () => freeNumbers.pop() ?? lastNumber++;
 
-/** A request. */
+/** Handles the event of a new request. */
 function request(slot, route, hasContent) {
   const res = new HttpResponse(slot, route, hasContent);
   res.runInAsyncScope(handle, undefined, res);
 }
 
-/** Runs the handler of a request, and the next ones as long as they yield. */
+/** Runs the handler of a request, and the next matching ones as long as they yield. */
 function handle(res) {
   const { _slot: slot, _route: route } = res;
   const req = new HttpRequest(slot, route);
@@ -37,7 +50,7 @@ function handle(res) {
         break;
       }
       if (next < 0) {
-        // A DeclarativeResponse has answered.
+        // A DeclarativeResponse has responded.
         res._finish();
         break;
       }
@@ -51,10 +64,10 @@ function handle(res) {
     fail(res, error);
   }
   req._slot = -1;
-  if (!res._done || res._readsOn) keep(res);
+  if (!res._done || res._readsAfterResponse) keep(res);
 }
 
-/** The answer comes later, or the request's content does. */
+/** Keeps a request whose response, or whose body, comes later. */
 function keep(res) {
   const later = res._later;
   if (!res._done && (later === undefined || later.onAborted.length === 0)) {
@@ -63,8 +76,8 @@ function keep(res) {
   }
   later.returned = true;
   live.set(res._slot, res);
-  answers.watch(res._slot);
-  if (later.onData !== undefined && !res._hasContent) giveEmpty(res);
+  operations.watch(res._slot);
+  if (later.onData !== undefined && !res._hasContent) deliverEmptyBody(res);
 }
 
 function data(slot, isLast) {
@@ -73,16 +86,16 @@ function data(slot, isLast) {
   const later = res._later;
   later.readable = true;
   later.last = isLast;
-  if (!later.paused) guard(res, give);
+  if (!later.paused) guard(res, deliverBody);
 }
 
 function aborted(slot) {
   const res = live.get(slot);
   if (res === undefined) return;
-  // Whose response is complete has not been aborted.
-  if (res._readsOn) return lose(res);
+  // The response is complete: only the body is lost, and the request was not aborted.
+  if (res._readsAfterResponse) return onBodyLost(res);
   res._finish();
-  answers.forget(slot);
+  operations.forget(slot);
   runAll(res, res._later.onAborted);
 }
 

@@ -1,16 +1,19 @@
 'use strict';
 
-// What the doors for frameworks read of a request and write of a response, beside the API of uWebSockets.js.
+// Request heads and response headers for the framework interfaces (fetch, http).
 
 const { isIPv6 } = require('node:net');
 const native = require('./native');
-const answers = require('./answers');
+const operations = require('./operations');
 const { unpadded } = require('./text');
 
 const PROTOCOLS = { 1: 'http/1.1', 2: 'h2', 3: 'h3' };
-/** By the digit that the native part writes for them; others stand in full. */
+/** Methods by their digit in the head text. Other methods are written in full. */
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'];
-/** Cipher suites, after none in clear text, by the digit that the native part writes for them: as the standards name them, and OpenSSL. */
+/**
+ * Cipher suites by their digit in the head text, with their IANA and OpenSSL names. The first is
+ * clear text.
+ */
 const CIPHERS = [
   undefined,
   cipher('TLSv1.3', 'TLS_AES_128_GCM_SHA256'),
@@ -18,17 +21,21 @@ const CIPHERS = [
   cipher('TLSv1.3', 'TLS_CHACHA20_POLY1305_SHA256'),
   cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'ECDHE-ECDSA-AES128-GCM-SHA256'),
   cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384', 'ECDHE-ECDSA-AES256-GCM-SHA384'),
-  cipher('TLSv1.2', 'TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256', 'ECDHE-ECDSA-CHACHA20-POLY1305'),
+  cipher(
+    'TLSv1.2',
+    'TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256',
+    'ECDHE-ECDSA-CHACHA20-POLY1305',
+  ),
   cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256'),
   cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384', 'ECDHE-RSA-AES256-GCM-SHA384'),
   cipher('TLSv1.2', 'TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256', 'ECDHE-RSA-CHACHA20-POLY1305'),
 ];
-/** Protocol, flags, method and cipher suite: a digit each, at the beginning. */
+/** Number of digits at the beginning: protocol, flags, method and cipher suite. */
 const DIGITS = 4;
 const SECURE = 1;
 const EARLY_DATA = 2;
 const UPGRADE = 4;
-/** The parts behind the URL; see crates/node/src/head.rs. */
+/** Indices of the parts after the URL; see crates/node/src/head.rs. */
 const TARGET = 1;
 const METHOD = 2;
 const ADDRESS = 3;
@@ -42,7 +49,9 @@ function cipher(version, standardName, name = standardName) {
 
 const digit = (text, index) => text.charCodeAt(index) - 48;
 
-/** The head of a request. Unlike HttpRequest it can be read at any time. Most is taken apart when somebody asks for it. */
+/**
+ * The head of a request. Unlike HttpRequest it can be read at any time. It is parsed on first use.
+ */
 class Head {
   constructor(slot) {
     const text = native.head(slot);
@@ -61,12 +70,15 @@ class Head {
     return this._all()[index];
   }
 
-  /** What the request is for as a URL, if that is the same as target and host without their being parsed; otherwise ''. */
+  /**
+   * Returns the URL if it is the concatenation of scheme, host and target without parsing;
+   * otherwise ''.
+   */
   get plainUrl() {
     return this._text.slice(DIGITS, this._urlEnd);
   }
 
-  /** The path and the query; `*` for the whole server. */
+  /** Returns the path and query; `*` for the whole server. */
   get target() {
     if (this._urlEnd === DIGITS) return this._part(TARGET);
     const path = this._text.indexOf('/', DIGITS + 'https://'.length);
@@ -81,17 +93,20 @@ class Head {
     return (digit(this._text, 1) & EARLY_DATA) !== 0;
   }
 
-  /** What TLS has agreed on: `version`, such as TLSv1.3, and the cipher suite's `name` and `standardName`; `undefined` in clear text. */
+  /**
+   * Returns the TLS `version`, such as TLSv1.3, and the cipher suite's `name` and `standardName`;
+   * `undefined` in clear text.
+   */
   get cipher() {
     return CIPHERS[digit(this._text, 3)];
   }
 
-  /** Whether it asks to go on in another protocol. */
+  /** Returns whether the request asks for another protocol. */
   get asksForUpgrade() {
     return (digit(this._text, 1) & UPGRADE) !== 0;
   }
 
-  /** The client's. */
+  /** Returns the client's IP address. */
   get address() {
     return this._part(ADDRESS);
   }
@@ -100,12 +115,12 @@ class Head {
     return Number(this._part(PORT));
   }
 
-  /** The name that TLS was asked for; '' if it was asked for none. */
+  /** Returns the server name of the TLS handshake; '' if the client sent none. */
   get serverName() {
     return this._part(SERVER_NAME);
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`. */
   get protocol() {
     return PROTOCOLS[this.version];
   }
@@ -114,12 +129,12 @@ class Head {
     return isIPv6(this.address) ? 'IPv6' : 'IPv4';
   }
 
-  /** Names and values of all field lines, one after the other. */
+  /** Returns names and values of all header lines, alternating. */
   lines() {
     return this._all().slice(LINES);
   }
 
-  /** The value of the first line of this name. */
+  /** Returns the value of the first header line with this name. */
   first(name) {
     const parts = this._all();
     for (let index = LINES; index < parts.length; index += 2) {
@@ -129,17 +144,17 @@ class Head {
   }
 }
 
-/** Names and values of what came behind the content. */
+/** Returns names and values of the trailers, alternating. */
 function trailersOf(slot) {
   return native.trailers(slot).split('\0').slice(1);
 }
 
 const NOT_ASCII = /[^\0-\x7f]/;
 
-/** Adds a field line as node:http and fetch mean it: each character is a byte. */
+/** Adds a header line under the rules of node:http and fetch: each character is a byte. */
 function writeField(slot, name, value) {
   if (NOT_ASCII.test(value)) native.writeField(slot, name, Buffer.from(unpadded(value), 'latin1'));
-  else answers.field(slot, name, value);
+  else operations.field(slot, name, value);
 }
 
 module.exports = { Head, trailersOf, writeField };

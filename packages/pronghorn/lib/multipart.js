@@ -4,16 +4,18 @@ const { recognized } = require('./text');
 
 const MAX_PART_HEADERS = 10;
 
-/** The parts of a body of `multipart/form-data` (RFC 7578), or `undefined` if it is none. */
+/** Parses a `multipart/form-data` body (RFC 7578). Returns `undefined` if it is malformed. */
 function getParts(body, contentType) {
   const type = String(contentType);
   const boundary = /^multipart\/[^;]*;(?:.*;)?\s*boundary=(?:"([^"]+)"|([^\s;]+))/i.exec(type);
   if (boundary === null) return undefined;
   const known = recognized('getParts()', body);
   const bytes =
-    typeof known === 'string' ? Buffer.from(known) : Buffer.from(known.buffer, known.byteOffset, known.byteLength);
+    typeof known === 'string'
+      ? Buffer.from(known)
+      : Buffer.from(known.buffer, known.byteOffset, known.byteLength);
   const delimiter = Buffer.from(`\r\n--${boundary[1] ?? boundary[2]}`);
-  // The first one has no line before it.
+  // The first delimiter may have no line break before it.
   const first = delimiter.subarray(2);
   let at = bytes.indexOf(first);
   if (at !== 0 && (at < 2 || bytes[at - 1] !== 10))

@@ -7,60 +7,71 @@ const native = require('./native');
 const { nearest } = require('./errors');
 
 const CERTIFICATE = ['key_file_name', 'cert_file_name', 'key', 'cert'];
-/** Whose certificates clients are asked for, and what becomes of those who show none that is trusted. Of each pair one says it. */
-const CLIENTS = ['ca_file_name', 'ca', 'request_cert', 'requestCert', 'reject_unauthorized', 'rejectUnauthorized'];
-/** Taken from programs for uWebSockets.js; docs/node/differences.md says why they change nothing. */
+/** Options about client certificates, in pairs of aliases. */
+const CLIENTS = [
+  'ca_file_name',
+  'ca',
+  'request_cert',
+  'requestCert',
+  'reject_unauthorized',
+  'rejectUnauthorized',
+];
+/** Options of uWebSockets.js that are accepted without effect; see docs/node/differences.md. */
 const WITHOUT_EFFECT = ['dh_params_file_name', 'ssl_ciphers', 'ssl_prefer_low_memory_usage'];
-/** What goes with a certificate. */
+/** Options that belong to a certificate. */
 const TLS = [...CERTIFICATE, 'passphrase', ...CLIENTS, ...WITHOUT_EFFECT];
 const SETTINGS = ['server', 'earlyData', 'congestion'];
 const OWN = ['limits', 'onError', 'without_certificate'];
 const KNOWN = [...TLS, ...SETTINGS, ...OWN];
 
-/** Throws for what is no option of `kind`. */
+/** Throws for unknown options. */
 function check(kind, options, known = KNOWN) {
   if (options === null || typeof options !== 'object') {
-    throw new TypeError(`${kind} takes an object of options, not ${options === null ? 'null' : typeof options}.`);
+    throw new TypeError(
+      `${kind} takes an object of options, not ${options === null ? 'null' : typeof options}`,
+    );
   }
   for (const name of Object.keys(options)) {
     if (known.includes(name)) continue;
     const like = nearest(name, known);
     throw new TypeError(
-      `${kind} has no option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}`}${like === undefined ? '.' : '?'}`,
+      `${kind} has no option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}?`}`,
     );
   }
 }
 
 const given = (options, names) => names.filter((name) => options[name] !== undefined);
 
-/** Programs for uWebSockets.js give a certificate to an App as well; who means it to be shown shall know. */
+/** Warns about a certificate for an App, which programs for uWebSockets.js may pass. */
 function warnWithoutTls(kind, options) {
   refuseClients(kind, options);
   const idle = given(options, CERTIFICATE);
   if (idle.length === 0) return;
   process.emitWarning(
-    `${kind} speaks clear text: ${idle.join(' and ')} have no effect. SSLApp, H3App and Server have TLS.`,
+    `${kind} speaks clear text: ${idle.join(' and ')} have no effect; use SSLApp, H3App or Server for TLS`,
     'PronghornWarning',
   );
 }
 
-/** Nobody shall take a server for protected that is not. */
+/** Throws for client certificate options in clear text, where they would protect nothing. */
 function refuseClients(kind, options) {
   if (!asksClients(options)) return;
   const names = given(options, CLIENTS).join(' and ');
-  throw new TypeError(`${kind} speaks clear text, in which no client can show a certificate: leave ${names} out.`);
-}
-
-/** Throws where there is neither a certificate nor a word that it comes later. */
-function needsCertificate(kind, options) {
-  if (options.without_certificate === true) return;
   throw new TypeError(
-    `${kind} has no certificate: give key_file_name and cert_file_name (or key and cert), developmentCertificate() to try things, ` +
-      'or without_certificate: true if all come by addServerName() or missingServerName().',
+    `${kind} speaks clear text, where clients cannot send a certificate: leave ${names} out`,
   );
 }
 
-/** What the native part takes: lines of name=value. */
+/** Throws if there is neither a certificate nor `without_certificate`. */
+function needsCertificate(kind, options) {
+  if (options.without_certificate === true) return;
+  throw new TypeError(
+    `${kind} has no certificate: give key_file_name and cert_file_name (or key and cert), developmentCertificate() for development, ` +
+      'or without_certificate: true if all certificates come from addServerName() or missingServerName()',
+  );
+}
+
+/** Returns the settings of the addon: lines of name=value. */
 function settings(options) {
   const lines = [];
   for (const name of SETTINGS) {
@@ -70,26 +81,27 @@ function settings(options) {
   return lines
     .map(([name, value]) => {
       if (/[\r\n]/.test(String(value)) || /[\r\n=]/.test(name))
-        throw new TypeError(`The value of ${name} has a line break.`);
+        throw new TypeError(`invalid value of the option ${name}: it contains a line break`);
       return `${name}=${value}`;
     })
     .join('\n');
 }
 
-/** What is in memory as bytes, or the name of a file. */
+/** Returns the bytes of an option in memory, or the name of its file. */
 function source(options, inMemory, fileName) {
   const value = options[inMemory];
-  if (value === undefined) return options[fileName] === undefined ? undefined : String(options[fileName]);
+  if (value === undefined)
+    return options[fileName] === undefined ? undefined : String(options[fileName]);
   return Array.isArray(value)
     ? Buffer.concat(value.flatMap((part) => [Buffer.from(part), NEW_LINE]))
     : Buffer.from(value);
 }
 
 const NEW_LINE = Buffer.from('\n');
-/** As crates/certificates has it. */
+/** The pattern of crates/certificates. */
 const LOCKED = /-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED/;
 
-/** The key, opened if it has a passphrase that is given. */
+/** Returns the private key, decrypted if there is a passphrase. */
 function keyOf(kind, options) {
   const key = source(options, 'key', 'key_file_name');
   if (options.passphrase === undefined || key === undefined) return key;
@@ -97,7 +109,7 @@ function keyOf(kind, options) {
   try {
     pem = typeof key === 'string' ? fs.readFileSync(key) : key;
   } catch {
-    // It is told where all other files are read.
+    // The error is reported where all other files are read.
     return key;
   }
   if (!LOCKED.test(pem.toString('latin1'))) return key;
@@ -106,17 +118,24 @@ function keyOf(kind, options) {
     return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
   } catch (error) {
     const name = typeof key === 'string' ? key : 'the key';
-    throw new Error(`${kind}: ${name}: the passphrase does not open the key (${error.message})`, { cause: error });
+    throw new Error(`${kind}: ${name}: the passphrase does not open the key (${error.message})`, {
+      cause: error,
+    });
   }
 }
 
-const namesAuthorities = (options) => options.ca_file_name !== undefined || options.ca !== undefined;
-const asksClients = (options) => options.request_cert ?? options.requestCert ?? namesAuthorities(options);
+const namesAuthorities = (options) =>
+  options.ca_file_name !== undefined || options.ca !== undefined;
+const asksClients = (options) =>
+  options.request_cert ?? options.requestCert ?? namesAuthorities(options);
 
-/** As the native part takes it: 0 if no client is asked for a certificate, 1 if they are, 2 if those without one that is trusted are refused. */
+/**
+ * Returns the mode of the addon: 0 if clients are not asked for a certificate, 1 if they are, 2 if
+ * those without a trusted one are refused.
+ */
 function clientsOf(options) {
   if (!asksClients(options)) return { mode: 0, authorities: undefined };
-  // Who names nobody means those that Node.js trusts, as in node:https.
+  // Without authorities the trust roots of Node.js apply, as in node:https.
   const authorities = namesAuthorities(options)
     ? source(options, 'ca', 'ca_file_name')
     : Buffer.from(nodeTls.rootCertificates.join('\n'));
@@ -125,7 +144,8 @@ function clientsOf(options) {
 }
 
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/g;
-const isBytes = (value) => typeof value === 'string' || ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
+const isBytes = (value) =>
+  typeof value === 'string' || ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
 
 function isCertificate(pem) {
   try {
@@ -136,25 +156,29 @@ function isCertificate(pem) {
   }
 }
 
-/** Throws for a `ca` that can be no list of authorities, also where no client is asked for a certificate and nothing else reads it. */
+/**
+ * Throws for an invalid `ca`, even if clients are not asked for a certificate and nothing else
+ * reads it.
+ */
 function checkAuthorities(kind, { ca }, isAsked) {
-  // Programs for node:https say so where they have none.
+  // Programs for node:https pass these values for no `ca`.
   if (ca === undefined || (!isAsked && (ca === null || ca.length === 0))) return;
   for (const part of [ca].flat()) {
     if (isBytes(part)) continue;
     const error = new TypeError(
-      `${kind} takes as ca a string, a Buffer or a list of these, not ${part === null ? 'null' : typeof part}.`,
+      `${kind} takes as ca a string, a Buffer or a list of these, not ${part === null ? 'null' : typeof part}`,
     );
     throw Object.assign(error, { code: 'ERR_INVALID_ARG_TYPE' });
   }
-  // The native part reads those that are used.
-  if (isAsked || source({ ca }, 'ca').toString('latin1').match(CERTIFICATES)?.some(isCertificate)) return;
+  // The addon checks a `ca` that is used.
+  if (isAsked || source({ ca }, 'ca').toString('latin1').match(CERTIFICATES)?.some(isCertificate))
+    return;
   throw new Error(
-    `${kind}: the authorities' certificates: holds no certificate in PEM form: give the certificates of those who may vouch for clients in PEM form`,
+    `${kind}: the authorities' certificates: contains no certificate in PEM form: give the certificates of the authorities that issue client certificates, in PEM form`,
   );
 }
 
-/** What options say of certificates of clients, and where they say nothing of a thing what others before them did. */
+/** Returns the client certificate options, with earlier values for omitted ones. */
 function mergedClients(before = {}, options) {
   const merged = {};
   for (let index = 0; index < CLIENTS.length; index += 2) {
@@ -166,8 +190,9 @@ function mergedClients(before = {}, options) {
 }
 
 /**
- * Has the native part read certificate and key, for `app`, or to look at them if there is none. `name`: the server name that they are for,
- * `undefined` for all others. Returns whether there are any, and whether clients are asked for theirs.
+ * Makes the addon load certificate and key for `app`, or only check them if there is no app.
+ * `name`: their server name, `undefined` for all others. Returns whether there are any, and whether
+ * clients are asked for a certificate.
  */
 function setCertificate(kind, app, name, options) {
   const cert = source(options, 'cert', 'cert_file_name');
@@ -176,7 +201,7 @@ function setCertificate(kind, app, name, options) {
   if (cert === undefined && key === undefined) {
     if (asksClients(options)) {
       throw new TypeError(
-        `${kind} asks clients for a certificate and has none of its own: add key_file_name and cert_file_name.`,
+        `${kind} asks clients for a certificate and has none of its own: add key_file_name and cert_file_name`,
       );
     }
     return { isSet: false, asksClients: false };
@@ -186,7 +211,7 @@ function setCertificate(kind, app, name, options) {
       cert === undefined
         ? 'certificate: add cert_file_name, or cert with the PEM itself'
         : 'key: add key_file_name, or key with the PEM itself';
-    throw new TypeError(`${kind} has no ${missing}.`);
+    throw new TypeError(`${kind} has no ${missing}`);
   }
   const { mode, authorities } = clientsOf(options);
   try {

@@ -1,18 +1,28 @@
 'use strict';
 
-/** The platforms that binaries are built for, as npm packages name them. */
+/** Platforms with binaries, by the suffix of their npm packages. */
 const TARGETS = {
   'linux-x64-gnu': { rust: 'x86_64-unknown-linux-gnu', os: 'linux', cpu: 'x64', libc: 'glibc' },
   'linux-x64-musl': { rust: 'x86_64-unknown-linux-musl', os: 'linux', cpu: 'x64', libc: 'musl' },
-  'linux-arm64-gnu': { rust: 'aarch64-unknown-linux-gnu', os: 'linux', cpu: 'arm64', libc: 'glibc' },
-  'linux-arm64-musl': { rust: 'aarch64-unknown-linux-musl', os: 'linux', cpu: 'arm64', libc: 'musl' },
+  'linux-arm64-gnu': {
+    rust: 'aarch64-unknown-linux-gnu',
+    os: 'linux',
+    cpu: 'arm64',
+    libc: 'glibc',
+  },
+  'linux-arm64-musl': {
+    rust: 'aarch64-unknown-linux-musl',
+    os: 'linux',
+    cpu: 'arm64',
+    libc: 'musl',
+  },
 };
 
-/** The version of glibc that this process runs on, such as '2.36'; `undefined` on musl and other systems. */
+/** Returns the version of glibc, such as '2.36'; `undefined` on musl and other systems. */
 function glibcVersion() {
   const { report } = process;
   if (report?.getReport === undefined) return undefined;
-  // Who is connected to whom is no concern of ours, and looking names up takes long.
+  // The report would resolve the names of all peers, which takes long.
   const { excludeNetwork } = report;
   report.excludeNetwork = true;
   try {
@@ -22,7 +32,7 @@ function glibcVersion() {
   }
 }
 
-/** The name of the platform that a binary is for: operating system, processor, C library. */
+/** Returns the name of this platform: operating system, processor, C library. */
 function platformName() {
   const { platform, arch } = process;
   if (platform !== 'linux') return `${platform}-${arch}`;

@@ -4,7 +4,7 @@ const native = require('./native');
 const { usedAfterHandler, noFunction } = require('./errors');
 const { recognizedText } = require('./text');
 
-/** A request, readable while its handler runs. */
+/** A request. It can be read while its handler runs. */
 class HttpRequest {
   constructor(slot, route) {
     this._slot = slot;
@@ -47,12 +47,12 @@ class HttpRequest {
     return key === undefined ? native.query(slot) : native.queryValue(slot, String(key));
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`. */
   getProtocol() {
     return native.protocol(this._check('getProtocol'));
   }
 
-  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none. */
+  /** Returns the server name of the TLS handshake (SNI) in lower case; '' if there is none. */
   getServerName() {
     return native.serverName(this._check('getServerName'));
   }
@@ -60,10 +60,11 @@ class HttpRequest {
   forEach(callback) {
     if (typeof callback !== 'function') throw noFunction('req.forEach()', callback);
     const lines = native.headers(this._check('forEach')).split('\0');
-    for (let index = 0; index + 1 < lines.length; index += 2) callback(lines[index], lines[index + 1]);
+    for (let index = 0; index + 1 < lines.length; index += 2)
+      callback(lines[index], lines[index + 1]);
   }
 
-  /** Leaves the request to the next route that matches. */
+  /** Passes the request to the next matching route. */
   setYield(isYielding) {
     this._check('setYield');
     this._yield = Boolean(isYielding);

@@ -1,41 +1,41 @@
 'use strict';
 
 const native = require('./native');
-const answers = require('./answers');
+const operations = require('./operations');
 const { pemOf } = require('./client');
 const context = require('./context');
 const { writeField } = require('./head');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { usedAfterEnd, usedAfterBegin, noFunction } = require('./errors');
 
-/** Responses that are not ended when their handlers return, by slot. */
+/** Responses that were open when their handlers returned, by slot. */
 const live = new Map();
 
-/** Content that fits here at once need not be written piece by piece. */
+/** Maximum size of a complete body that `tryEnd` passes on as a whole. */
 const WHOLE_BYTES = 64 << 10;
 const NO_LIMIT = 2n ** 64n - 1n;
 
-/** Which callbacks and states most responses never have. */
-class Later {
+/** Callbacks and state that most responses never need. */
+class ResponseState {
   constructor() {
     this.onAborted = [];
     this.onData = undefined;
-    /** What is read after the response will not come any more: the client has left. */
+    /** Called when the client leaves while its body is read after the response. */
     this.onLost = [];
     this.onWritable = undefined;
     this.paused = false;
-    /** Content that rests in `pause` when the response is complete goes on all the same. */
+    /** A body that is paused when the response completes can still be resumed. */
     this.outlastsPause = false;
     this.readable = false;
     this.last = false;
-    /** Bytes of content that may still come; `undefined` where nothing says. */
+    /** Maximum number of body bytes to come; `undefined` until it is determined. */
     this.remaining = undefined;
-    /** The handler has returned: the request's head is gone. */
+    /** The handler has returned, and the request's head was freed. */
     this.returned = false;
   }
 }
 
-/** The answer to one request, and the asynchronous context of all that the program is called for. */
+/** The response to one request, and the asynchronous context of its callbacks. */
 class HttpResponse extends context.AsyncResource {
   constructor(slot, route, hasContent) {
     super('PRONGHORNREQUEST', context.OPTIONS);
@@ -44,8 +44,8 @@ class HttpResponse extends context.AsyncResource {
     this._hasContent = hasContent;
     this._done = false;
     this._begun = false;
-    /** The response is complete, and the request's content still read. */
-    this._readsOn = false;
+    /** The response is complete, and the request body is still being read. */
+    this._readsAfterResponse = false;
     this._later = undefined;
   }
 
@@ -61,71 +61,88 @@ class HttpResponse extends context.AsyncResource {
   }
 
   _reading(call) {
-    if (this._done && !this._readsOn) throw usedAfterEnd(`res.${call}()`);
+    if (this._done && !this._readsAfterResponse) throw usedAfterEnd(`res.${call}()`);
     return this._slot;
   }
 
-  /** Nothing more is said or heard of it. */
+  /** Ends the exchange. No callbacks follow. */
   _finish() {
-    if (this._done && !this._readsOn) return;
+    if (this._done && !this._readsAfterResponse) return;
     this._done = true;
-    this._readsOn = false;
+    this._readsAfterResponse = false;
     if (this._later !== undefined && this._later.returned) live.delete(this._slot);
     this.emitDestroy();
   }
 
-  /** The request is granted for what goes on in its asynchronous context, which ends with that. */
+  /**
+   * Ends the response for an upgrade that continues in this asynchronous context, and ends it
+   * later.
+   */
   _handOver() {
     this._done = true;
     if (this._later !== undefined && this._later.returned) live.delete(this._slot);
   }
 
-  /** The response is complete; to be called before the other side is told. What somebody reads of the request's content goes on coming. */
+  /**
+   * Marks the response as complete, before the addon is told. A body that is being read is still
+   * delivered.
+   */
   _complete(closeConnection) {
     const later = this._later;
     if (later === undefined || later.onData === undefined) return this._finish();
     if (later.last && !later.readable) return this._finish();
     if (this._hasContent) {
-      // Nobody goes on with what rests, and a connection that is to be closed brings nothing.
+      // A paused body would never be resumed, and a connection about to close delivers nothing.
       if (closeConnection || (later.paused && !later.outlastsPause)) return this._finish();
-      answers.readOn(this._slot);
+      operations.keepReading(this._slot);
     }
-    this._done = this._readsOn = true;
+    this._done = this._readsAfterResponse = true;
   }
 
-  /** Of content that goes on coming after the response. */
+  /** Stops reading the body after the response. */
   _stopReading() {
     this._finish();
-    answers.forget(this._slot);
+    operations.forget(this._slot);
   }
 
-  // ---- the head -------------------------------------------------------------------------------------------------------------
+  // ---- the head
 
   writeStatus(status) {
     const slot = this._head('writeStatus');
-    const text = typeof status === 'number' ? String(status) : recognizedText('res.writeStatus()', status);
+    const text =
+      typeof status === 'number' ? String(status) : recognizedText('res.writeStatus()', status);
     const code = Number(text.slice(0, 3));
-    // Upgrade handlers say it, and so does the upgrade itself.
+    // Upgrade handlers may write it; the upgrade sends it anyway.
     if (code === 101 && this._route.isUpgrade) return this;
-    if (!Number.isInteger(code) || code < 200 || code > 599 || (text.length > 3 && text[3] !== ' ')) {
-      const hint = code >= 100 && code < 200 ? ' For 103 there is res.writeEarlyHints().' : '';
+    if (
+      !Number.isInteger(code) ||
+      code < 200 ||
+      code > 599 ||
+      (text.length > 3 && text[3] !== ' ')
+    ) {
+      const hint = code >= 100 && code < 200 ? '; for 103, call res.writeEarlyHints()' : '';
       throw new TypeError(
-        `${JSON.stringify(text)} is no status of a response: write it as '404 Not Found' or '404', from 200 to 599.${hint}`,
+        `invalid status ${JSON.stringify(text)}: write it as '404 Not Found' or '404', from 200 to 599${hint}`,
       );
     }
-    answers.status(slot, code);
+    operations.status(slot, code);
     return this;
   }
 
   writeHeader(name, value) {
     const slot = this._head('writeHeader');
     const known = typeof name === 'string' ? name : recognizedText('res.writeHeader()', name);
-    if (typeof value === 'string') answers.field(slot, known, value);
-    else writeField(slot, known, Buffer.from(recognized('res.writeHeader()', value)).toString('latin1'));
+    if (typeof value === 'string') operations.field(slot, known, value);
+    else
+      writeField(
+        slot,
+        known,
+        Buffer.from(recognized('res.writeHeader()', value)).toString('latin1'),
+      );
     return this;
   }
 
-  /** Sends 103 (Early Hints) before the response: `link` fields, or an object of fields. */
+  /** Sends 103 (Early Hints) before the response: `link` headers, or an object of headers. */
   writeEarlyHints(hints) {
     const slot = this._head('writeEarlyHints');
     const fields = typeof hints === 'string' || Array.isArray(hints) ? { link: hints } : hints;
@@ -133,7 +150,9 @@ class HttpResponse extends context.AsyncResource {
     for (const [name, value] of Object.entries(fields)) {
       for (const line of Array.isArray(value) ? value : [value]) {
         if (/[\r\n\0]/.test(line))
-          throw new TypeError(`The value of ${name} has a line break or a zero, which no header may have.`);
+          throw new TypeError(
+            `invalid value of header ${name}: it contains a line break or a zero`,
+          );
         lines.push(`${name}: ${line}`);
       }
     }
@@ -141,13 +160,13 @@ class HttpResponse extends context.AsyncResource {
     return this;
   }
 
-  // ---- the content ----------------------------------------------------------------------------------------------------------
+  // ---- the body
 
   end(content, closeConnection) {
     const slot = this._check('end');
     const known = content === undefined || content === null ? '' : recognized('res.end()', content);
     this._complete(closeConnection);
-    answers.end(slot, this._route, known, Boolean(closeConnection));
+    operations.end(slot, this._route, known, Boolean(closeConnection));
     return this;
   }
 
@@ -155,14 +174,16 @@ class HttpResponse extends context.AsyncResource {
     const slot = this._check('endWithoutBody');
     const reported = reportedLength === undefined ? undefined : Number(reportedLength);
     if (reported !== undefined && (!Number.isSafeInteger(reported) || reported < 0)) {
-      throw new TypeError(`res.endWithoutBody() takes the length that is announced, not ${reportedLength}.`);
+      throw new TypeError(
+        `res.endWithoutBody() takes the length that is announced, not ${reportedLength}`,
+      );
     }
     this._complete(closeConnection);
-    answers.endWithoutContent(slot, reported, Boolean(closeConnection));
+    operations.endWithoutContent(slot, reported, Boolean(closeConnection));
     return this;
   }
 
-  /** Sends the head; what follows is content. */
+  /** Sends the head. The body follows. */
   beginWrite() {
     const slot = this._check('beginWrite');
     if (!this._begun) native.begin(slot);
@@ -170,7 +191,7 @@ class HttpResponse extends context.AsyncResource {
     return this;
   }
 
-  /** Adds content. Returns whether there is room for more: if not, wait for `onWritable`. */
+  /** Sends a part of the body. Returns whether to continue; if not, wait for `onWritable`. */
   write(content) {
     const slot = this._check('write');
     const known = recognized('res.write()', content);
@@ -184,7 +205,9 @@ class HttpResponse extends context.AsyncResource {
     const size = typeof known === 'string' ? Buffer.byteLength(known) : known.byteLength;
     const total = totalSize === undefined ? size : Number(totalSize);
     if (!Number.isSafeInteger(total) || total < 0) {
-      throw new TypeError(`res.tryEnd() takes the size of the whole content as its second argument, not ${totalSize}.`);
+      throw new TypeError(
+        `res.tryEnd() takes the size of the whole body as its second argument, not ${totalSize}`,
+      );
     }
     if (!this._begun && size === total && size <= WHOLE_BYTES) {
       this.end(known);
@@ -197,50 +220,51 @@ class HttpResponse extends context.AsyncResource {
     return [(result & 1) !== 0, isComplete];
   }
 
-  /** How many bytes of content were taken so far. */
+  /** Returns the number of body bytes accepted so far. */
   getWriteOffset() {
     const slot = this._check('getWriteOffset');
     return this._begun ? native.offset(slot) : 0;
   }
 
-  /** Groups what `callback` writes. */
+  /** Passes the operations of `callback` to the addon in one call. */
   cork(callback) {
     if (typeof callback !== 'function') throw noFunction('res.cork()', callback);
     this._check('cork');
-    answers.hold();
+    operations.hold();
     try {
       callback(this);
     } finally {
-      answers.release();
+      operations.release();
     }
     return this;
   }
 
-  /** Ends without a response: resets the stream, over HTTP/1.1 closes the connection. */
+  /** Aborts the response: resets the stream, or closes the connection over HTTP/1.1. */
   close() {
     const slot = this._check('close');
     this._finish();
-    answers.abort(slot);
+    operations.abort(slot);
     runAll(this, this._later?.onAborted);
     return this;
   }
 
   /**
-   * Grants a WebSocket connection, and calls its open handler: `(userData, key, protocol, extensions, context)`, where the texts are those
-   * of the request's `sec-websocket-` headers and `context` is what the upgrade handler was given. Or a WebTransport session:
-   * `(userData, context)`.
+   * Accepts a WebSocket upgrade and calls the open handler: `(userData, key, protocol, extensions,
+   * context)`, with the request's `sec-websocket-` headers and the context of the upgrade handler.
+   * Or accepts a WebTransport session: `(userData, context)`.
    */
   upgrade(userData, ...rest) {
     const webtransport = require('./webtransport');
     const context = rest.at(-1);
-    if (context instanceof webtransport.SessionContext) webtransport.upgrade(this, userData, context);
+    if (context instanceof webtransport.SessionContext)
+      webtransport.upgrade(this, userData, context);
     else require('./websocket').upgrade(this, userData, ...rest);
   }
 
-  // ---- what happens later ---------------------------------------------------------------------------------------------------
+  // ---- callbacks
 
   _getLater() {
-    return (this._later ??= new Later());
+    return (this._later ??= new ResponseState());
   }
 
   onAborted(callback) {
@@ -263,7 +287,7 @@ class HttpResponse extends context.AsyncResource {
     return this;
   }
 
-  /** `callback(chunk, maxRemaining)`: how many bytes may still come; 0n with the last. */
+  /** Calls `callback(chunk, maxRemaining)` with the maximum of bytes to come; 0n with the last. */
   onDataV2(callback) {
     if (typeof callback !== 'function') throw noFunction('res.onDataV2()', callback);
     let remaining = this.maxRemainingBodyLength();
@@ -271,14 +295,14 @@ class HttpResponse extends context.AsyncResource {
     this._read('onDataV2', (chunk, isLast) => {
       if (isOver) return;
       if (remaining !== NO_LIMIT) remaining -= BigInt(chunk.byteLength);
-      // The last bytes may come before it is said that they are the last.
+      // The last bytes may arrive before the end of the body is known.
       isOver = isLast || remaining === 0n;
       callback(chunk, isLast ? 0n : remaining);
     });
     return this;
   }
 
-  /** `callback(res or null, chunk, maxRemaining)`: `null` when the client has left. */
+  /** Calls `callback(res, chunk, maxRemaining)`, with `null` for `res` when the client has left. */
   onDataOrAborted(callback) {
     if (typeof callback !== 'function') throw noFunction('res.onDataOrAborted()', callback);
     const onLost = () => callback(null, new ArrayBuffer(0), 0n);
@@ -287,12 +311,12 @@ class HttpResponse extends context.AsyncResource {
     return this.onDataV2((chunk, remaining) => callback(this, chunk, remaining));
   }
 
-  /** `callback(body or null)`: all of it, or `null` if it is larger than `maxSize`. */
+  /** Calls `callback(body)` with the whole body, or with `null` if it is larger than `maxSize`. */
   collectBody(maxSize, callback) {
     if (typeof callback !== 'function') throw noFunction('res.collectBody()', callback);
     if (typeof maxSize !== 'number' || !(maxSize >= 0)) {
       throw new TypeError(
-        `res.collectBody() takes the most bytes that it may collect, a number, not ${String(maxSize)}.`,
+        `res.collectBody() takes the maximum size of the body in bytes, a number, not ${String(maxSize)}`,
       );
     }
     let chunks = [];
@@ -302,7 +326,7 @@ class HttpResponse extends context.AsyncResource {
       size += chunk.byteLength;
       if (size > maxSize) {
         chunks = undefined;
-        if (this._readsOn) this._stopReading();
+        if (this._readsAfterResponse) this._stopReading();
         else this.pause();
         callback(null);
       } else if (isLast) {
@@ -316,7 +340,7 @@ class HttpResponse extends context.AsyncResource {
     return this;
   }
 
-  /** How many bytes of content may still come, as far as the request says; 2n ** 64n - 1n where it does not. */
+  /** Returns the maximum of body bytes to come; 2n ** 64n - 1n if the length is unknown. */
   maxRemainingBodyLength() {
     const slot = this._check('maxRemainingBodyLength');
     if (!this._hasContent) return 0n;
@@ -336,10 +360,10 @@ class HttpResponse extends context.AsyncResource {
     later.onData = callback;
     if (!isFirst) return;
     if (this._hasContent) native.read(slot, later.paused);
-    else if (later.returned) queueMicrotask(() => giveEmpty(this));
+    else if (later.returned) queueMicrotask(() => deliverEmptyBody(this));
   }
 
-  /** Holds the client back; what has come already may still be given. */
+  /** Holds the client back. A chunk that was received already may still be delivered. */
   pause() {
     const slot = this._reading('pause');
     const later = this._getLater();
@@ -355,14 +379,15 @@ class HttpResponse extends context.AsyncResource {
     later.paused = false;
     if (later.readable) {
       queueMicrotask(() => {
-        if ((!this._done || this._readsOn) && !later.paused && later.readable) guard(this, give);
+        if ((!this._done || this._readsAfterResponse) && !later.paused && later.readable)
+          guard(this, deliverBody);
       });
     }
     if (this._hasContent && later.onData !== undefined) native.read(slot, false);
     return this;
   }
 
-  // ---- the connection -------------------------------------------------------------------------------------------------------
+  // ---- the connection
 
   getRemoteAddress() {
     return native.remoteAddress(this._check('getRemoteAddress'));
@@ -376,7 +401,7 @@ class HttpResponse extends context.AsyncResource {
     return native.remotePort(this._check('getRemotePort'));
   }
 
-  /** Empty: no proxy announces its client (PROXY protocol) here. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddress() {
     this._check('getProxiedRemoteAddress');
     return new ArrayBuffer(0);
@@ -392,17 +417,17 @@ class HttpResponse extends context.AsyncResource {
     return 0;
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`. */
   getProtocol() {
     return native.protocol(this._check('getProtocol'));
   }
 
-  /** The name that the client asked for in TLS (SNI), in lower case; '' in clear text, and if it gave none. */
+  /** Returns the server name of the TLS handshake (SNI) in lower case; '' if there is none. */
   getServerName() {
     return native.serverName(this._check('getServerName'));
   }
 
-  /** The certificate that the client has shown, in PEM form; '' if it was not asked, or showed none. */
+  /** Returns the client's certificate in PEM form; '' if there is none. */
   getX509Certificate() {
     return pemOf(this._check('getX509Certificate'));
   }
@@ -418,9 +443,9 @@ function join(chunks, size) {
   return whole.buffer;
 }
 
-// ---- what the program's callbacks do --------------------------------------------------------------------------------------------
+// ---- calling the program
 
-/** Runs `action(res)` in its context; what it throws fails the response, or ends what is read after it. */
+/** Runs `action(res)` in its context. An exception fails the response, or ends reading after it. */
 function guard(res, action) {
   res.runInAsyncScope(guarded, undefined, res, action);
 }
@@ -430,19 +455,20 @@ function guarded(res, action) {
     action(res);
   } catch (error) {
     fail(res, error);
-    if (res._readsOn) lose(res);
+    if (res._readsAfterResponse) onBodyLost(res);
   }
 }
 
-/** What is read after the response will not come. */
-function lose(res) {
+/** Handles a client that left while its body was read after the response. */
+function onBodyLost(res) {
   const { onLost } = res._later;
   res._stopReading();
   runAll(res, onLost);
 }
 
 function runAll(res, callbacks) {
-  if (callbacks !== undefined && callbacks.length > 0) res.runInAsyncScope(callAll, undefined, res, callbacks);
+  if (callbacks !== undefined && callbacks.length > 0)
+    res.runInAsyncScope(callAll, undefined, res, callbacks);
 }
 
 function callAll(res, callbacks) {
@@ -460,35 +486,45 @@ function report(res, error) {
   app._report(error, `${method} ${pattern}`);
 }
 
-/** The handler has failed: the client gets 500, or an end that it cannot take for a complete response. */
+/** Reports a failed handler, and answers 500, or aborts a response that has begun. */
 function fail(res, error) {
   report(res, error);
   if (res._done) return;
   const slot = res._slot;
   res._finish();
   if (res._begun) {
-    answers.abort(slot);
+    operations.abort(slot);
     return;
   }
-  // What was meant for another response does not fit this one: a cache would keep it, and a coding would not be true.
-  answers.clear(slot);
-  answers.status(slot, 500);
-  answers.field(slot, 'cache-control', 'no-store');
-  answers.end(slot, res._route, '', false);
+  // Headers of the intended response do not fit this one: caches would keep it, and a
+  // content-encoding would be wrong.
+  operations.clear(slot);
+  operations.status(slot, 500);
+  operations.field(slot, 'cache-control', 'no-store');
+  operations.end(slot, res._route, '', false);
 }
 
-function giveEmpty(res) {
-  if (res._done && !res._readsOn) return;
+function deliverEmptyBody(res) {
+  if (res._done && !res._readsAfterResponse) return;
   res._later.last = true;
   guard(res, () => res._later.onData(new ArrayBuffer(0), true));
-  if (res._readsOn) res._stopReading();
+  if (res._readsAfterResponse) res._stopReading();
 }
 
-function give(res) {
+function deliverBody(res) {
   const later = res._later;
   later.readable = false;
   later.onData(native.takeContent(res._slot), later.last);
-  if (later.last && res._readsOn) res._stopReading();
+  if (later.last && res._readsAfterResponse) res._stopReading();
 }
 
-module.exports = { HttpResponse, live, fail, lose, runAll, guard, give, giveEmpty };
+module.exports = {
+  HttpResponse,
+  live,
+  fail,
+  onBodyLost,
+  runAll,
+  guard,
+  deliverBody,
+  deliverEmptyBody,
+};

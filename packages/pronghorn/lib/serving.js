@@ -1,6 +1,6 @@
 'use strict';
 
-// An application for a framework, and where it listens.
+// Applications and listeners of the framework interfaces.
 
 const native = require('./native');
 const uWS = require('./app');
@@ -10,14 +10,14 @@ const TLS = [...CERTIFICATE, 'without_certificate'];
 
 const isSecure = (settings) => TLS.some((name) => settings[name] !== undefined);
 
-/** With a certificate all protocols on one port, without one HTTP/1.1. */
+/** Creates an app: all protocols on one port with a certificate, HTTP/1.1 without one. */
 const makeApp = (settings) => (isSecure(settings) ? uWS.Server(settings) : uWS.App(settings));
 
 /**
- * Listens, or throws. Returns what is to be given to `addressOf` and `setReferenced`.
+ * Listens, or throws. Returns the listener, for `addressOf` and `setReferenced`.
  *
- * `reusePort`: other threads may listen there, too. `exclusive`: no other process of a cluster. `disconnect`: called when a cluster
- * disconnects, to close.
+ * `reusePort`: other threads may share the port. `exclusive`: other processes of a cluster may not.
+ * `disconnect`: called when the cluster disconnects, to close the listener.
  */
 function listen(app, { port, host, reusePort, exclusive, disconnect }) {
   let flags = reusePort ? 0 : uWS.LISTEN_CLUSTER_ONLY;
@@ -31,10 +31,10 @@ function listen(app, { port, host, reusePort, exclusive, disconnect }) {
   return listening;
 }
 
-/** As net.Server.address() has it; `null` when it has ended. */
+/** Returns the address in the form of net.Server.address(); `null` if the listener has ended. */
 const addressOf = (listening) => listening?._address() ?? null;
 
-/** Whether the process stays because of it. */
+/** Sets whether the listener keeps the process running. */
 function setReferenced(listening, isReferenced) {
   if (listening && listening._number >= 0) native.setReferenced(listening._number, isReferenced);
 }

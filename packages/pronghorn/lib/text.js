@@ -2,17 +2,19 @@
 
 const { noText } = require('./errors');
 
-/** A copy of what another thread may write while it is read. */
+/** Returns a copy of shared memory, which another thread may write while it is read. */
 function own(bytes) {
   return bytes.buffer instanceof SharedArrayBuffer ? new Uint8Array(bytes) : bytes;
 }
 
-/** A string as it is; what holds bytes as a Uint8Array of them. */
+/** Returns strings unchanged, and the bytes of buffers as a Uint8Array. */
 function recognized(call, value) {
   if (typeof value === 'string') return value;
   if (value instanceof Uint8Array) return own(value);
-  if (ArrayBuffer.isView(value)) return own(new Uint8Array(value.buffer, value.byteOffset, value.byteLength));
-  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return own(new Uint8Array(value));
+  if (ArrayBuffer.isView(value))
+    return own(new Uint8Array(value.buffer, value.byteOffset, value.byteLength));
+  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer)
+    return own(new Uint8Array(value));
   throw noText(call, value);
 }
 
@@ -23,14 +25,14 @@ function recognizedText(call, value) {
     : Buffer.from(known.buffer, known.byteOffset, known.byteLength).toString('utf8');
 }
 
-/** Text as programs get it: an ArrayBuffer of its UTF-8. */
+/** Returns a string as an ArrayBuffer of UTF-8, the form that programs get. */
 function textBuffer(text) {
   return new TextEncoder().encode(text).buffer;
 }
 
 const isSpace = (text, index) => text[index] === ' ' || text[index] === '\t';
 
-/** The value of a field without the spaces around it, which are none of it and which HTTP/2 and 3 forbid. */
+/** Returns a header value without the whitespace around it, which HTTP/2 and HTTP/3 forbid. */
 function unpadded(value) {
   let [begin, end] = [0, value.length];
   while (begin < end && isSpace(value, begin)) begin++;

@@ -1,12 +1,12 @@
 'use strict';
 
-// Who has subscribed to what, for the connections of one application.
+// The subscriptions of one application's WebSocket connections.
 
 const native = require('./native');
 
 class Topics {
   constructor() {
-    /** Subscribers of each topic that has any. */
+    /** Subscribers by topic. Topics without subscribers are removed. */
     this._topics = new Map();
   }
 
@@ -18,7 +18,7 @@ class Topics {
     return this._topics.get(topic)?.has(ws) ?? false;
   }
 
-  /** Whether it is new. */
+  /** Adds a subscription. Returns whether it is new. */
   add(topic, ws) {
     let subscribers = this._topics.get(topic);
     if (subscribers === undefined) this._topics.set(topic, (subscribers = new Set()));
@@ -27,7 +27,7 @@ class Topics {
     return true;
   }
 
-  /** Whether it was there. */
+  /** Removes a subscription. Returns whether it existed. */
   remove(topic, ws) {
     const subscribers = this._topics.get(topic);
     if (subscribers === undefined || !subscribers.delete(ws)) return false;
@@ -35,7 +35,10 @@ class Topics {
     return true;
   }
 
-  /** Sends to all subscribers but `except`. Returns whether there are any, and tells those that drop it. */
+  /**
+   * Sends to all subscribers but `except`. Returns false if there are none, otherwise the numbers
+   * of those that dropped the message.
+   */
   publish(topic, content, flags, except) {
     const subscribers = this._topics.get(topic);
     if (subscribers === undefined) return false;
@@ -45,7 +48,11 @@ class Topics {
       if (ws !== except) numbers[count++] = ws._number;
     }
     if (count === 0) return false;
-    const dropped = native.socketPublish(new Uint8Array(numbers.buffer, 0, count * 4), content, flags);
+    const dropped = native.socketPublish(
+      new Uint8Array(numbers.buffer, 0, count * 4),
+      content,
+      flags,
+    );
     return { dropped: dropped === undefined ? [] : new Uint32Array(dropped) };
   }
 }

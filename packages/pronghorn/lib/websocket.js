@@ -1,20 +1,33 @@
 'use strict';
 
-// WebSocket connections. The other side is crates/node/src/socket.rs.
+// WebSocket connections. The native counterpart is crates/node/src/socket.rs.
 
 const native = require('./native');
 const contexts = require('./context');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
-const { Remote } = require('./remote');
+const { Peer } = require('./peer');
 
 const BINARY = 1;
 const COMPRESS = 2;
-/** What became of a message: it waits behind others (0), it was sent (1), it was dropped, or the connection is closed, though JavaScript is not told yet. */
+/**
+ * Outcomes of a message besides buffered (0) and sent (1). GONE: the connection has closed, and
+ * JavaScript has not been notified.
+ */
 const DROPPED = 2;
 const GONE = 3;
 
-const HANDLERS = ['upgrade', 'open', 'message', 'dropped', 'drain', 'ping', 'pong', 'close', 'subscription'];
+const HANDLERS = [
+  'upgrade',
+  'open',
+  'message',
+  'dropped',
+  'drain',
+  'ping',
+  'pong',
+  'close',
+  'subscription',
+];
 const DEFAULTS = {
   compression: 0,
   maxPayloadLength: 16 * 1024,
@@ -24,30 +37,30 @@ const DEFAULTS = {
   sendPingsAutomatically: true,
   maxLifetime: 0,
 };
-/** Beside the bits of compression, for the native part: clients that are silent are sent pings. */
+/** Flag of the addon next to the compression bits: silent clients are sent pings. */
 const PINGS = 1 << 12;
 const MAX_LIFETIME_MINUTES = 239;
 
-/** Those that are open, by number. */
+/** Open connections, by number. */
 const sockets = new Map();
 
 function closed(call) {
   return new Error(
-    `${call} was called on a WebSocket that is closed. It can be used from its open handler to its close handler: ` +
-      'forget it in close, wherever you keep it.',
+    `${call} was called on a WebSocket that is closed: it can be used from its open handler to its close handler; ` +
+      'drop your references to it in close',
   );
 }
 
-/** One connection. */
-class WebSocket extends Remote {
+/** A WebSocket connection. */
+class WebSocket extends Peer {
   constructor(number, route, remote) {
     super(remote);
     this._number = number;
     this._route = route;
     this._isOpen = true;
-    /** It has ended, and its close handler is about to be called. */
+    /** The connection has ended, and its close handler is about to be called. */
     this._isEnding = false;
-    /** Its subscriptions end, and its close handler is called next. */
+    /** Its subscriptions are being removed; its close handler is called next. */
     this._isLeaving = false;
     this._topics = new Set();
     this._context = new contexts.AsyncResource('PRONGHORNWEBSOCKET', contexts.OPTIONS);
@@ -63,9 +76,9 @@ class WebSocket extends Remote {
     return this._check(call);
   }
 
-  // ---- sending --------------------------------------------------------------------------------------------------------------
+  // ---- sending
 
-  /** 1: sent, 0: it waits behind what the client has not taken, 2: dropped, because too much waits. */
+  /** Sends a message. Returns 1: sent, 0: buffered, 2: dropped. */
   send(message, isBinary, compress) {
     const number = this._check('send');
     const known = recognized('ws.send()', message);
@@ -93,7 +106,7 @@ class WebSocket extends Remote {
   }
 
   _outcome(result, message, isBinary) {
-    // Dropped as well where too much waited and that has closed it.
+    // Also dropped if the back-pressure limit has just closed the connection.
     if (result === GONE && !this._isEnding) return DROPPED;
     return result === DROPPED || result === GONE ? this._drop(message, isBinary) : result;
   }
@@ -111,28 +124,28 @@ class WebSocket extends Remote {
     return this._outcome(native.socketPing(number, known), known, false);
   }
 
-  /** Bytes that wait to be sent. The drain handler is called when they have gone. */
+  /** Returns the number of buffered bytes. The drain handler is called as they are sent. */
   getBufferedAmount() {
     return native.socketBuffered(this._check('getBufferedAmount'));
   }
 
-  /** Groups what the callback sends. */
+  /** Calls the callback. */
   cork(callback) {
     if (typeof callback !== 'function') throw noFunction('ws.cork()', callback);
     this._check('cork');
-    // All that a turn sends leaves together.
+    // All messages of a turn leave together anyway.
     callback(this);
     return this;
   }
 
-  // ---- closing --------------------------------------------------------------------------------------------------------------
+  // ---- closing
 
-  /** Closes with a code and a reason, after what was sent. Calls the close handler. */
+  /** Closes with a code and a reason, after the messages sent so far. Calls the close handler. */
   end(code = 0, reason = '') {
     const number = this._checkStays('end');
     const known = recognizedText('ws.end()', reason);
     if (!Number.isInteger(code) || code < 0 || code > 65535) {
-      throw new RangeError(`ws.end() takes a code such as 1000, not ${String(code)}.`);
+      throw new RangeError(`ws.end() takes a code such as 1000, not ${String(code)}`);
     }
     native.socketEnd(number, code === 1005 || code === 1006 ? 0 : code, known);
     this._closed(code, textBuffer(known));
@@ -144,9 +157,12 @@ class WebSocket extends Remote {
     this._closed(1006, new ArrayBuffer(0));
   }
 
-  /** Ends the connection at once, and calls the close handler when the handler that runs has returned: what it sends until then is dropped. */
+  /**
+   * Ends the connection at once, and calls the close handler after the running handler. Messages
+   * sent until then are dropped.
+   */
   _closeSoon() {
-    // A handler may have closed it.
+    // A handler may have closed the connection.
     if (!this._isOpen || this._isEnding || this._isLeaving) return;
     this._isEnding = true;
     native.socketEnd(this._number, undefined);
@@ -158,7 +174,7 @@ class WebSocket extends Remote {
   _closed(code, reason) {
     sockets.delete(this._number);
     const { app, behavior } = this._route;
-    // The subscription handler may look at it and publish, as if it were open.
+    // The subscription handler may still read the connection and publish.
     this._isLeaving = true;
     for (const topic of this._topics) {
       const before = app._topics.count(topic);
@@ -171,7 +187,7 @@ class WebSocket extends Remote {
     this._context.emitDestroy();
   }
 
-  // ---- publish and subscribe ------------------------------------------------------------------------------------------------
+  // ---- publish and subscribe
 
   subscribe(topic) {
     this._checkStays('subscribe');
@@ -211,15 +227,15 @@ class WebSocket extends Remote {
     this.getTopics().forEach((topic) => callback(topic));
   }
 
-  /** To all others that have subscribed. Returns whether there are any. */
+  /** Sends to all other subscribers. Returns whether there are any. */
   publish(topic, message, isBinary, compress) {
     this._check('publish');
     return publish('ws.publish()', this._route.app, topic, message, isBinary, compress, this);
   }
 
-  // ---- what is known --------------------------------------------------------------------------------------------------------
+  // ---- properties
 
-  /** Empty: no proxy announces its client (PROXY protocol) here. */
+  /** Returns an empty buffer: the PROXY protocol is not read. */
   getProxiedRemoteAddress() {
     return new ArrayBuffer(0);
   }
@@ -232,7 +248,7 @@ class WebSocket extends Remote {
     return 0;
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`. */
   getProtocol() {
     return this._remote.protocol;
   }
@@ -242,12 +258,15 @@ function flagsOf(isBinary, compress) {
   return (isBinary ? BINARY : 0) | (compress ? COMPRESS : 0);
 }
 
-/** Content as handlers get it. */
+/** Returns content in the form that handlers get. */
 function bufferOf(known) {
   return typeof known === 'string' ? textBuffer(known) : known.slice().buffer;
 }
 
-/** Calls a handler in the connection's asynchronous context, if there is one. What it throws is reported, and the connection goes on. */
+/**
+ * Calls a handler, if there is one, in the connection's asynchronous context. Exceptions are
+ * reported, and the connection continues.
+ */
 function run(ws, handler, ...given) {
   if (handler !== undefined) ws._context.runInAsyncScope(call, undefined, ws, handler, given);
 }
@@ -270,15 +289,20 @@ function report(ws, error) {
 
 function publish(call, app, topic, message, isBinary, compress, except) {
   const known = recognized(call, message);
-  const result = app._topics.publish(recognizedText(call, topic), known, flagsOf(isBinary, compress), except);
+  const result = app._topics.publish(
+    recognizedText(call, topic),
+    known,
+    flagsOf(isBinary, compress),
+    except,
+  );
   if (result === false) return false;
   for (const number of result.dropped) sockets.get(number)?._drop(known, isBinary);
   return true;
 }
 
-// ---- routes -----------------------------------------------------------------------------------------------------------------
+// ---- routes
 
-/** What handlers and `res.upgrade` pass on. */
+/** The context that links an upgrade handler to `res.upgrade`. */
 class UpgradeContext {
   constructor(route) {
     this._route = route;
@@ -287,15 +311,17 @@ class UpgradeContext {
 
 function checkNumber(name, value, least, most) {
   if (typeof value !== 'number' || !(value >= least && value <= most)) {
-    throw new RangeError(`app.ws(): ${name} is a number from ${least} to ${most}, not ${String(value)}.`);
+    throw new RangeError(
+      `app.ws(): ${name} is a number from ${least} to ${most}, not ${String(value)}`,
+    );
   }
 }
 
-/** The behaviour of a route, complete and checked. */
+/** Returns the checked behavior of a route, with defaults. */
 function behaviorOf(given) {
   if (given === null || typeof given !== 'object') {
     throw new TypeError(
-      `app.ws() takes an object of handlers and options, not ${given === null ? 'null' : typeof given}.`,
+      `app.ws() takes an object of handlers and options, not ${given === null ? 'null' : typeof given}`,
     );
   }
   const known = [...HANDLERS, ...Object.keys(DEFAULTS)];
@@ -303,7 +329,7 @@ function behaviorOf(given) {
     if (known.includes(name)) continue;
     const like = nearest(name, known);
     throw new TypeError(
-      `app.ws() has no handler or option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}.` : `; did you mean ${JSON.stringify(like)}?`}`,
+      `app.ws() has no handler or option ${JSON.stringify(name)}${like === undefined ? `: it has ${known.join(', ')}` : `; did you mean ${JSON.stringify(like)}?`}`,
     );
   }
   for (const name of HANDLERS) {
@@ -311,7 +337,8 @@ function behaviorOf(given) {
       throw noFunction(`app.ws(): ${name}`, given[name]);
   }
   const behavior = { ...DEFAULTS };
-  for (const [name, value] of Object.entries(given)) if (value !== undefined) behavior[name] = value;
+  for (const [name, value] of Object.entries(given))
+    if (value !== undefined) behavior[name] = value;
   checkNumber('maxPayloadLength', behavior.maxPayloadLength, 125, 2 ** 40);
   checkNumber('maxBackpressure', behavior.maxBackpressure, 0, 2 ** 40);
   checkNumber('idleTimeout', behavior.idleTimeout, 0, 86_400);
@@ -320,13 +347,13 @@ function behaviorOf(given) {
   return behavior;
 }
 
-/** The handler of requests for a route of connections, which `res.upgrade` grants. */
+/** Returns the handler of upgrade requests of a route. */
 function route(app, pattern, given) {
   const behavior = behaviorOf(given);
   const kind = native.socketKind(
     app._number,
     behavior.maxPayloadLength,
-    // None, as with uWebSockets.js.
+    // 0 means no limit, as in uWebSockets.js.
     behavior.maxBackpressure === 0 ? Number.MAX_SAFE_INTEGER : behavior.maxBackpressure,
     behavior.idleTimeout,
     behavior.maxLifetime,
@@ -349,13 +376,16 @@ function route(app, pattern, given) {
   return handler;
 }
 
-/** Answers what is no proper wish for a connection (RFC 6455, section 4.2.1). */
+/** Answers malformed upgrade requests (RFC 6455, section 4.2.1). Returns whether it did. */
 function refuse(res, req) {
   if (req.getHeader('sec-websocket-version') !== '13') {
     res.writeStatus('426 Upgrade Required').writeHeader('sec-websocket-version', '13').end();
     return true;
   }
-  if (req.getProtocol() === 'http/1.1' && !/^[+/0-9A-Za-z]{22}==$/.test(req.getHeader('sec-websocket-key'))) {
+  if (
+    req.getProtocol() === 'http/1.1' &&
+    !/^[+/0-9A-Za-z]{22}==$/.test(req.getHeader('sec-websocket-key'))
+  ) {
     res.writeStatus('400 Bad Request').end();
     return true;
   }
@@ -365,7 +395,9 @@ function refuse(res, req) {
 /** See `HttpResponse.upgrade`. */
 function upgrade(res, userData, key, protocol, extensions, context) {
   if (!(context instanceof UpgradeContext)) {
-    throw new TypeError('res.upgrade() takes the context that the upgrade handler was given as its last argument.');
+    throw new TypeError(
+      'res.upgrade() takes the context of the upgrade handler as its last argument',
+    );
   }
   const slot = res._check('upgrade');
   const remote = {
@@ -373,22 +405,24 @@ function upgrade(res, userData, key, protocol, extensions, context) {
     port: native.remotePort(slot),
     protocol: native.protocol(slot),
   };
-  const texts = [key, protocol, extensions].map((text) => recognizedText('res.upgrade()', text ?? ''));
-  // Read before anything is granted: a getter may throw.
+  const texts = [key, protocol, extensions].map((text) =>
+    recognizedText('res.upgrade()', text ?? ''),
+  );
+  // Copied before the upgrade is accepted, because a getter may throw.
   const data = { ...userData };
   const number = native.upgrade(slot, context._route.kind, ...texts);
-  // Granted or refused, the request is answered: another one may have its slot.
+  // Accepted or refused, the request is answered, and another one may have its slot.
   res._finish();
   if (typeof number === 'string') throw new Error(number);
   const ws = new WebSocket(number, context._route, remote);
   const own = { ...ws };
-  // User data often comes from the client: it does not take the place of what the connection is told by.
+  // User data often comes from the client: it must not replace the connection's own properties.
   Object.assign(ws, data, own);
   sockets.set(number, ws);
   run(ws, context._route.behavior.open);
 }
 
-// ---- what the native part tells -----------------------------------------------------------------------------------------------
+// ---- events of the addon
 
 function message(number, what, data) {
   const ws = sockets.get(number);
@@ -408,14 +442,14 @@ function close(number, code, reason) {
   if (ws !== undefined) ws._closed(ws._isEnding ? 1006 : code, reason);
 }
 
-/** Says good-bye to the clients of an application that ends. */
+/** Closes all connections of an application with 1001. */
 function endAll(app) {
   for (const ws of [...sockets.values()]) {
     if (ws._route.app === app && ws._isOpen) ws.end(1001);
   }
 }
 
-/** All options that routes have. */
+/** All handlers and options of a route. */
 const OPTIONS = [...HANDLERS, ...Object.keys(DEFAULTS)];
 
 module.exports = { WebSocket, route, upgrade, publish, message, drain, close, endAll, OPTIONS };

@@ -1,29 +1,30 @@
 'use strict';
 
-// WebTransport sessions, and their streams as those of node:stream. The other side is crates/node/src/session.rs.
+// WebTransport sessions, with streams of node:stream. The native counterpart is
+// crates/node/src/session.rs.
 
 const { Duplex, Readable, Writable } = require('node:stream');
 const native = require('./native');
 const contexts = require('./context');
 const { recognized, recognizedText, textBuffer } = require('./text');
 const { noFunction, nearest } = require('./errors');
-const { Remote } = require('./remote');
+const { Peer } = require('./peer');
 
 const HANDLERS = ['upgrade', 'open', 'stream', 'datagram', 'draining', 'close'];
 const MAX_CODE = 2 ** 32 - 1;
 
-/** Sessions and streams that are open, by number. */
+/** Open sessions and streams, by number. */
 const sessions = new Map();
 const streams = new Map();
 
 function checkCode(call, code) {
   if (!Number.isInteger(code) || code < 0 || code > MAX_CODE) {
-    throw new RangeError(`${call} takes a code from 0 to ${MAX_CODE}, not ${String(code)}.`);
+    throw new RangeError(`${call} takes a code from 0 to ${MAX_CODE}, not ${String(code)}`);
   }
 }
 
-/** One session. */
-class WebTransportSession extends Remote {
+/** A WebTransport session. */
+class WebTransportSession extends Peer {
   constructor(number, route, remote) {
     super(remote);
     this._number = number;
@@ -36,35 +37,45 @@ class WebTransportSession extends Remote {
   _check(call) {
     if (!this._isOpen) {
       throw new Error(
-        `session.${call}() was called on a WebTransport session that is closed. It can be used from its open handler to its close handler: ` +
-          'forget it in close, wherever you keep it.',
+        `session.${call}() was called on a WebTransport session that is closed: it can be used from its open handler to its close handler; ` +
+          'drop your references to it in close',
       );
     }
     return this._number;
   }
 
-  /** A stream in both directions. What is written waits until the client allows another stream. */
+  /** Opens a stream in both directions. Writes wait until the client allows another stream. */
   createBidirectionalStream() {
-    return made(this, native.sessionOpen(this._check('createBidirectionalStream'), false), true, true);
+    return made(
+      this,
+      native.sessionOpen(this._check('createBidirectionalStream'), false),
+      true,
+      true,
+    );
   }
 
-  /** A stream to the client. */
+  /** Opens a stream to the client. */
   createUnidirectionalStream() {
-    return made(this, native.sessionOpen(this._check('createUnidirectionalStream'), true), false, true);
+    return made(
+      this,
+      native.sessionOpen(this._check('createUnidirectionalStream'), true),
+      false,
+      true,
+    );
   }
 
-  /** Sends what arrives once or not at all. False if it is too large, or the client takes none. */
+  /** Sends a datagram. Returns false if it is too large, or the client accepts none. */
   sendDatagram(data) {
     const known = recognized('session.sendDatagram()', data);
     return native.sessionSendDatagram(this._check('sendDatagram'), known);
   }
 
-  /** Bytes that a datagram can carry now; 0 if the client takes none. */
+  /** Returns the current maximum size of a datagram in bytes; 0 if the client accepts none. */
   getMaxDatagramSize() {
     return native.sessionMaxDatagram(this._check('getMaxDatagramSize'));
   }
 
-  /** Tells the client that the session should come to its end; it goes on until one side closes it. */
+  /** Asks the client to end the session, which stays open until one side closes it. */
   drain() {
     native.sessionDrain(this._check('drain'));
   }
@@ -78,7 +89,7 @@ class WebTransportSession extends Remote {
     this._closed(code, textBuffer(known));
   }
 
-  /** What its handlers and the listeners of its streams throw. */
+  /** Reports an exception of a handler or of a stream's listener. */
   _report(error) {
     this._route.app._report(error, `wt ${this._route.pattern}`);
   }
@@ -92,9 +103,12 @@ class WebTransportSession extends Remote {
   }
 }
 
-// ---- streams ----------------------------------------------------------------------------------------------------------------
+// ---- streams
 
-/** As `Base`; what its listeners throw is reported as what handlers throw, and the session goes on. */
+/**
+ * Extends `Base`: exceptions of listeners are reported like those of handlers, and the session
+ * continues.
+ */
 const withReports = (Base) =>
   class extends Base {
     emit(...given) {
@@ -107,7 +121,10 @@ const withReports = (Base) =>
     }
   };
 
-/** As `Base`; callbacks of `write` and `end` are such listeners. One that throws would keep node:stream from what comes after it. */
+/**
+ * Extends `Base`: exceptions in callbacks of `write` and `end` are reported, too. They would stop
+ * node:stream otherwise.
+ */
 const withCallbacks = (Base) =>
   class extends withReports(Base) {
     write(chunk, encoding, callback) {
@@ -116,7 +133,9 @@ const withCallbacks = (Base) =>
     }
 
     end(...given) {
-      return super.end(...given.map((value) => (typeof value === 'function' ? this._guarded(value) : value)));
+      return super.end(
+        ...given.map((value) => (typeof value === 'function' ? this._guarded(value) : value)),
+      );
     }
 
     _guarded(callback) {
@@ -134,8 +153,8 @@ const ReadableStream = withReports(Readable);
 const WritableStream = withCallbacks(Writable);
 
 /**
- * A stream in both directions. In node:stream an error of one side ends the other one, too; here the client may want no more of what is
- * sent, and go on sending.
+ * A stream in both directions. In node:stream an error of one side ends the other side as well;
+ * here the client may stop reading and continue to send.
  */
 class DuplexStream extends withCallbacks(Duplex) {
   _stop(error) {
@@ -145,13 +164,13 @@ class DuplexStream extends withCallbacks(Duplex) {
     }
     this._stopped = error;
     this.writable = false;
-    // Listeners of 'error' hear of it when nothing of what they read can be lost by that.
+    // 'error' is emitted when everything has been read, so that no data is lost.
     this.prependOnceListener('end', () => this.destroy(error));
     written(this);
     this.emit('stopped', error);
   }
 
-  /** What is read to be written back is of no use when nothing can be written. */
+  /** Notes a stream that is piped into itself: it ends when nothing more can be written. */
   pipe(target, options) {
     this._isEcho ||= target === this;
     return super.pipe(target, options);
@@ -184,22 +203,25 @@ const reading = {
 const writing = {
   write(chunk, encoding, callback) {
     if (this._stopped !== undefined) {
-      // It was written before the client wanted no more. Whoever wrote it is told so in `write`.
+      // Written before the client stopped reading. The callback of `write` gets the error.
       process.nextTick(callback);
       return;
     }
     this._written = callback;
-    native.streamWrite(this._number, typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
+    native.streamWrite(
+      this._number,
+      typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk,
+    );
   },
   final(callback) {
-    // It is never finished, and destroyed when what is read has ended.
+    // Never finished: the stream is destroyed when reading has ended.
     if (this._stopped !== undefined) return;
     native.streamFinish(this._number);
     callback();
   },
 };
 
-/** The code that a stream is reset with: that of `stream.resetCode`, if it is set. */
+/** Resets a stream with the code in `stream.resetCode`, or 0. */
 function destroy(error, callback) {
   native.streamEnd(this._number, this.resetCode ?? 0);
   streams.delete(this._number);
@@ -208,56 +230,63 @@ function destroy(error, callback) {
 }
 
 function made(session, number, isReadable, isWritable) {
-  const Kind = isReadable && isWritable ? DuplexStream : isReadable ? ReadableStream : WritableStream;
-  const stream = new Kind({ ...(isReadable ? reading : {}), ...(isWritable ? writing : {}), destroy });
+  const Kind =
+    isReadable && isWritable ? DuplexStream : isReadable ? ReadableStream : WritableStream;
+  const stream = new Kind({
+    ...(isReadable ? reading : {}),
+    ...(isWritable ? writing : {}),
+    destroy,
+  });
   stream._number = number;
   stream._session = session;
   stream._written = undefined;
-  /** Why nothing more can be written, although reading goes on. */
+  /** The error after which nothing more can be written, although reading continues. */
   stream._stopped = undefined;
   stream._isEcho = false;
-  // What a client does to its stream is no error of the program: who wants to know listens, and the others go on.
+  // A client may reset its stream at any time: without a listener of its own, the program
+  // continues.
   stream.on('error', () => {});
   streams.set(number, stream);
   session._streams.add(stream);
   return stream;
 }
 
-/** What was written last has left, as far as that there is room for more. */
+/** Calls back for the last write: there is capacity for more. */
 function written(stream) {
   const callback = stream._written;
   stream._written = undefined;
   callback?.();
 }
 
-/** The client has given up a direction of a stream. */
+/** Returns the error for a direction that the client ended. */
 function failure(what, code) {
-  const error = new Error(`the client has ${what} the stream with code ${code}`);
+  const error = new Error(`the client ${what} the stream with code ${code}`);
   return Object.assign(error, { code: 'ERR_WEBTRANSPORT_STREAM', streamErrorCode: code });
 }
 
-// ---- routes -----------------------------------------------------------------------------------------------------------------
+// ---- routes
 
-/** What handlers and `res.upgrade` pass on. */
+/** The context that links an upgrade handler to `res.upgrade`. */
 class SessionContext {
   constructor(route) {
     this._route = route;
   }
 }
 
-/** The handler of requests for a route of sessions, which `res.upgrade` grants. */
+/** Returns the handler of session requests of a route. */
 function route(app, pattern, behavior) {
   if (behavior === null || typeof behavior !== 'object') {
-    throw new TypeError(`app.wt() takes an object of handlers, not ${typeof behavior}.`);
+    throw new TypeError(`app.wt() takes an object of handlers, not ${typeof behavior}`);
   }
   for (const [name, handler] of Object.entries(behavior)) {
     if (!HANDLERS.includes(name)) {
       const like = nearest(name, HANDLERS);
       throw new TypeError(
-        `app.wt() has no handler ${JSON.stringify(name)}${like === undefined ? `: it has ${HANDLERS.join(', ')}.` : `; did you mean ${JSON.stringify(like)}?`}`,
+        `app.wt() has no handler ${JSON.stringify(name)}${like === undefined ? `: it has ${HANDLERS.join(', ')}` : `; did you mean ${JSON.stringify(like)}?`}`,
       );
     }
-    if (handler !== undefined && typeof handler !== 'function') throw noFunction(`app.wt(): ${name}`, handler);
+    if (handler !== undefined && typeof handler !== 'function')
+      throw noFunction(`app.wt(): ${name}`, handler);
   }
   const own = { app, pattern, behavior };
   return (res, req) => {
@@ -271,38 +300,43 @@ function route(app, pattern, behavior) {
 function upgrade(res, userData, context) {
   const slot = res._check('upgrade');
   const remote = { address: native.remoteAddressAsText(slot), port: native.remotePort(slot) };
-  // Read before anything is granted: a getter may throw.
+  // Copied before the session is accepted, because a getter may throw.
   const data = { ...userData };
   const number = native.acceptSession(slot);
-  // Granted or refused, the request is answered: another one may have its slot.
+  // Accepted or refused, the request is answered, and another one may have its slot.
   res._finish();
   if (typeof number === 'string') throw new Error(number);
   const session = new WebTransportSession(number, context._route, remote);
   const own = { ...session };
-  // User data often comes from the client: it does not take the place of what the session is told by.
+  // User data often comes from the client: it must not replace the session's own properties.
   Object.assign(session, data, own);
   sessions.set(number, session);
   run(session, context._route.behavior.open);
 }
 
-/** Calls a handler in the session's asynchronous context, if there is one. What it throws is reported, and the session goes on. */
+/**
+ * Calls a handler, if there is one, in the session's asynchronous context. Exceptions are reported,
+ * and the session continues.
+ */
 function run(session, handler, ...given) {
-  if (handler !== undefined) session._context.runInAsyncScope(call, undefined, session, handler, given);
+  if (handler !== undefined)
+    session._context.runInAsyncScope(call, undefined, session, handler, given);
 }
 
 function call(session, handler, given) {
   const report = (error) => session._report(error);
   try {
     const result = handler(session, ...given);
-    if (result !== undefined && result !== null && typeof result.then === 'function') result.then(undefined, report);
+    if (result !== undefined && result !== null && typeof result.then === 'function')
+      result.then(undefined, report);
   } catch (error) {
     report(error);
   }
 }
 
-// ---- what the native part tells -----------------------------------------------------------------------------------------------
+// ---- events of the addon
 
-function told(number, what, code, data) {
+function onSessionEvent(number, what, code, data) {
   const session = sessions.get(number);
   if (session === undefined) {
     if (what === 1 || what === 2) native.streamEnd(code >>> 0, 0);
@@ -329,9 +363,10 @@ function told(number, what, code, data) {
   }
 }
 
-function heard(number, what, code, data) {
+function onStreamEvent(number, what, code, data) {
   const stream = streams.get(number);
-  if (stream !== undefined) stream._session._context.runInAsyncScope(change, undefined, stream, what, code, data);
+  if (stream !== undefined)
+    stream._session._context.runInAsyncScope(change, undefined, stream, what, code, data);
 }
 
 function change(stream, what, code, data) {
@@ -358,4 +393,12 @@ function change(stream, what, code, data) {
   }
 }
 
-module.exports = { WebTransportSession, SessionContext, route, upgrade, told, heard, OPTIONS: HANDLERS };
+module.exports = {
+  WebTransportSession,
+  SessionContext,
+  route,
+  upgrade,
+  onSessionEvent,
+  onStreamEvent,
+  OPTIONS: HANDLERS,
+};

@@ -1,10 +1,10 @@
 'use strict';
-// Builds the addon and puts it where lib/native.js looks for it.
+// Builds the addon and copies it to lib/, where lib/native.js looks for it.
 // usage: node scripts/build.js [--debug] [--target PLATFORM] [--addon FILE]
-//   --debug     quick to build, slow to run (or PRONGHORN_PROFILE=debug)
-//   --addon     one that cargo has built already: libpronghorn_node.so of its target folder
+//   --debug     build the debug profile: fast to build, slow to run (or PRONGHORN_PROFILE=debug)
+//   --addon     use an addon that cargo has built: libpronghorn_node.so of its target folder
 //   --target    a platform of lib/platform.js, such as linux-arm64-gnu (default: this machine's)
-// CARGO_FLAGS go to cargo.
+// CARGO_FLAGS are passed to cargo.
 const fs = require('node:fs');
 const path = require('node:path');
 const { parseArgs } = require('node:util');
@@ -18,7 +18,11 @@ function fail(message) {
 
 function given() {
   try {
-    const options = { debug: { type: 'boolean' }, target: { type: 'string' }, addon: { type: 'string' } };
+    const options = {
+      debug: { type: 'boolean' },
+      target: { type: 'string' },
+      addon: { type: 'string' },
+    };
     return parseArgs({ options }).values;
   } catch (error) {
     return fail(error.message);
@@ -29,7 +33,7 @@ const values = given();
 const isDebug = values.debug || process.env.PRONGHORN_PROFILE === 'debug';
 const platform = values.target ?? platformName();
 
-/** Builds the addon, and gives the file that cargo made. */
+/** Builds the addon. Returns the file. */
 function build() {
   const how = cargoFor(platform);
   if (how.missing !== undefined) fail(`cannot build for ${platform}: ${how.missing}`);
@@ -39,10 +43,11 @@ function build() {
   return path.join(target, isDebug ? 'debug' : 'release', 'libpronghorn_node.so');
 }
 
-const built = values.addon === undefined ? build() : path.resolve(process.env.INIT_CWD ?? '.', values.addon);
-if (!fs.existsSync(built)) fail(`${built} is not there: build it with \`make build-debug\``);
+const built =
+  values.addon === undefined ? build() : path.resolve(process.env.INIT_CWD ?? '.', values.addon);
+if (!fs.existsSync(built)) fail(`missing ${built}: build it with \`make build-debug\``);
 const to = path.join(__dirname, '..', 'lib', `pronghorn.${platform}.node`);
-// A new file: a process that has the old one loaded goes on with it.
+// A new file, so that a process that has loaded the old one keeps working.
 const part = `${to}.${process.pid}`;
 fs.copyFileSync(built, part);
 fs.renameSync(part, to);

@@ -1,6 +1,7 @@
 'use strict';
-// Compiles the addon for each platform of lib/platform.js whose Rust target and C compiler are there, and says which could not be compiled for
-// want of them. usage: node scripts/check-targets.js
+// Compiles the addon for each platform of lib/platform.js whose Rust target and C compiler are
+// installed, and lists what the other platforms need.
+// usage: node scripts/check-targets.js
 const { TARGETS } = require('../lib/platform');
 const { cargo, cargoFor } = require('./compilers');
 

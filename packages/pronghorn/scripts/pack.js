@@ -1,7 +1,9 @@
 'use strict';
-// Makes what is published: a package for each platform whose binary stands in lib/, with that binary alone, and the package itself, which has
-// them as optional dependencies. Nothing is published by this; `npm publish` takes the files.
-// usage: node scripts/pack.js [FOLDER]     (default: target/npm; STRIP names a strip that knows the binaries' processors)
+// Creates the packages to publish: one for each platform whose binary is in lib/, with only that
+// binary, and the package itself, which has them as optional dependencies. Publishes nothing: pass
+// the files to `npm publish`.
+// usage: node scripts/pack.js [FOLDER]     (default: target/npm)
+// STRIP names a strip for the binaries' processors.
 const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
@@ -9,7 +11,9 @@ const { TARGETS } = require('../lib/platform');
 
 const home = path.join(__dirname, '..');
 const root = path.join(home, '..', '..');
-const folder = path.resolve(process.argv[2] ?? path.join(root, process.env.CARGO_TARGET_DIR ?? 'target', 'npm'));
+const folder = path.resolve(
+  process.argv[2] ?? path.join(root, process.env.CARGO_TARGET_DIR ?? 'target', 'npm'),
+);
 const own = JSON.parse(fs.readFileSync(path.join(home, 'package.json'), 'utf8'));
 const licenses = ['LICENSE-APACHE', 'LICENSE-MIT'];
 
@@ -19,21 +23,33 @@ function fail(message) {
 }
 
 function run(command, args, cwd) {
-  const { error, status } = spawnSync(command, args, { cwd, stdio: ['ignore', 'ignore', 'inherit'] });
-  if (error) fail(`${command} does not run: ${error.message}`);
+  const { error, status } = spawnSync(command, args, {
+    cwd,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  if (error) fail(`cannot run ${command}: ${error.message}`);
   if (status !== 0) fail(`${command} ${args.join(' ')} ended with ${status}`);
 }
 
-/** A folder with the package's description and licences, packed when `fill` has put the rest there. */
+/** Packs a package from its description, the licenses, and the files that `fill` adds. */
 function pack(name, description, fill) {
   const stage = path.join(folder, name);
   fs.mkdirSync(stage);
   fs.writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(description, null, 2)}\n`);
-  for (const license of licenses) fs.copyFileSync(path.join(root, license), path.join(stage, license));
+  for (const license of licenses)
+    fs.copyFileSync(path.join(root, license), path.join(stage, license));
   fill(stage);
   run(
     'npm',
-    ['pack', '--ignore-scripts', '--no-update-notifier', '--loglevel', 'error', '--pack-destination', folder],
+    [
+      'pack',
+      '--ignore-scripts',
+      '--no-update-notifier',
+      '--loglevel',
+      'error',
+      '--pack-destination',
+      folder,
+    ],
     stage,
   );
   console.log(path.join(folder, `${name}-${own.version}.tgz`));
@@ -44,7 +60,7 @@ const binaries = fs.readdirSync(path.join(home, 'lib')).flatMap((file) => {
   const platform = /^pronghorn\.(.+)\.node$/.exec(file)?.[1];
   return platform in TARGETS ? [{ file, platform, name: `pronghorn-${platform}` }] : [];
 });
-if (binaries.length === 0) fail('there is no binary in lib/: run make optimized first, or npm run build');
+if (binaries.length === 0) fail('no binary in lib/: run make optimized first, or npm run build');
 
 fs.rmSync(folder, { recursive: true, force: true });
 fs.mkdirSync(folder, { recursive: true });
@@ -54,7 +70,17 @@ for (const { file, platform, name } of binaries) {
   const limits = { os: [os], cpu: [cpu], libc: [libc] };
   pack(
     name,
-    { name, version, description, license, repository, engines, ...limits, main: file, files: [file, ...licenses] },
+    {
+      name,
+      version,
+      description,
+      license,
+      repository,
+      engines,
+      ...limits,
+      main: file,
+      files: [file, ...licenses],
+    },
     (stage) => {
       fs.copyFileSync(path.join(home, 'lib', file), path.join(stage, file));
       run(process.env.STRIP ?? 'strip', ['--strip-unneeded', file], stage);

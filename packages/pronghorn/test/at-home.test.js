@@ -1,6 +1,7 @@
 'use strict';
 
-// What programs and tools expect of a server in Node.js, beside node:http where that has it.
+// Behaviour that programs and tools expect of a Node.js server, compared with node:http where
+// possible.
 
 const assert = require('node:assert/strict');
 const diagnostics = require('node:diagnostics_channel');
@@ -22,7 +23,10 @@ const listen = (server) =>
 
 describe('the automatic 500', () => {
   const set = (res) => {
-    res.writeHeader('cache-control', 'public').writeHeader('set-cookie', 'a=b').writeHeader('content-encoding', 'br');
+    res
+      .writeHeader('cache-control', 'public')
+      .writeHeader('set-cookie', 'a=b')
+      .writeHeader('content-encoding', 'br');
     throw new Error('meant');
   };
   const doors = {
@@ -46,14 +50,16 @@ describe('the automatic 500', () => {
   };
   for (const [door, make] of Object.entries(doors)) {
     for (const { name, make: makeApp, request } of faces) {
-      it(`has none of the fields of what failed: ${door}, ${name}`, async () => {
+      it(`does not carry the failed response's fields: ${door}, ${name}`, async () => {
         const app = make(makeApp({ onError: () => {} }));
         const answer = await request(listening(app));
-        // A stream may have begun before it fails.
+        // A stream may have started before it fails.
         if (answer.error === undefined || answer.status === 500) {
           assert.equal(answer.status, 500);
           assert.deepEqual(
-            ['cache-control', 'set-cookie', 'content-encoding'].map((field) => answer.fields[field]),
+            ['cache-control', 'set-cookie', 'content-encoding'].map(
+              (field) => answer.fields[field],
+            ),
             ['no-store', undefined, undefined],
           );
         } else {
@@ -65,8 +71,11 @@ describe('the automatic 500', () => {
   }
 });
 
-describe('a client that leaves', () => {
-  /** What is emitted when a client of HTTP/1.1 ends in the middle of an answer, by itself or in the middle of its request. */
+describe('a client that disconnects', () => {
+  /**
+   * Returns the events when an HTTP/1.1 client leaves during the response, with a complete or
+   * incomplete request.
+   */
   async function emitted(createServer, sent) {
     const told = [];
     const gone = happening();
@@ -74,7 +83,7 @@ describe('a client that leaves', () => {
       const parts = { request, response, socket: request.socket };
       for (const [part, emitter] of Object.entries(parts)) {
         emitter.on('close', () => told.push(`${part} close`));
-        // The parser of node:http has a code of its own for an end in the middle.
+        // The parser of node:http has its own error code for a truncated request.
         emitter.on('error', (error) =>
           told.push(`${part} ${error.code.replace('HPE_INVALID_EOF_STATE', 'ECONNRESET')}`),
         );
@@ -96,7 +105,7 @@ describe('a client that leaves', () => {
   const whole = 'GET / HTTP/1.1\r\nhost: a\r\n\r\n';
   const part = 'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\npart';
   for (const [what, sent] of Object.entries({ whole, part })) {
-    it(`is told of as by node:http: ${what}`, async () => {
+    it(`is reported as by node:http: ${what}`, async () => {
       const expected = await emitted(http.createServer, sent);
       assert.deepEqual(await emitted(pronghorn.createServer, sent), expected);
     });
@@ -104,23 +113,32 @@ describe('a client that leaves', () => {
 });
 
 for (const { name, options, request } of ways) {
-  describe(`${name}, at the doors of node:http and of fetch`, () => {
-    it('shows what console.log is given', async () => {
+  describe(`${name}, with pronghorn/http and pronghorn/fetch`, () => {
+    it('prints with console.log as with node:http', async () => {
       const shown = [];
-      const app = faces.find((face) => face.request === request || (options.key && face.protocol === 'h3')).make();
+      const app = faces
+        .find((face) => face.request === request || (options.key && face.protocol === 'h3'))
+        .make();
       let kept;
       app.any(
         '/*',
         fetchHandler(async (asked, info) => {
           kept = asked;
           shown.push(inspect(asked), inspect({ deep: { deeper: { asked } } }), inspect(info));
-          // Looking takes nothing away.
+          // Inspecting consumes nothing.
           return new Response(await asked.text());
         }),
       );
-      const answer = await request(listening(app), { path: '/shown', method: 'POST', body: 'content' });
+      const answer = await request(listening(app), {
+        path: '/shown',
+        method: 'POST',
+        body: 'content',
+      });
       assert.equal(answer.body.toString(), 'content');
-      assert.match(shown[0], /^Request \{\n {2}method: 'POST',\n {2}url: 'https?:\/\/localhost.*\/shown',/);
+      assert.match(
+        shown[0],
+        /^Request \{\n {2}method: 'POST',\n {2}url: 'https?:\/\/localhost.*\/shown',/,
+      );
       assert.match(inspect(kept), /^Request \{/);
       app.close();
 
@@ -133,10 +151,12 @@ for (const { name, options, request } of ways) {
       server.close();
     });
 
-    it('goes on with content that is piped when the answer is complete', async () => {
+    it('continues reading a piped body after the response is complete', async () => {
       const received = happening();
       const chunks = [];
-      const app = faces.find((face) => face.request === request || (options.key && face.protocol === 'h3')).make();
+      const app = faces
+        .find((face) => face.request === request || (options.key && face.protocol === 'h3'))
+        .make();
       app.any(
         '/*',
         fetchHandler((asked) => {
@@ -144,7 +164,7 @@ for (const { name, options, request } of ways) {
             write: (chunk) => void chunks.push(Buffer.from(chunk)),
             close: () => received.happen(),
           });
-          // Nobody waits for it.
+          // The promise is not awaited.
           asked.body.pipeTo(sink);
           return new Response(null, { status: 202 });
         }),
@@ -163,8 +183,8 @@ for (const { name, options, request } of ways) {
   });
 }
 
-describe('the shape of node:http', () => {
-  /** What programs see of both servers, by the same handlers. */
+describe('the shape of node:http objects', () => {
+  /** Returns what the same handlers see with both servers. */
   async function seen(createServer) {
     const found = {};
     const closed = happening();
@@ -173,7 +193,11 @@ describe('the shape of node:http', () => {
         for await (const chunk of req) if (chunk.length > 0) break;
         res.end('after it');
       } else {
-        found.before = [res.writableLength, res.writableNeedDrain, typeof res.writableHighWaterMark];
+        found.before = [
+          res.writableLength,
+          res.writableNeedDrain,
+          typeof res.writableHighWaterMark,
+        ];
         const events = [];
         for (const [name, emitter] of Object.entries({ response: res, socket: req.socket })) {
           emitter.on('close', () => events.push(name));
@@ -195,24 +219,30 @@ describe('the shape of node:http', () => {
 
     const events = [];
     const unwanted = createServer({}, () => {});
-    for (const event of ['listening', 'close', 'error']) unwanted.on(event, () => events.push(event));
+    for (const event of ['listening', 'close', 'error'])
+      unwanted.on(event, () => events.push(event));
     unwanted.listen({ port: 0, signal: AbortSignal.abort() });
     await turn();
     await turn();
-    return { ...found, broken: [broken.status, broken.body?.toString()], events, listening: unwanted.listening };
+    return {
+      ...found,
+      broken: [broken.status, broken.body?.toString()],
+      events,
+      listening: unwanted.listening,
+    };
   }
 
-  it('is what programs see', async () => {
+  it('matches what programs see with node:http', async () => {
     const expected = await seen(http.createServer);
     assert.deepEqual(expected.full, [false, true, true]);
     assert.deepEqual(await seen(pronghorn.createServer), expected);
   });
 });
 
-describe('a request that is silent', () => {
+describe('an idle request', () => {
   const whole = 'GET / HTTP/1.1\r\nhost: a\r\n\r\n';
   const part = 'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\npart';
-  /** Who is told of its timeout, where these listen. */
+  /** Returns which of these listeners receive 'timeout'. */
   async function told(createServer, sent, listeners) {
     const events = [];
     const over = happening();
@@ -226,7 +256,7 @@ describe('a request that is silent', () => {
       request.socket.once('timeout', () => response.end());
     });
     const client = net.connect(await listen(server), '127.0.0.1', () => client.write(sent));
-    // The socket of node:http is that of the connection.
+    // In node:http the socket belongs to the connection.
     client.on('error', () => {}).on('data', () => client.end());
     await over.promise;
     client.destroy();
@@ -236,8 +266,15 @@ describe('a request that is silent', () => {
   }
   const all = ['request', 'response', 'server', 'socket'];
   for (const [what, sent] of Object.entries({ whole, part })) {
-    for (const listeners of [[], ['socket'], ['response'], ['server', 'response'], ['request'], all]) {
-      it(`is told of as by node:http: ${what}, to ${listeners.join(' and ') || 'nobody'}`, async () => {
+    for (const listeners of [
+      [],
+      ['socket'],
+      ['response'],
+      ['server', 'response'],
+      ['request'],
+      all,
+    ]) {
+      it(`is reported as by node:http: ${what}, to ${listeners.join(' and ') || 'nobody'}`, async () => {
         const expected = await told(http.createServer, sent, listeners);
         assert.deepEqual(await told(pronghorn.createServer, sent, listeners), expected);
       });
@@ -245,8 +282,8 @@ describe('a request that is silent', () => {
   }
 });
 
-describe('content that goes on after the response', () => {
-  it('comes before its socket closes', async () => {
+describe('a request body that continues after the response', () => {
+  it('arrives before its socket closes', async () => {
     const play = async (createServer) => {
       const events = [];
       const closed = happening();
@@ -254,7 +291,9 @@ describe('content that goes on after the response', () => {
         request.on('end', () => events.push('end'));
         request.socket.on('close', () => closed.happen(events.push('close')));
         let size = 0;
-        request.on('data', (chunk) => events.push(...((size += chunk.length) === 20 ? ['whole'] : [])));
+        request.on('data', (chunk) =>
+          events.push(...((size += chunk.length) === 20 ? ['whole'] : [])),
+        );
         response.end('early');
       });
       const port = await listen(server);
@@ -274,9 +313,9 @@ describe('content that goes on after the response', () => {
   });
 });
 
-describe('the field te', () => {
+describe('the TE header field', () => {
   for (const { name, protocol, options, request } of ways) {
-    it(`of a response harms nobody: ${name}`, async () => {
+    it(`of a response has no effect: ${name}`, async () => {
       const server = pronghorn.createServer(options, (req, res) => {
         res.setHeader('te', 'gzip');
         res.setHeader('trailer', 'te');
@@ -292,13 +331,16 @@ describe('the field te', () => {
   }
 });
 
-describe('a stream of no bytes', () => {
-  it('is told that nobody reads it', async () => {
+describe('a stream of strings instead of bytes', () => {
+  it('is cancelled with an error', async () => {
     const cancelled = happening();
     const app = faces[0].make({ onError: () => {} }).any(
       '/*',
       fetchHandler(
-        () => new Response(new ReadableStream({ pull: (to) => to.enqueue('text'), cancel: cancelled.happen })),
+        () =>
+          new Response(
+            new ReadableStream({ pull: (to) => to.enqueue('text'), cancel: cancelled.happen }),
+          ),
       ),
     );
     const answer = await faces[0].request(listening(app));
@@ -308,7 +350,7 @@ describe('a stream of no bytes', () => {
   });
 });
 
-describe('tools that watch node:http', () => {
+describe('tools that observe node:http', () => {
   let server;
   let port;
   before(async () => {
@@ -317,11 +359,17 @@ describe('tools that watch node:http', () => {
   });
   after(() => server.close());
 
-  it('are told by the channels that it has', async () => {
+  it('are notified through its diagnostics channels', async () => {
     const told = [];
     const channels = ['http.server.request.start', 'http.server.response.finish'];
     const listeners = channels.map((name) => ({ request, response, socket, server: from }) => {
-      told.push([name, request.url, response.statusCode, socket === request.socket, from === server]);
+      told.push([
+        name,
+        request.url,
+        response.statusCode,
+        socket === request.socket,
+        from === server,
+      ]);
     });
     channels.forEach((name, index) => diagnostics.subscribe(name, listeners[index]));
     await ways[0].request(port, { path: '/told' });
@@ -332,7 +380,7 @@ describe('tools that watch node:http', () => {
     );
   });
 
-  it('find an http.Server whose events they can see', async () => {
+  it('find an http.Server with observable events', async () => {
     assert.equal(server instanceof http.Server, true);
     assert.equal(server instanceof net.Server, true);
     const seen = [];
@@ -344,15 +392,21 @@ describe('tools that watch node:http', () => {
     await ways[0].request(port);
     delete http.Server.prototype.emit;
     assert.equal(seen.includes('request'), true);
-    // What is inherited is not what a net.Server does.
+    // The methods inherited from net.Server report the state of this server.
     assert.equal(server.listening, true);
     assert.equal(typeof server.address().port, 'number');
-    assert.equal(await new Promise((resolve) => server.getConnections((_, count) => resolve(typeof count))), 'number');
+    assert.equal(
+      await new Promise((resolve) => server.getConnections((_, count) => resolve(typeof count))),
+      'number',
+    );
   });
 
-  // Those that look into both prototypes tell by them whether a request came over TLS.
-  it('see requests over TLS in the prototype of node:https, and others in the one of node:http', async () => {
-    const certificate = { key: fs.readFileSync(tls.key_file_name), cert: fs.readFileSync(tls.cert_file_name) };
+  // Tools that patch both prototypes use them to tell whether a request came over TLS.
+  it('see TLS requests on the prototype of node:https and others on that of node:http', async () => {
+    const certificate = {
+      key: fs.readFileSync(tls.key_file_name),
+      cert: fs.readFileSync(tls.cert_file_name),
+    };
     const hello = (req, res) => res.end('hello');
     const servers = {
       node: [http.createServer(hello), https.createServer(certificate, hello)],
@@ -364,7 +418,8 @@ describe('tools that watch node:http', () => {
       const isOwn = Object.hasOwn(Server.prototype, 'emit');
       Server.prototype.emit = function (event, ...given) {
         const [from] = Object.entries(servers).find(([, both]) => both.includes(this)) ?? [];
-        if (event === 'request' && from !== undefined) seen[from].push([name, servers[from].indexOf(this)]);
+        if (event === 'request' && from !== undefined)
+          seen[from].push([name, servers[from].indexOf(this)]);
         return emit.call(this, event, ...given);
       };
       return () => (isOwn ? (Server.prototype.emit = emit) : delete Server.prototype.emit);

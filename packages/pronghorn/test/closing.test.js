@@ -1,6 +1,7 @@
 'use strict';
 
-// Connections that a server closes while it goes on, beside node:http, and servers that are closed for good.
+// Connections that a running server closes, compared with node:http, and servers that are closed
+// permanently.
 
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
@@ -21,7 +22,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 const listen = (server) =>
   new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
 
-/** A server that answers '/' and holds other requests in what it returns. */
+/** A server that answers '/' and returns other requests unanswered. */
 async function holding(createServer, options) {
   const held = [];
   let wanted;
@@ -43,8 +44,8 @@ async function holding(createServer, options) {
   };
 }
 
-describe('connections that are closed while the server goes on', () => {
-  /** A connection over HTTP/1.1, what came over it, and whether it is closed. */
+describe('connections closed while the server keeps running', () => {
+  /** An HTTP/1.1 connection, the bytes received, and whether it is closed. */
   async function connect(port, path) {
     const socket = net.connect(port, '127.0.0.1');
     const connection = { socket, text: '', isClosed: false };
@@ -66,7 +67,7 @@ describe('connections that are closed while the server goes on', () => {
     return connection;
   }
 
-  /** What becomes of connections of each kind when `close` is called on the server. */
+  /** Returns the state of each kind of connection after `close` of the server. */
   async function outcome(createServer, close) {
     const { server, held, port, next } = await holding(createServer, {});
     const idle = await connect(port, '/');
@@ -79,10 +80,13 @@ describe('connections that are closed while the server goes on', () => {
     held[0].on('close', left.happen);
     server[close]();
     await idle.closed;
-    if (close === 'closeAllConnections') await Promise.all([unused.closed, busy.closed, left.promise]);
-    const kinds = Object.fromEntries(Object.entries(all).map(([kind, { isClosed }]) => [kind, isClosed]));
+    if (close === 'closeAllConnections')
+      await Promise.all([unused.closed, busy.closed, left.promise]);
+    const kinds = Object.fromEntries(
+      Object.entries(all).map(([kind, { isClosed }]) => [kind, isClosed]),
+    );
     const isListening = server.listening;
-    // Those that stay are of use.
+    // The remaining connections still work.
     if (close === 'closeIdleConnections') {
       held[0].end('hello');
       unused.socket.write('GET / HTTP/1.1\r\nhost: localhost\r\n\r\n');
@@ -100,18 +104,25 @@ describe('connections that are closed while the server goes on', () => {
   }
 
   for (const close of ['closeAllConnections', 'closeIdleConnections']) {
-    it(`${close} does what it does in node:http`, async () => {
-      const [own, theirs] = [await outcome(pronghorn.createServer, close), await outcome(http.createServer, close)];
-      // Node.js 26 closes those that have not had a request yet, whose client may be about to send one.
+    it(`${close} behaves as in node:http`, async () => {
+      const [own, theirs] = [
+        await outcome(pronghorn.createServer, close),
+        await outcome(http.createServer, close),
+      ];
+      // Node.js 26 closes connections without a request yet, although their client may be about to
+      // send one.
       if (close === 'closeIdleConnections') theirs.kinds.unused = false;
       assert.deepEqual(own, theirs);
     });
   }
 
-  it('closeIdleConnections closes those over HTTP/2 that have nothing to do', async () => {
+  it('closeIdleConnections closes idle HTTP/2 connections', async () => {
     const { server, held, port, next } = await holding(pronghorn.createServer, tls);
     const session = () =>
-      http2.connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
+      http2.connect(`https://127.0.0.1:${port}`, {
+        rejectUnauthorized: false,
+        servername: 'localhost',
+      });
     const [idle, busy] = [session(), session()];
     const statusOf = (stream) =>
       new Promise((resolve) => stream.on('response', (head) => resolve(head[':status'])).resume());
@@ -138,7 +149,7 @@ describe('connections that are closed while the server goes on', () => {
   });
 
   for (const [name, request] of Object.entries({ 'HTTP/2': overHttp2, 'HTTP/3': overHttp3 })) {
-    it(`closeAllConnections cuts off what goes on, and others are served: ${name}`, async () => {
+    it(`closeAllConnections aborts running requests, and other clients are served: ${name}`, async () => {
       const { server, held, port, next } = await holding(pronghorn.createServer, tls);
       const waits = next();
       const answer = request(port, { path: '/held' });
@@ -168,7 +179,10 @@ describe('connections that are closed while the server goes on', () => {
 });
 
 describe('servers that listen again', () => {
-  /** What a server tells that is closed while a request is open, and listens again before the response. */
+  /**
+   * Returns the events of a server that is closed while a request is open, and listens again before
+   * the response.
+   */
   async function outcome(createServer, options, request) {
     const { server, held, port, next } = await holding(createServer, options);
     const told = [];
@@ -195,30 +209,40 @@ describe('servers that listen again', () => {
   }
 
   const clear = async (port, path) => {
-    const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { connection: 'close' } });
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+      headers: { connection: 'close' },
+    });
     return [response.status, await response.text()];
   };
 
-  it('do so while what was open comes to its end, as in node:http', async () => {
-    assert.deepEqual(await outcome(pronghorn.createServer, {}, clear), await outcome(http.createServer, {}, clear));
+  it('do so while open connections drain, as in node:http', async () => {
+    assert.deepEqual(
+      await outcome(pronghorn.createServer, {}, clear),
+      await outcome(http.createServer, {}, clear),
+    );
   });
 
   for (const [name, request] of Object.entries({ 'HTTP/2': overHttp2, 'HTTP/3': overHttp3 })) {
-    it(`do so while what was open comes to its end: ${name}`, async () => {
+    it(`do so while open connections drain: ${name}`, async () => {
       const over = async (port, path) => {
         const { status, body } = await request(port, { path });
         return [status, String(body)];
       };
-      assert.deepEqual(await outcome(pronghorn.createServer, tls, over), await outcome(http.createServer, {}, clear));
+      assert.deepEqual(
+        await outcome(pronghorn.createServer, tls, over),
+        await outcome(http.createServer, {}, clear),
+      );
     });
   }
 });
 
-describe('servers that are closed for good', () => {
+describe('servers that are closed permanently', () => {
   v8.setFlagsFromString('--expose-gc');
   const collect = vm.runInNewContext('gc');
 
-  /** Makes so many, each of which listens and is closed, and returns what tells whether they are collected. */
+  /**
+   * Creates `count` servers that listen and are closed, and returns weak references to them.
+   */
   async function closed(count, make) {
     const references = [];
     for (let index = 0; index < count; index++) references.push(new WeakRef(await make()));
@@ -241,7 +265,9 @@ describe('servers that are closed for good', () => {
       const taken = net.createServer();
       await new Promise((resolve) => taken.listen(0, '127.0.0.1', resolve));
       const app = uWS.App().get('/', (res) => res.end());
-      app.listen('127.0.0.1', taken.address().port, 1, (_socket, error) => assert.equal(error.code, 'EADDRINUSE'));
+      app.listen('127.0.0.1', taken.address().port, 1, (_socket, error) =>
+        assert.equal(error.code, 'EADDRINUSE'),
+      );
       taken.close();
       return app;
     },
@@ -263,9 +289,10 @@ describe('servers that are closed for good', () => {
     },
   };
   for (const [name, make] of Object.entries(kinds)) {
-    it(`are collected, with what the native part has of them: ${name}`, async () => {
+    it(`are garbage-collected with their native state: ${name}`, async () => {
       const references = await closed(40, make);
-      // Whoever looks at one keeps it until the next turn, and a few may be held by what runs now.
+      // Reading a weak reference keeps its target until the next turn, and running code may hold a
+      // few.
       const left = () => references.filter((reference) => reference.deref() !== undefined).length;
       for (let round = 0; round < 1000 && (round < 10 || left() > 2); round++) {
         await turn();
@@ -275,7 +302,7 @@ describe('servers that are closed for good', () => {
     });
   }
 
-  it('give their places in the native part to others', () => {
+  it('release their slots in the native part', () => {
     const code = `
       const uWS = require('.');
       const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -292,8 +319,12 @@ describe('servers that are closed for good', () => {
         console.log(Math.max(...Array.from({ length: 40 }, () => uWS.App()._number)));
       })();`;
     const options = { cwd: path.join(__dirname, '..'), encoding: 'utf8', timeout: 100_000 };
-    const { stdout, stderr } = spawnSync(process.execPath, ['--expose-gc', '--eval', code], options);
-    // Without that there would be 80.
+    const { stdout, stderr } = spawnSync(
+      process.execPath,
+      ['--expose-gc', '--eval', code],
+      options,
+    );
+    // Without the release there would be 80.
     assert.ok(Number(stdout) < 60, stdout + stderr);
   });
 });

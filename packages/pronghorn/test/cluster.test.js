@@ -14,7 +14,10 @@ const h3 = require('./support/h3');
 const { tls } = require('./support/certificate');
 const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
 
-/** Enough clients that the kernel gives some of them to each of a few processes, but for a chance in a million. */
+/**
+ * Enough clients that the kernel assigns some to each of a few processes, except with a probability
+ * of one in a million.
+ */
 const CLIENTS = 40;
 const folder = `/tmp/pronghorn-${process.getuid()}`;
 const isRoot = process.getuid() === 0;
@@ -35,7 +38,10 @@ const doors = [
 
 let last = 0;
 
-/** A worker, and a way to have it do something. `isOther`: it is not what it was, and of no use to the next test. */
+/**
+ * A worker, and a function that sends it an operation. `isOther`: a test has changed the worker, so
+ * the next test cannot use it.
+ */
 async function fork() {
   const worker = cluster.fork({ PRONGHORN_TEST_TLS: JSON.stringify(tls) });
   await once(worker, 'online');
@@ -57,7 +63,9 @@ async function fork() {
 }
 
 async function end(...all) {
-  const exits = all.filter(({ worker }) => !worker.isDead()).map(({ worker }) => once(worker, 'exit'));
+  const exits = all
+    .filter(({ worker }) => !worker.isDead())
+    .map(({ worker }) => once(worker, 'exit'));
   for (const { worker } of all) worker.process.kill('SIGKILL');
   await Promise.all(exits);
 }
@@ -68,20 +76,20 @@ const listen = async (of, given) => {
   return port;
 };
 
-/** Has a worker give up its user. */
+/** Makes a worker change its user. */
 async function become(one, user) {
   one.isOther = true;
   assert.equal((await one.ask('become', { user })).error, undefined);
 }
 
-/** Who answers a request; it has to be answered. */
+/** Returns the worker that answers a request, which has to succeed. */
 async function who(request, port, more) {
   const answer = await request(port, more);
   assert.equal(answer.status, 200, JSON.stringify(answer));
   return answer.body.toString();
 }
 
-/** Asks until each of these has answered. */
+/** Sends requests until each of these workers has answered. */
 async function untilAll(request, port, all) {
   const seen = new Set();
   for (let count = 0; seen.size < all.length; count++) {
@@ -91,7 +99,7 @@ async function untilAll(request, port, all) {
   assert.deepEqual([...seen].sort(), all.map(({ pid }) => pid).sort());
 }
 
-/** A counter of all of these. */
+/** Returns a counter summed over these workers. */
 async function count(name, all) {
   const statistics = await Promise.all(all.map(({ ask }) => ask('statistics')));
   return statistics.reduce((sum, counters) => sum + (counters[name] ?? 0), 0);
@@ -104,9 +112,12 @@ function directories() {
 }
 
 describe('a cluster', { timeout: 300_000 }, () => {
-  /** What a test works with. */
+  /** State of the tests. */
   let forked = [];
-  /** Two workers without servers. To start them takes longer than most tests, which leave them to the next one. */
+  /**
+   * Two workers without servers. Starting them takes longer than most tests, so each test leaves
+   * them to the next one.
+   */
   const start = async () => {
     forked.push(...(await Promise.all(Array.from({ length: 2 - forked.length }, fork))));
     await Promise.all(forked.map(({ ask }) => ask('reset')));
@@ -114,7 +125,8 @@ describe('a cluster', { timeout: 300_000 }, () => {
   };
   afterEach(async () => {
     const [kept, others] = [[], []];
-    for (const one of forked) (one.worker.isConnected() && kept.length < 2 && !one.isOther ? kept : others).push(one);
+    for (const one of forked)
+      (one.worker.isConnected() && kept.length < 2 && !one.isOther ? kept : others).push(one);
     forked = kept;
     await end(...others);
   });
@@ -129,7 +141,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     });
   }
 
-  it('gives all workers the same ports for 0, in the order of their calls', async () => {
+  it('gives all workers the same ports for port 0, in the order of their calls', async () => {
     const [one, other] = await start();
     for (const door of ['App', 'Server', 'node:http', 'http']) {
       const ports = [await listen(one, { door }), await listen(one, { door })];
@@ -138,7 +150,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     }
   });
 
-  it('tells the primary what listens, as node:http does', async () => {
+  it('reports listening sockets to the primary as node:http does', async () => {
     const [one] = await start();
     const told = async (door, given) => {
       const listening = once(cluster, 'listening');
@@ -152,7 +164,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     for (const host of [undefined, '127.0.0.1', '::1', '0.0.0.0']) {
       const expected = await told('node:http', { host });
       for (const door of ['App', 'Server', 'http', 'fetch', 'srvx']) {
-        // Programs for srvx listen on HOST where nothing is said.
+        // Programs for srvx listen on HOST by default.
         assert.deepEqual(await told(door, { host }), expected, `${door} on ${host}`);
       }
     }
@@ -160,7 +172,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     assert.equal((await told('H3App', { host: '::1' })).addressType, 'udp6');
   });
 
-  it('keeps a QUIC connection in its process, whichever gets its datagrams', async () => {
+  it('keeps a QUIC connection in its process, whichever process receives its datagrams', async () => {
     const [one, other] = await start();
     const port = await listen(one, { door: 'Server' });
     assert.equal(await listen(other, { door: 'Server' }), port);
@@ -173,11 +185,13 @@ describe('a cluster', { timeout: 300_000 }, () => {
     assert.equal(await count('quic_accepted', forked), 1);
   });
 
-  it('keeps QUIC connections when a worker joins, and those of others when one leaves or is killed', async () => {
+  it('keeps QUIC connections when a worker joins, and those of the other workers when one exits or is killed', async () => {
     const [one, other] = await start();
     const port = await listen(one, { door: 'H3App' });
     assert.equal(await listen(other, { door: 'H3App' }), port);
-    const names = Array.from({ length: CLIENTS }, (_, index) => ({ connection: `changes ${port} ${index}` }));
+    const names = Array.from({ length: CLIENTS }, (_, index) => ({
+      connection: `changes ${port} ${index}`,
+    }));
     const owners = await Promise.all(names.map((name) => who(h3.request, port, name)));
     const assertOwners = async (but) => {
       for (const [index, name] of names.entries()) {
@@ -190,15 +204,17 @@ describe('a cluster', { timeout: 300_000 }, () => {
     await assertOwners();
     const passed = await count('strays_passed_on', forked);
     assert.ok(passed > 0);
-    // One that takes no new connections has those that it has, and new ones that the kernel gives it go to others.
+    // A worker that accepts no new connections keeps its own, and forwards new ones that the kernel
+    // assigns to it.
     await one.ask('stop', { number: 0 });
     await assertOwners();
-    for (let index = 0; index < CLIENTS; index++) assert.notEqual(await who(h3.request, port), one.pid);
+    for (let index = 0; index < CLIENTS; index++)
+      assert.notEqual(await who(h3.request, port), one.pid);
     await end(other);
     await assertOwners(other.pid);
   });
 
-  it('goes on without a worker that was killed, whose number is taken again', async () => {
+  it('keeps serving without a killed worker, whose number is reused', async () => {
     const [one, other] = await start();
     const port = await listen(one, { door: 'Server' });
     assert.equal(await listen(other, { door: 'Server' }), port);
@@ -221,13 +237,17 @@ describe('a cluster', { timeout: 300_000 }, () => {
     for (const request of Object.values(overAll)) await untilAll(request, port, [other, next]);
   });
 
-  it('keeps what its processes meet in from looking old', async () => {
+  it('refreshes the timestamps of its shared files', async () => {
     const [one] = await start();
     await listen(one, { door: 'Server' });
     const [directory] = directories().filter((name) => name.includes(':0-'));
-    const all = ['', ...fs.readdirSync(path.join(folder, directory))].map((name) => path.join(folder, directory, name));
+    const all = ['', ...fs.readdirSync(path.join(folder, directory))].map((name) =>
+      path.join(folder, directory, name),
+    );
     const times = () =>
-      [folder, ...all].map((file) => fs.lstatSync(file)).flatMap((stat) => [stat.atimeMs, stat.mtimeMs]);
+      [folder, ...all]
+        .map((file) => fs.lstatSync(file))
+        .flatMap((stat) => [stat.atimeMs, stat.mtimeMs]);
     const now = Date.now();
     for (const file of [...all, folder]) fs.lutimesSync(file, 1000, 1000);
     assert.deepEqual(new Set(times()), new Set([1_000_000]));
@@ -237,7 +257,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     }
   });
 
-  it('resets QUIC connections that a process without its user cannot hand on', async (t) => {
+  it('resets QUIC connections that a process with a changed user cannot forward', async (t) => {
     if (process.getuid() !== 0) return t.skip('it takes root to become another user');
     const [one, other] = await start();
     const port = await listen(one, { door: 'H3App' });
@@ -247,27 +267,27 @@ describe('a cluster', { timeout: 300_000 }, () => {
       assert.ok(index < CLIENTS, 'nothing is reset');
       const connection = { connection: `left ${port} ${index}`, idle_timeout: 1 };
       await who(h3.request, port, connection);
-      // This client does not look at resets.
+      // This client ignores stateless resets.
       await h3.request(port, { ...connection, rebind: true });
     }
     return who(h3.request, port);
   });
 
   describe(
-    'whose user has lost a name to another one',
+    'whose directory name another user has taken',
     { skip: isRoot ? false : 'it takes root to become another user' },
     () => {
-      /** A user of no other test. */
+      /** A user that no other test uses. */
       let user = 1_000_000 + process.pid;
       const places = () => ['/tmp', '/dev/shm'].map((place) => `${place}/pronghorn-${user}`);
       afterEach(async () => {
-        // They leave the folder when they end.
+        // The workers release the folder when they end.
         await end(...forked);
         for (const place of places()) fs.rmSync(place, { recursive: true, force: true });
         user += 1_000_000;
       });
 
-      it('meets elsewhere', async () => {
+      it('uses another directory', async () => {
         fs.mkdirSync(places()[0], { mode: 0o700 });
         const [one, other] = await start();
         for (const each of [one, other]) await become(each, user);
@@ -276,7 +296,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
         await untilAll(clear, port, [one, other]);
       });
 
-      it('says whose folder it cannot meet in, if that is everywhere', async () => {
+      it('names the owner of the directory if no directory is usable', async () => {
         for (const place of places()) fs.mkdirSync(place, { mode: 0o700 });
         const [one] = await start();
         await become(one, user);
@@ -293,7 +313,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     },
   );
 
-  it('shares no port that is to be exclusive', async () => {
+  it('does not share an exclusive port', async () => {
     const [one, other] = await start();
     for (const door of ['App', 'H3App', 'Server', 'node:http', 'http']) {
       const port = await listen(one, { door, exclusive: true });
@@ -306,7 +326,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     assert.equal((await other.ask('listen', { door: 'fetch', port })).error?.code, 'EADDRINUSE');
   });
 
-  it('has a port once in each process, as with node:http', async () => {
+  it('listens on a port once in each process, as with node:http', async () => {
     const [one, other] = await start();
     for (const door of ['node:http', 'http']) {
       const port = await listen(one, { door });
@@ -315,7 +335,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     }
   });
 
-  it('takes no port of a server that is not of the cluster, and gives none away', async () => {
+  it('does not share ports with servers outside the cluster', async () => {
     const [one, other] = await start();
     const stranger = net.createServer().listen(0);
     await once(stranger, 'listening');
@@ -331,7 +351,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     }
   });
 
-  it('serves with threads of its workers as well', async () => {
+  it('serves from worker threads of its workers too', async () => {
     const [one, other] = await start();
     for (const [kind, request] of [
       ['App', clear],
@@ -340,7 +360,8 @@ describe('a cluster', { timeout: 300_000 }, () => {
       const given = { door: kind, host: '127.0.0.1' };
       const port = await listen(one, given);
       assert.equal(await listen(other, given), port);
-      for (const { ask } of forked) assert.deepEqual((await ask('thread', { port, kind })).error, undefined);
+      for (const { ask } of forked)
+        assert.deepEqual((await ask('thread', { port, kind })).error, undefined);
       const seen = new Set();
       for (let index = 0; seen.size < 3; index++) {
         assert.ok(index < 10 * CLIENTS, `${[...seen]} alone answer`);
@@ -351,10 +372,12 @@ describe('a cluster', { timeout: 300_000 }, () => {
   });
 
   for (const [door, requests] of doors) {
-    it(`lets ${door} finish when a worker disconnects`, async () => {
+    it(`lets ${door} drain when a worker disconnects`, async () => {
       const [one, other] = await start();
       const port = await listen(one, { door });
-      const waits = new Promise((resolve) => one.worker.on('message', ({ waits: is }) => is && resolve()));
+      const waits = new Promise((resolve) =>
+        one.worker.on('message', ({ waits: is }) => is && resolve()),
+      );
       const [request] = Object.values(requests).slice(-1);
       const answer = who(request, port, { path: '/wait' });
       await waits;
@@ -368,7 +391,7 @@ describe('a cluster', { timeout: 300_000 }, () => {
     });
   }
 
-  it('leaves nothing behind', async () => {
+  it('leaves no files behind', async () => {
     const [one, other] = await start();
     const port = await listen(one, { door: 'Server' });
     assert.equal(await listen(other, { door: 'Server' }), port);
@@ -378,9 +401,11 @@ describe('a cluster', { timeout: 300_000 }, () => {
       worker.disconnect();
       await exited;
     }
-    // Those of workers that were killed are swept up by the next one.
+    // The next worker removes the directories of killed workers.
     assert.deepEqual(
-      directories().filter((name) => fs.readdirSync(path.join(folder, name)).some((file) => file.endsWith('.sock'))),
+      directories().filter((name) =>
+        fs.readdirSync(path.join(folder, name)).some((file) => file.endsWith('.sock')),
+      ),
       [],
     );
   });

@@ -1,6 +1,7 @@
 'use strict';
 
-// The page of frameworks and middlewares says what `npm run test:compat` runs, and those that are here for development are tried at once.
+// The page of frameworks and middlewares says what `npm run test:compat` runs, and those that are
+// here for development are tried at once.
 
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
@@ -11,14 +12,18 @@ const { rows, tables, SECTIONS } = require('./compat/support/page');
 const { suite } = require('./compat/support/suite');
 
 const page = path.join(__dirname, '..', '..', '..', 'docs', 'node', 'compatibility.md');
-const [begin, end] = ['<!-- Written by UPDATE_DOCS=1 node --test test/compatibility.test.js -->\n', '<!-- end -->\n'];
+const [begin, end] = [
+  '<!-- Written by UPDATE_DOCS=1 node --test test/compatibility.test.js -->\n',
+  '<!-- end -->\n',
+];
 
 describe('docs/node/compatibility.md', () => {
   it('has the programs that the suite runs, with their versions', () => {
     const text = fs.readFileSync(page, 'utf8');
     const [from, to] = [text.indexOf(begin) + begin.length, text.indexOf(end)];
     const wanted = `\n${tables()}\n`;
-    if (process.env.UPDATE_DOCS) fs.writeFileSync(page, text.slice(0, from) + wanted + text.slice(to));
+    if (process.env.UPDATE_DOCS)
+      fs.writeFileSync(page, text.slice(0, from) + wanted + text.slice(to));
     else assert.equal(text.slice(from, to), wanted, 'UPDATE_DOCS=1 writes it');
   });
 
@@ -38,7 +43,9 @@ for (const name of names) {
     });
 
     it('names exact versions, and no registry', { skip: isQuick(name) }, () => {
-      const { dependencies } = JSON.parse(fs.readFileSync(path.join(packagesOf(name), 'package.json'), 'utf8'));
+      const { dependencies } = JSON.parse(
+        fs.readFileSync(path.join(packagesOf(name), 'package.json'), 'utf8'),
+      );
       for (const [dependency, version] of Object.entries(dependencies))
         assert.match(version, /^\d+\.\d+\.\d+$/, dependency);
       assert.doesNotMatch(

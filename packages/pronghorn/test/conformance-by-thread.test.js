@@ -1,6 +1,7 @@
 'use strict';
 
-// The suite of conformance where another thread waits for what listens, as in hosts whose event loop is not libuv.
+// The conformance suite with another thread polling the listeners, as in hosts whose event loop is
+// not libuv.
 
 require('./support/by-thread');
 require('./conformance.test.js');

@@ -1,6 +1,6 @@
 'use strict';
 
-// The same handlers over all protocols: what clients see has to be the same.
+// The same handlers over all protocols: clients must see the same responses.
 
 const assert = require('node:assert/strict');
 const net = require('node:net');
@@ -10,7 +10,7 @@ const { DeclarativeResponse } = require('..');
 const native = require('../lib/native');
 const { faces, listening } = require('./support/clients');
 
-/** Something that happens once, to wait for. */
+/** A one-time event to wait for. */
 function happening() {
   let happen;
   const promise = new Promise((resolve) => (happen = resolve));
@@ -37,12 +37,15 @@ for (const { name, protocol, make, request } of faces) {
           .end('gone');
       })
       .get('/many', (res) => {
-        for (let index = 0; index < 60; index++) res.writeHeader(`x-header-${index}`, `value ${index}`);
+        for (let index = 0; index < 60; index++)
+          res.writeHeader(`x-header-${index}`, `value ${index}`);
         res.end();
       })
       .get('/repeated', (res, req) => {
-        // A value that comes again is kept on the other side, a long one is not.
-        const value = decodeURIComponent(req.getQuery('value')).repeat(Number(req.getQuery('times')));
+        // A repeated value is cached on the native side, a long one is not.
+        const value = decodeURIComponent(req.getQuery('value')).repeat(
+          Number(req.getQuery('times')),
+        );
         res.writeHeader('x-repeated', value).writeHeader('x-repeated', value).end(value);
       })
       .any('/request/:first/*', (res, req) => {
@@ -80,7 +83,9 @@ for (const { name, protocol, make, request } of faces) {
       .post('/collect', (res) => {
         res
           .onAborted(() => {})
-          .collectBody(100_000, (body) => res.end(body === null ? 'too large' : `${body.byteLength} bytes`));
+          .collectBody(100_000, (body) =>
+            res.end(body === null ? 'too large' : `${body.byteLength} bytes`),
+          );
       })
       .post('/remaining', (res) => {
         const seen = [];
@@ -230,7 +235,12 @@ for (const { name, protocol, make, request } of faces) {
         const text = Buffer.from(res.getRemoteAddressAsText()).toString();
         const proxied = [res.getProxiedRemoteAddress().byteLength, res.getProxiedRemotePort()];
         res.end(
-          JSON.stringify([text, [...new Uint8Array(res.getRemoteAddress())], res.getRemotePort() > 0, ...proxied]),
+          JSON.stringify([
+            text,
+            [...new Uint8Array(res.getRemoteAddress())],
+            res.getRemotePort() > 0,
+            ...proxied,
+          ]),
         );
       })
       .get('/waits', (res) => {
@@ -251,7 +261,7 @@ for (const { name, protocol, make, request } of faces) {
         else if (req.getMethod() === 'get') res.writeHeader('content-length', '5');
         res.write('whole');
         if (req.getQuery('endless') !== undefined) return;
-        // HTTP/1.1 has sent it by then: the length says that it is all.
+        // HTTP/1.1 has sent the whole response by then, as its content-length says.
         setTimeout(() => {
           if (on.complete.length === 0) res.end();
           on.complete.push('ended');
@@ -281,7 +291,7 @@ for (const { name, protocol, make, request } of faces) {
         res.end(JSON.stringify([fields['x-utf8'], fields['x-latin1'], req.getHeader('x-utf8')]));
       })
       .get('/try-end-text', (res) => {
-        // Characters of three bytes, cut where there is room for no more.
+        // Characters of three bytes, split where the limit falls within one.
         const text = '\u4f60'.repeat(100_000);
         const whole = Buffer.from(text);
         res.onAborted(() => {});
@@ -352,7 +362,10 @@ for (const { name, protocol, make, request } of faces) {
         }
         req.setYield(true);
       })
-      .any('/declared/*', new DeclarativeResponse().write('declared ').writeHeaderValue('x-test').end())
+      .any(
+        '/declared/*',
+        new DeclarativeResponse().write('declared ').writeHeaderValue('x-test').end(),
+      )
       .post('/declared-content', (res, req) => {
         res.onAborted(() => {});
         res.onData(() => assert.fail('the content is for the next route'));
@@ -367,17 +380,18 @@ for (const { name, protocol, make, request } of faces) {
     const body = (answer) => answer.body?.toString();
     const openConnections = () => app.getStatistics().tcp_open + app.getStatistics().quic_open;
 
-    it('answers', async () => {
+    it('responds with status, fields and body', async () => {
       const answer = await get('/hello?with=query');
       assert.deepEqual([answer.status, body(answer), answer.fields], [200, 'hello', {}]);
       assert.equal(answer.raw['content-length'], '5');
     });
 
-    it('answers the same text again and again', async () => {
-      for (let round = 0; round < 5; round++) assert.equal(body(await get('/same')), 'always the same');
+    it('responds with the same body repeatedly', async () => {
+      for (let round = 0; round < 5; round++)
+        assert.equal(body(await get('/same')), 'always the same');
     });
 
-    it('sends values of headers again and again, and others between them', async () => {
+    it('sends repeated header values, with other values in between', async () => {
       const cases = [...'aaababb']
         .map((value) => [value, 1])
         .concat([
@@ -386,11 +400,21 @@ for (const { name, protocol, make, request } of faces) {
           ['c', 1024],
           ['d', 1025],
         ]);
-      for (const [value, times] of [...cases, ['d', 1025], ['ü', 3], ['ü', 3], ['ü', 3], ['a', 1]]) {
+      for (const [value, times] of [
+        ...cases,
+        ['d', 1025],
+        ['ü', 3],
+        ['ü', 3],
+        ['ü', 3],
+        ['a', 1],
+      ]) {
         const answer = await get(`/repeated?value=${encodeURIComponent(value)}&times=${times}`);
         const expected = value.repeat(times);
         assert.equal(body(answer), expected);
-        assert.equal(Buffer.from(answer.fields['x-repeated'], 'latin1').toString(), `${expected}, ${expected}`);
+        assert.equal(
+          Buffer.from(answer.fields['x-repeated'], 'latin1').toString(),
+          `${expected}, ${expected}`,
+        );
       }
     });
 
@@ -409,10 +433,14 @@ for (const { name, protocol, make, request } of faces) {
       assert.deepEqual(fields, expected);
     });
 
-    it('has all of the request', async () => {
+    it('exposes the whole request', async () => {
       const headers = { 'x-test': 'yes', cookie: ['a=1', 'b=2'] };
       if (protocol === 'http/1.1') headers.cookie = 'a=1; b=2';
-      const answer = await get('/request/one/two/three?a=1%202&b', { method: 'PATCH', headers, host: 'localhost' });
+      const answer = await get('/request/one/two/three?a=1%202&b', {
+        method: 'PATCH',
+        headers,
+        host: 'localhost',
+      });
       assert.deepEqual(JSON.parse(body(answer)), {
         method: 'patch',
         caseSensitive: 'PATCH',
@@ -433,12 +461,12 @@ for (const { name, protocol, make, request } of faces) {
       });
     });
 
-    it('takes a header of 5 KB', async () => {
+    it('accepts a request header of 5 KB', async () => {
       const answer = await get('/request/x/', { headers: { 'x-test': 'h'.repeat(5000) } });
       assert.equal(JSON.parse(body(answer)).header.length, 5000);
     });
 
-    it('echoes content of any size', async () => {
+    it('echoes bodies of any size', async () => {
       for (const size of [0, 1, 1000, 100_000, 1_500_000]) {
         const content = big.subarray(0, size);
         const answer = await request(port, {
@@ -452,15 +480,22 @@ for (const { name, protocol, make, request } of faces) {
       }
     });
 
-    it('collects content up to a size', async () => {
+    it('collects a body up to a size limit', async () => {
       const collect = async (size) =>
-        body(await request(port, { path: '/collect', method: 'POST', body: big.subarray(0, size), pieces: 4 }));
+        body(
+          await request(port, {
+            path: '/collect',
+            method: 'POST',
+            body: big.subarray(0, size),
+            pieces: 4,
+          }),
+        );
       assert.equal(await collect(100_000), '100000 bytes');
       assert.equal(await collect(0), '0 bytes');
       assert.equal(await collect(100_001), 'too large');
     });
 
-    it('says how much content may come', async () => {
+    it('reports how much of the body remains', async () => {
       const headers = { 'content-length': '10' };
       const answer = await request(port, {
         path: '/remaining',
@@ -483,45 +518,65 @@ for (const { name, protocol, make, request } of faces) {
       assert.equal(body(await request(port, { path: '/remaining', method: 'POST' })), '0 0/0');
     });
 
-    it('answers before the content is read', async () => {
-      assert.equal(body(await request(port, { path: '/unread', method: 'POST', body: 'x'.repeat(1000) })), 'not read');
+    it('responds before the body is read', async () => {
+      assert.equal(
+        body(await request(port, { path: '/unread', method: 'POST', body: 'x'.repeat(1000) })),
+        'not read',
+      );
     });
 
-    it('goes on reading after the answer', async () => {
+    it('keeps reading the body after the response', async () => {
       for (const how of ['', 'write', 'try', 'piece', 'later', 'pause']) {
         on.read = happening();
         const late = big.subarray(0, 500_000);
-        const answer = await request(port, { path: `/reads-on?how=${how}`, method: 'POST', body: 'first', late });
-        assert.deepEqual([answer.error, answer.status, body(answer)], [undefined, 200, 'soon'], how);
+        const answer = await request(port, {
+          path: `/reads-on?how=${how}`,
+          method: 'POST',
+          body: 'first',
+          late,
+        });
+        assert.deepEqual(
+          [answer.error, answer.status, body(answer)],
+          [undefined, 200, 'soon'],
+          how,
+        );
         assert.equal(await on.read.promise, 500_005, how);
       }
-      // All of it came with the head, or there is none.
+      // The whole body arrived with the head, or there is none.
       for (const content of ['first', '', undefined]) {
         on.read = happening();
-        assert.equal(body(await request(port, { path: '/reads-on', method: 'POST', body: content })), 'soon');
+        assert.equal(
+          body(await request(port, { path: '/reads-on', method: 'POST', body: content })),
+          'soon',
+        );
         assert.equal(await on.read.promise, content?.length ?? 0);
       }
       on.read = happening();
       reports.length = 0;
       const more = { method: 'POST', body: 'first', late: big.subarray(0, 1000) };
-      assert.equal((await request(port, { path: '/ends-before-it-is-writable', ...more })).body.length, 200_001);
+      assert.equal(
+        (await request(port, { path: '/ends-before-it-is-writable', ...more })).body.length,
+        200_001,
+      );
       assert.deepEqual([await on.read.promise, reports], ['last', []]);
     });
 
-    it('reads all that has come although the client has left', async () => {
+    it('reads the whole received body although the client has disconnected', async () => {
       on.read = happening();
       on.goOn = undefined;
-      // More than is taken in for whom it rests.
+      // More than is buffered while the handler is paused.
       const more = { method: 'POST', body: 'first', late: big.subarray(0, 300_000) };
       assert.equal(body(await request(port, { path: '/rests-until-left', ...more })), 'soon');
-      // Over TCP the end comes behind what is not read.
-      while (protocol === 'h3' && openConnections() > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      // Over TCP the end arrives behind the unread data.
+      while (protocol === 'h3' && openConnections() > 0)
+        await new Promise((resolve) => setTimeout(resolve, 5));
       on.goOn();
       assert.equal(await on.read.promise, 300_005);
     });
 
-    it('does not go on with what rests, nor with what fails', async () => {
-      const post = async (path) => body(await request(port, { path, method: 'POST', body: 'first' }));
+    it('stops reading a body that the handler no longer reads, or whose handler fails', async () => {
+      const post = async (path) =>
+        body(await request(port, { path, method: 'POST', body: 'first' }));
       assert.equal(await post('/reads-no-more'), 'no');
       reports.length = 0;
       on.lost = happening();
@@ -530,7 +585,7 @@ for (const { name, protocol, make, request } of faces) {
       assert.deepEqual(reports, [['POST /reads-and-fails', 'cannot read that']]);
     });
 
-    it('says when what is read after the answer does not come', async () => {
+    it('reports when a body read after the response does not arrive', async () => {
       on.lost = happening();
       await request(port, {
         path: '/reads-until',
@@ -543,47 +598,57 @@ for (const { name, protocol, make, request } of faces) {
     });
 
     if (protocol === 'http/1.1') {
-      it('closes the connection with a response that was begun', async () => {
+      it('closes the connection if a started response fails', async () => {
         const module = name === 'App' ? net : nodeTls;
         const socket = module.connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
         socket.write('GET /write-and-close HTTP/1.1\r\nhost: localhost\r\n\r\n');
         const chunks = [];
-        // It is the server that ends it.
+        // The server ends the connection.
         for await (const chunk of socket) chunks.push(chunk);
         assert.match(Buffer.concat(chunks).toString(), /one.*two.*\r\n0\r\n\r\n$/s);
       });
     } else {
-      it('goes on where no connection can be asked to close', async () => {
+      it('continues where no connection can be asked to close', async () => {
         assert.equal(body(await get('/write-and-close')), 'onetwo');
       });
     }
 
     it('pauses and resumes', async () => {
       assert.equal(
-        body(await request(port, { path: '/paused', method: 'POST', body: big.subarray(0, 600_000), pieces: 20 })),
+        body(
+          await request(port, {
+            path: '/paused',
+            method: 'POST',
+            body: big.subarray(0, 600_000),
+            pieces: 20,
+          }),
+        ),
         '600000',
       );
     });
 
-    it('answers later', async () => {
+    it('responds later', async () => {
       const answer = await get('/later');
-      assert.deepEqual([answer.status, answer.fields['x-later'], body(answer)], [202, 'yes', 'later']);
+      assert.deepEqual(
+        [answer.status, answer.fields['x-later'], body(answer)],
+        [202, 'yes', 'later'],
+      );
       assert.equal(body(await get('/timer')), 'timer');
     });
 
-    it('streams', async () => {
+    it('streams a response', async () => {
       const answer = await get('/write');
       assert.deepEqual([answer.fields['x-kind'], body(answer)], ['streamed', 'one two three']);
     });
 
-    it('holds a writer back and lets it go on', async () => {
+    it('applies back-pressure to a writer and resumes it', async () => {
       on.pressure = false;
       const answer = await get('/pressure');
       assert.equal(answer.body.length, 200 * 16384);
       assert.equal(on.pressure, true);
     });
 
-    it('tries to end, and goes on where it stopped', async () => {
+    it('resumes tryEnd at the offset where it stopped', async () => {
       const answer = await get('/try-end');
       assert.ok(answer.body.equals(big));
       assert.equal(answer.raw['content-length'], String(big.length));
@@ -596,15 +661,24 @@ for (const { name, protocol, make, request } of faces) {
       assert.equal(body(await get('/try-end-small')), 'small');
     });
 
-    it('gives the request as long as its handler runs, the response ended', async () => {
-      assert.equal((await get('/req-after-end', { headers: { 'x-test': 'late' } })).body.length, 300_000);
+    it('keeps the request readable while its handler runs, even after the response ended', async () => {
+      assert.equal(
+        (await get('/req-after-end', { headers: { 'x-test': 'late' } })).body.length,
+        300_000,
+      );
       assert.deepEqual(on.late, ['late', '/req-after-end']);
     });
 
-    it('gives the last content once', async () => {
+    it('delivers the last chunk once', async () => {
       const headers = { 'content-length': '100000' };
       const body_ = big.subarray(0, 100_000);
-      const answer = await request(port, { path: '/last-once', method: 'POST', body: body_, headers, pieces: 3 });
+      const answer = await request(port, {
+        path: '/last-once',
+        method: 'POST',
+        body: body_,
+        headers,
+        pieces: 3,
+      });
       assert.equal(body(answer), 'once');
       assert.deepEqual(
         on.lastOnce.filter((remaining) => remaining === 0n || remaining === 'aborted'),
@@ -612,15 +686,18 @@ for (const { name, protocol, make, request } of faces) {
       );
     });
 
-    it('cuts text between characters', async () => {
+    it('splits text between characters', async () => {
       const answer = await get('/try-end-text');
       assert.equal(body(answer), '\u4f60'.repeat(100_000));
       assert.ok(on.cut > 0 && on.cut < 300_000 && on.cut % 3 === 0, on.cut);
     });
 
-    it('lists each header as it is, whatever the others are', async () => {
-      // What the client takes as Latin-1 are the bytes.
-      const headers = { 'x-utf8': Buffer.from('gr\u00fcn').toString('latin1'), 'x-latin1': 'gr\u00fcn' };
+    it('lists each header unchanged, whatever the others are', async () => {
+      // The client decodes the bytes as Latin-1.
+      const headers = {
+        'x-utf8': Buffer.from('gr\u00fcn').toString('latin1'),
+        'x-latin1': 'gr\u00fcn',
+      };
       assert.deepEqual(JSON.parse(body(await get('/all-fields', { headers }))), [
         'gr\u00fcn',
         'gr\u00fcn',
@@ -628,17 +705,26 @@ for (const { name, protocol, make, request } of faces) {
       ]);
     });
 
-    it('announces any length without content', async () => {
+    it('declares any length without a body', async () => {
       const reported = await get('/without-body-big', { method: 'HEAD' });
-      assert.deepEqual([reported.status, reported.raw['content-length']], [200, String(5 * 2 ** 32)]);
+      assert.deepEqual(
+        [reported.status, reported.raw['content-length']],
+        [200, String(5 * 2 ** 32)],
+      );
       assert.equal(body(await get('/without-body-big?bad')), 'still there');
     });
 
-    it('answers HEAD without content', async () => {
+    it('answers HEAD without a body', async () => {
       const reported = await get('/without-body', { method: 'HEAD' });
-      assert.deepEqual([reported.status, reported.raw['content-length'], reported.body.length], [200, '12345', 0]);
+      assert.deepEqual(
+        [reported.status, reported.raw['content-length'], reported.body.length],
+        [200, '12345', 0],
+      );
       const answer = await get('/head-or-get', { method: 'HEAD' });
-      assert.deepEqual([answer.status, answer.raw['content-length'], answer.body.length], [200, '7', 0]);
+      assert.deepEqual(
+        [answer.status, answer.raw['content-length'], answer.body.length],
+        [200, '7', 0],
+      );
       const streamed = await get('/try-end', { method: 'HEAD' });
       assert.deepEqual(
         [streamed.status, streamed.raw['content-length'], streamed.body.length],
@@ -646,7 +732,7 @@ for (const { name, protocol, make, request } of faces) {
       );
     });
 
-    it('answers 304 without content', async () => {
+    it('sends 304 without a body', async () => {
       const answer = await get('/not-modified');
       assert.deepEqual([answer.status, answer.body.length], [304, 0]);
     });
@@ -659,51 +745,77 @@ for (const { name, protocol, make, request } of faces) {
       assert.equal(body(answer), 'hinted');
     });
 
-    it('knows who asks', async () => {
-      assert.deepEqual(JSON.parse(body(await get('/address'))), ['127.0.0.1', [127, 0, 0, 1], true, 0, 0]);
+    it("reports the client's address", async () => {
+      assert.deepEqual(JSON.parse(body(await get('/address'))), [
+        '127.0.0.1',
+        [127, 0, 0, 1],
+        true,
+        0,
+        0,
+      ]);
     });
 
-    it('answers 404 where no route matches', async () => {
+    it('responds with 404 where no route matches', async () => {
       assert.equal((await get('/nowhere')).status, 404);
       assert.equal((await get('/hello', { method: 'POST' })).status, 404);
       assert.equal((await get('/yield-all')).status, 404);
     });
 
-    it('goes to the next route when one yields', async () => {
+    it('continues with the next route when a handler yields', async () => {
       const answer = await get('/yield/x');
       assert.deepEqual([body(answer), answer.fields['x-yielded']], ['any x', 'yes']);
     });
 
-    it('goes to a DeclarativeResponse when a handler yields', async () => {
+    it('continues with a DeclarativeResponse when a handler yields', async () => {
       const answer = await get('/declared/x', { headers: { 'x-test': 'it' } });
-      assert.deepEqual([answer.status, answer.fields['x-yielded'], body(answer)], [203, 'yes', 'declared it']);
-      const content = await request(port, { path: '/declared-content', method: 'POST', body: 'sent' });
+      assert.deepEqual(
+        [answer.status, answer.fields['x-yielded'], body(answer)],
+        [203, 'yes', 'declared it'],
+      );
+      const content = await request(port, {
+        path: '/declared-content',
+        method: 'POST',
+        body: 'sent',
+      });
       assert.deepEqual([content.status, body(content)], [200, 'content sent']);
       if (protocol === 'http/1.1') {
-        // What follows the wish for another protocol is no content to wait for.
+        // Bytes after an upgrade request are not a request body, so the server does not wait for them.
         const headers = { connection: 'upgrade', upgrade: 'other' };
         assert.equal(body(await get('/declared-content', { headers })), 'content ');
       }
       reports.length = 0;
       assert.ok((await get('/declared/x?begun')).error);
-      assert.match(reports[0][1], /a response that has begun cannot be left to a DeclarativeResponse/);
+      assert.match(
+        reports[0][1],
+        /a response that has begun cannot be left to a DeclarativeResponse/,
+      );
       assert.equal(body(await get('/hello')), 'hello');
     });
 
-    it('hears of clients that leave', async () => {
+    it('reports clients that disconnect', async () => {
       on.aborted = happening();
       on.waiting = happening();
-      const [answer, who] = await Promise.all([get('/waits', { abort: 'now' }), on.aborted.promise]);
+      const [answer, who] = await Promise.all([
+        get('/waits', { abort: 'now' }),
+        on.aborted.promise,
+      ]);
       assert.deepEqual([answer.aborted, who], [true, protocol]);
       on.aborted = happening();
       assert.equal((await get('/stream-for-ever', { abort: 'head' })).aborted, true);
       await on.aborted.promise;
       on.aborted = happening();
-      await request(port, { path: '/upload', method: 'POST', body: 'some', unfinished: true, pieces: 1, abort: 'now' });
+      await request(port, {
+        path: '/upload',
+        method: 'POST',
+        body: 'some',
+        unfinished: true,
+        pieces: 1,
+        abort: 'now',
+      });
       await on.aborted.promise;
     });
 
-    it('takes no response that is complete for aborted', async () => {
+    it('does not report a complete response as aborted', async () => {
       on.aborted = undefined;
       for (const [path, status, length] of [
         ['/complete', 200, 5],
@@ -712,22 +824,31 @@ for (const { name, protocol, make, request } of faces) {
       ]) {
         on.ended = happening();
         const answer = await get(path);
-        assert.deepEqual([answer.status, answer.error, answer.body.length], [status, undefined, length]);
+        assert.deepEqual(
+          [answer.status, answer.error, answer.body.length],
+          [status, undefined, length],
+        );
         await on.ended.promise;
         assert.deepEqual(on.complete, ['ended'], path);
       }
       on.ended = happening();
       assert.equal((await get('/complete?head', { method: 'HEAD' })).error, undefined);
       await on.ended.promise;
-      // One that never ends hears of the connection's end.
+      // A response that never ends is notified when the connection ends.
       on.aborted = happening();
       await get('/complete?endless', { method: 'HEAD' });
       await on.aborted.promise;
     });
 
-    it('forgets clients that leave in the middle of an upload, the response begun', async () => {
+    it('releases clients that disconnect during an upload after the response started', async () => {
       const answer = new Promise((resolve) => (on.aborted = { happen: resolve }));
-      await request(port, { path: '/begun-upload', method: 'POST', body: 'some', unfinished: true, abort: 'head' });
+      await request(port, {
+        path: '/begun-upload',
+        method: 'POST',
+        body: 'some',
+        unfinished: true,
+        abort: 'head',
+      });
       await answer;
       while (openConnections() > 0) await new Promise((resolve) => setTimeout(resolve, 5));
     });
@@ -739,7 +860,7 @@ for (const { name, protocol, make, request } of faces) {
       assert.equal(body(await get('/hello')), 'hello');
     });
 
-    it('answers 500 for a handler that fails, and goes on', async () => {
+    it('responds with 500 for a failing handler, and continues', async () => {
       reports.length = 0;
       assert.equal((await get('/throws')).status, 500);
       assert.equal((await get('/rejects')).status, 500);
@@ -753,22 +874,25 @@ for (const { name, protocol, make, request } of faces) {
       );
       assert.deepEqual([reports[0][1], reports[1][1]], ['thrown', 'rejected']);
       assert.match(reports[2][1], /res\.onAborted\(\(\) => \{ aborted = true; \}\)/);
-      assert.match(reports[4][1], /res\.end\(\) was called on a response that has ended.*res\.onAborted/);
+      assert.match(
+        reports[4][1],
+        /res\.end\(\) was called on a response that has ended.*res\.onAborted/,
+      );
     });
 
-    it('refuses a request that is read too late', async () => {
+    it('rejects reading a request after its handler returned', async () => {
       assert.match(
         body(await get('/req-later')),
         /req\.getHeader\(\) was called after its handler had returned.*before the first await/,
       );
     });
 
-    it('counts', () => {
+    it('counts requests and releases all of them', () => {
       const counters = app.getStatistics();
       const served = counters.requests_http1 + counters.requests_http2 + counters.requests_http3;
       assert.ok(served > 40, JSON.stringify(counters));
       assert.equal(counters.handler_panics, 0);
-      // Those that were aborted, closed, failed or never read to their end are forgotten as well.
+      // Requests that were aborted, closed, failed or not fully read are released too.
       assert.equal(native.openExchanges(), 0);
     });
   });

@@ -1,7 +1,7 @@
 'use strict';
 
-// Asynchronous contexts: what a program notes for one request (`AsyncLocalStorage.enterWith`) is there for that one alone, at each door and over
-// each protocol, as in node:http.
+// Async contexts: a value that a program stores for a request (`AsyncLocalStorage.enterWith`) is
+// visible to that request only, with each API and over each protocol, as in node:http.
 
 const assert = require('node:assert/strict');
 const { AsyncLocalStorage, createHook, executionAsyncResource } = require('node:async_hooks');
@@ -19,7 +19,10 @@ const storage = new AsyncLocalStorage();
 const noted = () => storage.getStore() ?? 'nothing';
 const later = () => new Promise((resolve) => setTimeout(resolve, 1));
 
-/** What handlers say: what was noted before, after a wait, and in callbacks of the request, all apart from their own note. */
+/**
+ * Expected reports of the handlers: the stored value before `enterWith`, after an await, and in
+ * callbacks of the request, where they differ from the request's own value.
+ */
 const handlers = {
   uWS(res, req) {
     const own = req.getUrl();
@@ -61,17 +64,19 @@ const expected = {
   fetch: (own) => ['nothing', own, own],
 };
 
-/** Asks one after the other, and then many at once. */
+/** Sends requests one after the other, and then many at once. */
 async function ask(request, port, door) {
   const one = async (path) => {
-    const { own, seen } = JSON.parse((await request(port, { path, method: 'POST', body: 'content' })).body);
+    const { own, seen } = JSON.parse(
+      (await request(port, { path, method: 'POST', body: 'content' })).body,
+    );
     assert.deepEqual({ own, seen }, { own: path, seen: expected[door](path) });
   };
   for (let number = 0; number < 5; number++) await one(`/one/${number}`);
   await Promise.all(Array.from({ length: 10 }, (_, number) => one(`/many/${number}`)));
 }
 
-/** Many requests on one connection, which come in one piece. */
+/** Many pipelined requests on one connection, written at once. */
 async function inOneBatch(port, count) {
   const session = http2.connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false });
   await new Promise((resolve) => session.once('remoteSettings', resolve));
@@ -87,7 +92,7 @@ async function inOneBatch(port, count) {
 }
 
 describe('node:http', () => {
-  it('has a context for each request', async () => {
+  it('has an async context for each request', async () => {
     const server = http.createServer(handlers.http).listen(0, '127.0.0.1');
     await new Promise((resolve) => server.once('listening', resolve));
     await ask(ways[0].request, server.address().port, 'http');
@@ -105,9 +110,9 @@ for (const { name, make, protocol, request } of faces) {
     });
     after(() => app.close());
 
-    it('has a context for each request', () => ask(request, port, 'uWS'));
+    it('has an async context for each request', () => ask(request, port, 'uWS'));
 
-    it('tells of a client that leaves in the context of its request', async () => {
+    it('reports a client disconnect in the context of its request', async () => {
       const told = new Promise((resolve) => {
         app.any('/leaves/:who', (res, req) => {
           const own = executionAsyncResource();
@@ -116,11 +121,17 @@ for (const { name, make, protocol, request } of faces) {
           res.onAborted(() => resolve(executionAsyncResource() === own));
         });
       });
-      await request(port, { path: '/leaves/one', method: 'POST', body: 'x', unfinished: true, abort: 'now' });
+      await request(port, {
+        path: '/leaves/one',
+        method: 'POST',
+        body: 'x',
+        unfinished: true,
+        abort: 'now',
+      });
       assert.equal(await told, true);
     });
 
-    it('has a context for each WebSocket', async () => {
+    it('has an async context for each WebSocket', async () => {
       const seen = [];
       const all = new Promise((resolve) => {
         app.ws('/socket', {
@@ -150,8 +161,8 @@ for (const { name, make, protocol, request } of faces) {
 }
 
 for (const { name, options, request } of ways) {
-  describe(`${name}, at the other doors`, () => {
-    it('has a context for each request of pronghorn/http', async () => {
+  describe(`${name}, with pronghorn/http and pronghorn/fetch`, () => {
+    it('has an async context for each request of pronghorn/http', async () => {
       const server = createServer(options, handlers.http);
       await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
       await ask(request, server.address().port, 'http');
@@ -159,8 +170,10 @@ for (const { name, options, request } of ways) {
       server.close();
     });
 
-    it('has a context for each request of a fetch handler', async () => {
-      const app = faces.find((face) => face.request === request || (options.key && face.protocol === 'h3')).make();
+    it('has an async context for each request of a fetch handler', async () => {
+      const app = faces
+        .find((face) => face.request === request || (options.key && face.protocol === 'h3'))
+        .make();
       app.any('/*', fetchHandler(handlers.fetch));
       const port = listening(app);
       await ask(request, port, 'fetch');
@@ -170,7 +183,7 @@ for (const { name, options, request } of ways) {
 }
 
 describe('a batch', () => {
-  it('has a context for each of its requests', async () => {
+  it('has an async context for each of its requests', async () => {
     const server = createServer(tls, (req, res) => {
       const seen = noted();
       storage.enterWith(req.url);
@@ -181,7 +194,7 @@ describe('a batch', () => {
     server.close();
   });
 
-  it('has a context for each connection that a filter is told of', async () => {
+  it('has an async context for each connection passed to a filter', async () => {
     const seen = [];
     const { make, request } = faces[0];
     const app = make()
@@ -199,7 +212,7 @@ describe('a batch', () => {
     app.close();
   });
 
-  it('ends the context of each request', async () => {
+  it('ends the async context of each request', async () => {
     const begun = new Set();
     let ended = 0;
     const hook = createHook({
@@ -209,7 +222,7 @@ describe('a batch', () => {
     const app = faces[1].make().any('/*', handlers.uWS);
     const port = listening(app);
     await inOneBatch(port, 20);
-    // Hooks are told of an end a little later.
+    // Async hooks report the end of a resource slightly later.
     while (ended < 20) await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual([ended, begun.size], [20, 0]);
     hook.disable();

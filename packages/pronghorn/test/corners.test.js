@@ -1,6 +1,6 @@
 'use strict';
 
-// What applications, threads and memory do where it is not usual.
+// Edge cases of applications, threads and memory.
 
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
@@ -16,7 +16,7 @@ const { open } = require('./support/websocket');
 const clear = faces[0].request;
 const text = (answer) => answer.body?.toString();
 
-/** Runs a program in a process of its own, and returns what it writes as JSON. */
+/** Runs a program in its own process, and returns the JSON that it writes. */
 function run(code) {
   const options = { cwd: path.join(__dirname, '..'), encoding: 'utf8', timeout: 100_000 };
   const { stdout, stderr, status } = spawnSync(process.execPath, ['--eval', code], options);
@@ -25,7 +25,7 @@ function run(code) {
 }
 
 describe('closing', () => {
-  it('may be asked for again, and the shorter time counts', async () => {
+  it('may be requested again, and the shorter time applies', async () => {
     for (const { name, make, request } of faces) {
       let arrived;
       const hasArrived = new Promise((resolve) => (arrived = resolve));
@@ -44,12 +44,12 @@ describe('closing', () => {
     }
   });
 
-  it('leaves the ports of an app that listens anew alone', async () => {
+  it('does not affect the ports of an app that listens again', async () => {
     const app = uWS.App().get('/*', (res) => res.end('still'));
     let old;
     app.listen('127.0.0.1', 0, (socket) => (old = socket));
     const other = uWS.App();
-    // While the end of the former is being told, what listens now must not be taken for it.
+    // While the end of the former listener is reported, the new one must not be mistaken for it.
     app.close();
     const port = listening(app);
     await null;
@@ -62,18 +62,21 @@ describe('closing', () => {
 });
 
 describe('programs written for uWebSockets.js', () => {
-  it('may make apps with new, give the port as text, and name the rest of a path', async () => {
+  it('may create apps with new, pass the port as a string, and use wildcard routes', async () => {
     const app = new uWS.App().get('/files/*rest', (res, req) => res.end(req.getUrl()));
     let port;
     app.listen('127.0.0.1', '0', (socket) => (port = uWS.us_socket_local_port(socket)));
     assert.equal(text(await clear(port, { path: '/files/a/b' })), '/files/a/b');
     app.close();
-    const other = new uWS.SSLApp(tls).listen('0', (socket) => (port = uWS.us_socket_local_port(socket)));
+    const other = new uWS.SSLApp(tls).listen(
+      '0',
+      (socket) => (port = uWS.us_socket_local_port(socket)),
+    );
     assert.ok(port > 0);
     other.close();
   });
 
-  it('may write values with spaces around them over all protocols', async () => {
+  it('may write header values with surrounding spaces over all protocols', async () => {
     for (const { name, make, request } of faces) {
       const app = make().get('/*', (res) =>
         res.writeHeader('x-spaces', ' \tin  between ').writeHeader('x-none', ' ').end(),
@@ -84,7 +87,7 @@ describe('programs written for uWebSockets.js', () => {
     }
   });
 
-  it('may write bytes that are no UTF-8, and statuses that nobody has registered', async () => {
+  it('may write bytes that are not UTF-8 and unregistered status codes', async () => {
     const app = uWS.App().get('/*', (res) => {
       res
         .writeStatus('299 Odd')
@@ -102,18 +105,21 @@ describe('programs written for uWebSockets.js', () => {
     app.close();
   });
 
-  it('answer health checks over HTTP/1.0, which need not say whom they ask', async () => {
+  it('answer HTTP/1.0 health checks without a Host header', async () => {
     const app = uWS.App().any('/*', (res, req) => res.end(req.getHeader('host')));
     const port = listening(app);
     const socket = net.connect(port, '127.0.0.1');
     socket.write('OPTIONS / HTTP/1.0\r\n\r\n');
     const chunks = [];
     for await (const chunk of socket) chunks.push(chunk);
-    assert.match(Buffer.concat(chunks).toString(), new RegExp(`^HTTP/1.0 200 OK\r\n.*\r\n127.0.0.1:${port}$`, 's'));
+    assert.match(
+      Buffer.concat(chunks).toString(),
+      new RegExp(`^HTTP/1.0 200 OK\r\n.*\r\n127.0.0.1:${port}$`, 's'),
+    );
     app.close();
   });
 
-  it('answer a client that ends its side with the content of its request', async () => {
+  it('answer a client that half-closes after its request body', async () => {
     for (const content of ['hello', 'x'.repeat(1 << 20)]) {
       let begun;
       const hasBegun = new Promise((resolve) => (begun = resolve));
@@ -128,19 +134,26 @@ describe('programs written for uWebSockets.js', () => {
       socket.end(content);
       const chunks = [];
       for await (const chunk of socket) chunks.push(chunk);
-      assert.ok(Buffer.concat(chunks).toString().endsWith(`had ${content.length}`), Buffer.concat(chunks).toString());
+      assert.ok(
+        Buffer.concat(chunks).toString().endsWith(`had ${content.length}`),
+        Buffer.concat(chunks).toString(),
+      );
       app.close();
     }
   });
 
-  it('hear of a client that leaves what it has sent unread, or sends no more of it', async () => {
+  it('are notified of a client that resets or stops sending its request', async () => {
     for (const rest of ['', 'he', 'x'.repeat(100_000)]) {
       let begun;
       const hasBegun = new Promise((resolve) => (begun = resolve));
       const app = uWS.App();
-      const left = new Promise((resolve) => app.any('/*', (res) => void begun(res.onAborted(resolve))));
+      const left = new Promise((resolve) =>
+        app.any('/*', (res) => void begun(res.onAborted(resolve))),
+      );
       const socket = net.connect(listening(app), '127.0.0.1');
-      socket.write(`POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ${rest.length || 5}\r\n\r\n${rest}`);
+      socket.write(
+        `POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ${rest.length || 5}\r\n\r\n${rest}`,
+      );
       await hasBegun;
       socket.destroy();
       await left;
@@ -149,11 +162,14 @@ describe('programs written for uWebSockets.js', () => {
   });
 });
 
-describe('wrong use', () => {
-  it('is not passed over', async () => {
+describe('invalid use', () => {
+  it('is reported', async () => {
     const app = uWS.App();
     const cases = [
-      [() => app.get('/a/*/b', () => {}), /takes '\*' as the last segment alone.*"\/a\/\*\/b".*':any'/],
+      [
+        () => app.get('/a/*/b', () => {}),
+        /takes '\*' as the last segment alone.*"\/a\/\*\/b".*':any'/,
+      ],
       [() => app.get('/*/*', () => {}), /the last segment alone/],
       [() => app.listen(0, 7, () => {}), /LIBUS_LISTEN_EXCLUSIVE_PORT as its options, not 7/],
       [
@@ -165,7 +181,10 @@ describe('wrong use', () => {
     // Programs for uWebSockets.js do this.
     const warned = new Promise((resolve) => process.once('warning', resolve));
     uWS.App({ ...tls, passphrase: '1234' });
-    assert.match((await warned).message, /App speaks clear text: key_file_name and cert_file_name have no effect/);
+    assert.match(
+      (await warned).message,
+      /App speaks clear text: key_file_name and cert_file_name have no effect/,
+    );
   });
 
   it('of collectBody is an error', async () => {
@@ -175,17 +194,20 @@ describe('wrong use', () => {
       res.collectBody(undefined, () => {});
     });
     assert.equal((await clear(listening(app), { method: 'POST', body: 'x' })).status, 500);
-    assert.match(reported[0], /takes the most bytes that it may collect, a number, not undefined/);
+    assert.match(
+      reported[0],
+      /takes the maximum size of the body in bytes, a number, not undefined/,
+    );
     app.close();
   });
 });
 
 describe('memory', () => {
-  it('is not taken for what tryEnd has no room for', () => {
+  it('is not allocated for what tryEnd cannot send', () => {
     const grown = run(`
       const uWS = require('pronghorn');
       const http = require('node:http');
-      // Read, zeros that were never written take no memory; a copy of them does.
+      // Untouched zero pages take no memory when they are read; a copy of them does.
       const content = new Uint8Array(512 << 20);
       const app = uWS.App().get('/', (res) => {
         res.onAborted(() => {});
@@ -203,24 +225,31 @@ describe('memory', () => {
     assert.ok(grown[1] < 128 << 10, `${grown[1]} KiB more`);
   });
 
-  it('of a program that wants content has a bound', async () => {
+  it('of a program that requests a body is bounded', async () => {
     const echo = new uWS.DeclarativeResponse().writeBody().end();
     for (const { name, make, request } of faces) {
       const app = make().post('/*', echo);
       const port = listening(app);
       const [full, more] = [Buffer.alloc(1 << 20, 'a'), Buffer.alloc((1 << 20) + 1, 'a')];
-      assert.ok((await request(port, { method: 'POST', body: full, pieces: 4 })).body.equals(full), name);
-      assert.equal((await request(port, { method: 'POST', body: more, pieces: 4 })).status, 413, name);
+      assert.ok(
+        (await request(port, { method: 'POST', body: full, pieces: 4 })).body.equals(full),
+        name,
+      );
+      assert.equal(
+        (await request(port, { method: 'POST', body: more, pieces: 4 })).status,
+        413,
+        name,
+      );
       app.close();
     }
   });
 
-  it('of a thread is free when it has ended', () => {
+  it('of a thread is freed when the thread ends', () => {
     const grown = run(`
       const { Worker, isMainThread } = require('node:worker_threads');
       const code = \`
         const uWS = require('pronghorn');
-        // What an app has, 8 MB of it, is on the native side.
+        // An app's 8 MB are allocated on the native side.
         const app = uWS.App();
         const program = () => {
           const long = new uWS.DeclarativeResponse();
@@ -245,7 +274,7 @@ describe('memory', () => {
 });
 
 describe('threads', () => {
-  it('serve where the main thread has not loaded the addon', () => {
+  it('serve although the main thread has not loaded the addon', () => {
     const answers = run(`
       const { Worker } = require('node:worker_threads');
       const http = require('node:http');
@@ -273,8 +302,8 @@ describe('threads', () => {
   });
 });
 
-describe('what is told in one turn', () => {
-  it('is told although an error of before can be told to nobody', () => {
+describe('events delivered in one turn', () => {
+  it('are delivered although an earlier error has no listener', () => {
     const messages = run(`
       const uWS = require('.');
       const net = require('node:net');
@@ -290,7 +319,7 @@ describe('what is told in one turn', () => {
           seen.push([text, isBinary]);
           if (seen.length === 3) process.stdout.write(JSON.stringify(seen), () => process.exit());
           if (text !== 'throw') return;
-          // Turns of their own.
+          // In separate turns of the event loop.
           setImmediate(() => client.write(frame(1, 'third'), () => setImmediate(() => client.write(frame(1, 'fourth')))));
           throw new Error('by the handler');
         },
@@ -312,7 +341,7 @@ describe('what is told in one turn', () => {
 });
 
 describe('a response', () => {
-  it('that asks for what it cannot have can still be answered, and answers no other request', async () => {
+  it('with invalid calls can still be sent, and does not affect other requests', async () => {
     let context;
     const waiting = {};
     const arrived = {};
@@ -320,7 +349,7 @@ describe('a response', () => {
       arrived[name] = new Promise((resolve) => {
         waiting[name] = (res) => {
           res.onAborted(() => {});
-          // When its handler has returned.
+          // After its handler has returned.
           setImmediate(() => resolve(res));
         };
       });
@@ -337,10 +366,16 @@ describe('a response', () => {
         },
       });
     const port = listening(app);
-    assert.equal((await open(port, { protocol: 'http/1.1', secure: false }, { path: '/ws' })).status, 403);
+    assert.equal(
+      (await open(port, { protocol: 'http/1.1', secure: false }, { path: '/ws' })).status,
+      403,
+    );
     const first = clear(port, { path: '/one' });
     const one = await arrived.one;
-    assert.throws(() => one.upgrade({}, 'dGhlIHNhbXBsZSBub25jZQ==', '', '', context), /asks for no WebSocket/);
+    assert.throws(
+      () => one.upgrade({}, 'dGhlIHNhbXBsZSBub25jZQ==', '', '', context),
+      /does not ask for a WebSocket/,
+    );
     const second = clear(port, { path: '/two' });
     const two = await arrived.two;
     one.end('one');
@@ -349,14 +384,20 @@ describe('a response', () => {
     app.close();
   });
 
-  it('takes memory that threads share', async () => {
+  it('accepts memory shared between threads', async () => {
     const { recognized } = require('../lib/text');
-    const views = (memory) => [memory, new Uint8Array(memory), Buffer.from(memory), new DataView(memory)];
-    // What is handed on is a copy: another thread may write while it is read.
+    const views = (memory) => [
+      memory,
+      new Uint8Array(memory),
+      Buffer.from(memory),
+      new DataView(memory),
+    ];
+    // The data is copied, because another thread may write to it meanwhile.
     for (const view of views(new SharedArrayBuffer(12))) {
       assert.ok(recognized('test', view).buffer instanceof ArrayBuffer, view.constructor.name);
     }
-    for (const view of views(new ArrayBuffer(12))) assert.equal(recognized('test', view).buffer, view.buffer ?? view);
+    for (const view of views(new ArrayBuffer(12)))
+      assert.equal(recognized('test', view).buffer, view.buffer ?? view);
     for (const { name, make, request } of faces) {
       const shared = new SharedArrayBuffer(12);
       const bytes = new Uint8Array(shared, 4);
@@ -382,7 +423,7 @@ describe('a response', () => {
   });
 });
 
-describe('a client that has left before its handler runs', () => {
+describe('a client that disconnects before its handler runs', () => {
   const doors = {
     uWS: async (make, write) => {
       const app = make({}).any('/*', (res) => {
@@ -403,7 +444,7 @@ describe('a client that has left before its handler runs', () => {
   const most = 10_000;
   for (const [door, serve] of Object.entries(doors)) {
     for (const { name, make, request } of faces.filter(({ protocol }) => protocol !== 'http/1.1')) {
-      it(`does not let it write without an end: ${door}, ${name}`, async () => {
+      it(`does not let the handler write without bound: ${door}, ${name}`, async () => {
         let longest = 0;
         const { port, close } = await serve(make, (write) => {
           let count = 0;

@@ -1,6 +1,7 @@
 'use strict';
 
-// The certificate for development: kept, made anew when it has to be, and taken by clients that trust it.
+// The development certificate: kept, regenerated when necessary, and accepted by clients that trust
+// it.
 
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
@@ -19,7 +20,7 @@ const folder = path.join(scratch, 'development');
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('base64');
 
 describe('developmentCertificate', () => {
-  it('is for localhost and loopback, and browsers may be told its hashes', () => {
+  it('is for localhost and loopback, and browsers can pin its hashes', () => {
     const made = uWS.developmentCertificate({ folder });
     assert.deepEqual(Object.keys(made), ['key_file_name', 'cert_file_name']);
     const certificate = new X509Certificate(fs.readFileSync(made.cert_file_name));
@@ -27,26 +28,33 @@ describe('developmentCertificate', () => {
       assert.ok(certificate.subjectAltName.split(', ').includes(name), certificate.subjectAltName);
     }
     assert.equal(made.sha256, sha256(certificate.raw));
-    assert.equal(made.spkiSha256, sha256(certificate.publicKey.export({ type: 'spki', format: 'der' })));
+    assert.equal(
+      made.spkiSha256,
+      sha256(certificate.publicKey.export({ type: 'spki', format: 'der' })),
+    );
     assert.equal(made.validTo.getTime(), Date.parse(certificate.validTo));
-    // Chromium takes no certificate by its hash that is valid for longer, and only one with an elliptic curve.
+    // Chromium accepts a certificate by its hash only if it is not valid for longer and has an
+    // elliptic-curve key.
     assert.ok(Date.parse(certificate.validTo) - Date.parse(certificate.validFrom) <= 14 * DAY);
     assert.equal(certificate.publicKey.asymmetricKeyDetails.namedCurve, 'prime256v1');
     assert.equal(fs.statSync(made.key_file_name).mode & 0o077, 0, 'others can read the key');
     const flags = made.chromiumFlags(8443);
     assert.ok(flags.includes(`--ignore-certificate-errors-spki-list=${made.spkiSha256}`), flags);
     assert.ok(flags.includes('--origin-to-force-quic-on=localhost:8443'), flags);
-    assert.throws(() => made.chromiumFlags('8443'), /takes the port that the app listens on, not "8443"/);
+    assert.throws(
+      () => made.chromiumFlags('8443'),
+      /takes the port that the app listens on, not "8443"/,
+    );
   });
 
-  it('is kept, and made anew when it is damaged', () => {
+  it('is kept, and regenerated when it is damaged', () => {
     const first = uWS.developmentCertificate({ folder });
     assert.equal(uWS.developmentCertificate({ folder }).sha256, first.sha256);
     fs.writeFileSync(first.cert_file_name, 'not what it was');
     assert.notEqual(uWS.developmentCertificate({ folder }).sha256, first.sha256);
   });
 
-  it('is an option of every app that has TLS, and clients that trust it verify it', async () => {
+  it('is an option of every app with TLS, and clients that trust it verify it', async () => {
     const made = uWS.developmentCertificate({ folder });
     const ca = fs.readFileSync(made.cert_file_name);
     const app = uWS
@@ -62,7 +70,9 @@ describe('developmentCertificate', () => {
         .on('error', reject);
     });
     const overHttp2 = await new Promise((resolve, reject) => {
-      const session = http2.connect(`https://127.0.0.1:${port}`, { ca, servername: 'localhost' }).on('error', reject);
+      const session = http2
+        .connect(`https://127.0.0.1:${port}`, { ca, servername: 'localhost' })
+        .on('error', reject);
       session
         .request()
         .setEncoding('utf8')
@@ -76,23 +86,38 @@ describe('developmentCertificate', () => {
     app.close();
   });
 
-  it('is kept in the data folder of the user by default', () => {
+  it("is stored in the user's data folder by default", () => {
     const program = `console.log(require(${JSON.stringify(path.join(__dirname, '..'))}).developmentCertificate().cert_file_name)`;
     const run = (env) => spawnSync(process.execPath, ['-e', program], { env, encoding: 'utf8' });
-    assert.equal(run({ HOME: scratch }).stdout.trim(), path.join(scratch, '.local/share/pronghorn/cert.pem'));
-    assert.equal(run({ HOME: '/', XDG_DATA_HOME: scratch }).stdout.trim(), path.join(scratch, 'pronghorn/cert.pem'));
-    assert.match(run({}).stderr, /no home folder to keep a certificate in: give developmentCertificate\(\) a folder/);
+    assert.equal(
+      run({ HOME: scratch }).stdout.trim(),
+      path.join(scratch, '.local/share/pronghorn/cert.pem'),
+    );
+    assert.equal(
+      run({ HOME: '/', XDG_DATA_HOME: scratch }).stdout.trim(),
+      path.join(scratch, 'pronghorn/cert.pem'),
+    );
+    assert.match(
+      run({}).stderr,
+      /no home folder to keep a certificate in: give developmentCertificate\(\) a folder/,
+    );
   });
 
-  it('says what is wrong', () => {
-    assert.throws(() => uWS.developmentCertificate({ directory: 'x' }), /has no option "directory": it has folder/);
-    assert.throws(() => uWS.developmentCertificate({ folder: 5 }), /takes the name of a folder, not 5/);
+  it('rejects invalid input', () => {
+    assert.throws(
+      () => uWS.developmentCertificate({ directory: 'x' }),
+      /has no option "directory": it has folder/,
+    );
+    assert.throws(
+      () => uWS.developmentCertificate({ folder: 5 }),
+      /takes the name of a folder, not 5/,
+    );
     assert.throws(() => uWS.developmentCertificate(null), /takes \{ folder \}, or nothing/);
     const file = path.join(scratch, 'file');
     fs.writeFileSync(file, '');
     assert.throws(
       () => uWS.developmentCertificate({ folder: file }),
-      new RegExp(`^Error: cannot keep a certificate in ${file}: `),
+      new RegExp(`^Error: cannot store a certificate in ${file}: `),
     );
   });
 });

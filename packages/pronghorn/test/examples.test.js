@@ -1,6 +1,6 @@
 'use strict';
 
-// Every example runs, and does what it says.
+// Runs every example and checks its behaviour.
 
 const assert = require('node:assert/strict');
 const { execFile, spawn } = require('node:child_process');
@@ -34,14 +34,17 @@ function freePort() {
   });
 }
 
-const get = async (port, target, expected) => assert.equal(text(await clear(port, { path: target })), expected);
+const get = async (port, target, expected) =>
+  assert.equal(text(await clear(port, { path: target })), expected);
 
 const checks = {
   'hello.js': (port) => get(port, '/', 'hello'),
   'module.mjs': (port) => get(port, '/', 'hello'),
   'http3.js': async (port) => assert.equal(text(await overHttp3(port)), 'hello over h3'),
   'all-protocols.js': async (port) => {
-    const answers = await Promise.all([secure, overHttp2, overHttp3].map((request) => request(port)));
+    const answers = await Promise.all(
+      [secure, overHttp2, overHttp3].map((request) => request(port)),
+    );
     assert.deepEqual(answers.map(text), ['hello over http/1.1', 'hello over h2', 'hello over h3']);
   },
   'router.js': async (port) => {
@@ -51,18 +54,27 @@ const checks = {
     await get(port, '/', 'nothing here');
     assert.equal((await clear(port, { path: '/users/7', method: 'DELETE' })).status, 404);
     assert.equal(
-      text(await clear(port, { path: '/users/7', method: 'DELETE', headers: { authorization: 'x' } })),
+      text(
+        await clear(port, { path: '/users/7', method: 'DELETE', headers: { authorization: 'x' } }),
+      ),
       'deleted',
     );
   },
   'async.js': (port) => get(port, '/it', 'found it'),
   'json-post.js': async (port) => {
-    assert.equal(text(await clear(port, { path: '/json', method: 'POST', body: '{"name":"you"}' })), '{"hello":"you"}');
     assert.equal(
-      (await clear(port, { path: '/json', method: 'POST', body: 'x'.repeat(70_000), pieces: 2 })).status,
+      text(await clear(port, { path: '/json', method: 'POST', body: '{"name":"you"}' })),
+      '{"hello":"you"}',
+    );
+    assert.equal(
+      (await clear(port, { path: '/json', method: 'POST', body: 'x'.repeat(70_000), pieces: 2 }))
+        .status,
       413,
     );
-    assert.equal((await clear(port, { path: '/json', method: 'POST', body: 'no json' })).status, 500);
+    assert.equal(
+      (await clear(port, { path: '/json', method: 'POST', body: 'no json' })).status,
+      500,
+    );
   },
   'upload.js': async (port) => {
     const body = Buffer.alloc(3_000_000, 'upload ');
@@ -77,7 +89,7 @@ const checks = {
     assert.ok(body.equals(fs.readFileSync(process.execPath).subarray(0, 5_000_000)));
   },
   'server-sent-events.js': async (port, child, output) => {
-    /** A client that reads until `seen` says so, and what it has received by the end of the stream. */
+    /** A client: `seen` resolves after some events, `ended` with everything received. */
     const client = () => {
       const begun = {};
       begun.seen = new Promise((resolve) => {
@@ -107,7 +119,9 @@ const checks = {
   },
   'early-hints.js': async (port) => {
     const answer = await clear(port);
-    assert.deepEqual(answer.informational[0].fields, { link: '</style.css>; rel=preload; as=style' });
+    assert.deepEqual(answer.informational[0].fields, {
+      link: '</style.css>; rel=preload; as=style',
+    });
   },
   'multipart.js': async (port) => {
     const form = new FormData();
@@ -123,7 +137,7 @@ const checks = {
   },
   'graceful-shutdown.js': async (port, child, output) => {
     const waiting = clear(port, { path: '/slow' });
-    // The request is there when one that was sent after it has been answered.
+    // The request has arrived when a later one has been answered.
     await clear(port, { path: '/' });
     const ended = new Promise((resolve) => child.on('exit', resolve));
     child.kill('SIGTERM');
@@ -137,7 +151,9 @@ const checks = {
     assert.equal(text(await secure(port)), 'hello');
   },
   'development.js': async (port, _child, output) => {
-    const answers = await Promise.all([secure, overHttp2, overHttp3].map((request) => request(port)));
+    const answers = await Promise.all(
+      [secure, overHttp2, overHttp3].map((request) => request(port)),
+    );
     assert.deepEqual(answers.map(text), ['hello over http/1.1', 'hello over h2', 'hello over h3']);
     assert.match(output(), /chromium .*--ignore-certificate-errors-spki-list=\S{44} /);
   },
@@ -147,7 +163,12 @@ const checks = {
   },
   'webtransport.js': async (port) => {
     const client = path.join(__dirname, 'support', 'webtransport_client.py');
-    const { stdout } = await promisify(execFile)(python, [client, String(port), tls.cert_file_name, 'echo']);
+    const { stdout } = await promisify(execFile)(python, [
+      client,
+      String(port),
+      tls.cert_file_name,
+      'echo',
+    ]);
     assert.deepEqual(JSON.parse(stdout), {
       echoed: [true, true, true, true],
       uni: [[3, 'one way']],
@@ -156,7 +177,8 @@ const checks = {
   },
   'websocket.js': async (port) => {
     const clients = [];
-    for (const protocol of ['http/1.1', 'h2', 'h3']) clients.push(await open(port, { protocol, secure: true }));
+    for (const protocol of ['http/1.1', 'h2', 'h3'])
+      clients.push(await open(port, { protocol, secure: true }));
     clients[1].command({ text: 'to all' });
     for (const ws of clients) assert.equal(await ws.text(), 'to all');
   },
@@ -169,12 +191,15 @@ const checks = {
   'fastify.js': (port) => get(port, '/', '{"hello":"world"}'),
   'errors.js': async (port, _child, output) => {
     assert.equal((await clear(port)).status, 500);
-    while (!output().includes('GET /: no idea')) await new Promise((resolve) => setImmediate(resolve));
+    while (!output().includes('GET /: no idea'))
+      await new Promise((resolve) => setImmediate(resolve));
   },
 };
 
-// Those in folders have tests of their own.
-for (const { name } of fs.readdirSync(examples, { withFileTypes: true }).filter((entry) => entry.isFile())) {
+// The examples in folders have tests of their own.
+for (const { name } of fs
+  .readdirSync(examples, { withFileTypes: true })
+  .filter((entry) => entry.isFile())) {
   it(name, async () => {
     const port = await freePort();
     const child = spawn(process.execPath, [path.join(examples, name)], {

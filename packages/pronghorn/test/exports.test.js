@@ -1,6 +1,6 @@
 'use strict';
 
-// What types say that the package exports is what it exports, to both kinds of modules, and the options that they have are those that it takes.
+// The types match the exports for both kinds of modules, and the options that are accepted.
 
 const assert = require('node:assert/strict');
 const path = require('node:path');
@@ -8,7 +8,7 @@ const { describe, it } = require('node:test');
 const ts = require('typescript');
 const description = require('../package.json');
 
-/** What a file of types exports. */
+/** Reads the exports of a type file. */
 function read(file) {
   const program = ts.createProgram([file], {
     module: ts.ModuleKind.NodeNext,
@@ -21,11 +21,12 @@ function read(file) {
   return { checker, module: checker.getSymbolAtLocation(program.getSourceFile(file)) };
 }
 
-/** The values that a file of types exports. */
+/** Returns the values that a type file exports. */
 function declared(file) {
   const { checker, module } = read(file);
   const isOfTypes = (declaration) =>
-    ts.isExportSpecifier(declaration) && (declaration.isTypeOnly || declaration.parent.parent.isTypeOnly);
+    ts.isExportSpecifier(declaration) &&
+    (declaration.isTypeOnly || declaration.parent.parent.isTypeOnly);
   const isValue = (symbol) => {
     if (symbol.declarations?.some(isOfTypes)) return false;
     const real = symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
@@ -45,31 +46,37 @@ const named = (exported) =>
 
 for (const [entry, target] of Object.entries(description.exports)) {
   if (entry === './package.json') continue;
-  const types = { import: target.import?.types ?? target.types, require: target.require?.types ?? target.types };
+  const types = {
+    import: target.import?.types ?? target.types,
+    require: target.require?.types ?? target.types,
+  };
   const name = path.posix.join('pronghorn', entry);
   describe(name, () => {
-    it('exports what its types say to ES modules', async () => {
+    it('exports what its types declare to ES modules', async () => {
       const wanted = declared(path.resolve(__dirname, '..', types.import));
       assert.ok(wanted.length > 0);
       assert.deepEqual(named(await import(name)), wanted);
     });
 
-    it('exports what its types say to CommonJS', () => {
-      assert.deepEqual(named(require(name)), declared(path.resolve(__dirname, '..', types.require)));
+    it('exports what its types declare to CommonJS', () => {
+      assert.deepEqual(
+        named(require(name)),
+        declared(path.resolve(__dirname, '..', types.require)),
+      );
     });
   });
 }
 
 describe('options', () => {
   const options = require('../lib/options');
-  /** The names that an interface has. */
+  /** Returns the property names of an interface. */
   function ofInterface(file, name) {
     const { checker, module } = read(path.resolve(__dirname, '..', file));
     const found = checker.getExportsOfModule(module).find((symbol) => symbol.name === name);
     const properties = checker.getPropertiesOfType(checker.getDeclaredTypeOfSymbol(found));
     return properties.map((property) => property.name).sort();
   }
-  /** What `serve` takes out of its options by name. */
+  /** Returns the options that `serve` destructures by name. */
   function ofServe(serve) {
     const [, names] = /const \{([^}]+)\} = given;/.exec(String(serve));
     const taken = names.split(',').map((name) => name.trim().split(' ')[0]);
@@ -87,10 +94,11 @@ describe('options', () => {
     ['lib/fetch/index.d.ts', 'ServeOptions', [...new Set([...options.KNOWN, ...ofServe(serve)])]],
   ];
   for (const [file, name, taken] of cases) {
-    it(`of ${name} are those that are taken`, () => assert.deepEqual(ofInterface(file, name), [...taken].sort()));
+    it(`of ${name} are the accepted ones`, () =>
+      assert.deepEqual(ofInterface(file, name), [...taken].sort()));
   }
 
-  it('that types have are refused by nobody, and others are', () => {
+  it('declared in the types are accepted, and others are rejected', () => {
     const { createServer } = require('../lib/http');
     const uWS = require('..');
     const calls = {

@@ -1,6 +1,6 @@
 'use strict';
 
-// A fetch handler over all protocols, by itself and under Hono, H3 and srvx.
+// A fetch handler over all protocols, alone and under Hono, H3 and srvx.
 
 const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
@@ -24,7 +24,8 @@ for (const { name, protocol, options, request } of ways) {
     const handlers = {
       '/': () => new Response('hello'),
       '/none': () => new Response(null, { status: 204 }),
-      '/bytes': async () => new Response(new Uint8Array([104, 105]), { headers: { 'content-type': 'x/y' } }),
+      '/bytes': async () =>
+        new Response(new Uint8Array([104, 105]), { headers: { 'content-type': 'x/y' } }),
       '/native': () => new NativeResponse('made by node', { status: 201, headers: { 'x-a': '1' } }),
       '/json': () => Response.json({ a: 1 }, { status: 202 }),
       '/redirect': () => Response.redirect('https://example.org/there', 303),
@@ -75,7 +76,7 @@ for (const { name, protocol, options, request } of ways) {
       '/echo': (req) => new Response(req.body),
       '/copy': (req) => new Response(new Request(req).body),
       '/upload': async (req) => {
-        // Reads a piece, and looks what comes while nobody reads.
+        // Reads a piece, and checks what arrives while the stream is not being read.
         const reader = req.body.getReader();
         let size = 0;
         for (;;) {
@@ -102,7 +103,10 @@ for (const { name, protocol, options, request } of ways) {
       },
       '/streams-later': (req) => {
         const { body } = req;
-        setTimeout(() => new Response(body).text().catch((error) => on.read.happen(error.message)), 20);
+        setTimeout(
+          () => new Response(body).text().catch((error) => on.read.happen(error.message)),
+          20,
+        );
         return new Response('soon');
       },
       '/unread': (req) => new Response(`unread ${req.body !== null}`),
@@ -173,30 +177,36 @@ for (const { name, protocol, options, request } of ways) {
     after(() => server.close());
     const get = (path, more) => request(port, { path, ...more });
 
-    it('answers', async () => {
+    it('responds with a string and its content type', async () => {
       const answer = await get('/');
       assert.deepEqual([answer.status, text(answer)], [200, 'hello']);
       assert.equal(answer.fields['content-type'], 'text/plain;charset=UTF-8');
       assert.equal(answer.raw['content-length'], '5');
     });
 
-    it('answers in every form', async () => {
+    it('responds with each body type', async () => {
       const none = await get('/none');
       assert.deepEqual([none.status, none.body.length], [204, 0]);
       const bytes = await get('/bytes');
       assert.deepEqual([text(bytes), bytes.fields['content-type']], ['hi', 'x/y']);
       const made = await get('/native');
       assert.deepEqual([made.status, text(made), made.fields['x-a']], [201, 'made by node', '1']);
-      // In one piece, because it was at hand.
+      // In one piece, because the body was available.
       assert.equal(made.raw['content-length'], '12');
       const json = await get('/json');
-      assert.deepEqual([json.status, text(json), json.fields['content-type']], [202, '{"a":1}', 'application/json']);
+      assert.deepEqual(
+        [json.status, text(json), json.fields['content-type']],
+        [202, '{"a":1}', 'application/json'],
+      );
       const redirect = await get('/redirect');
-      assert.deepEqual([redirect.status, redirect.fields.location], [303, 'https://example.org/there']);
+      assert.deepEqual(
+        [redirect.status, redirect.fields.location],
+        [303, 'https://example.org/there'],
+      );
       assert.equal(text(await get('/stream')), 'piece 0 piece 1 piece 2 ');
     });
 
-    it('sends what headers say', async () => {
+    it("sends the response's headers", async () => {
       const { fields } = await get('/headers');
       assert.equal(fields['x-one'], '1');
       assert.match(fields['set-cookie'], /a=1.*b=2/);
@@ -204,14 +214,19 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal((await get('/cloned')).fields['x-length'], '9');
     });
 
-    it('answers HEAD without content', async () => {
+    it('answers HEAD without a body', async () => {
       const answer = await get('/', { method: 'HEAD' });
-      assert.deepEqual([answer.status, answer.body.length, answer.raw['content-length']], [200, 0, '5']);
+      assert.deepEqual(
+        [answer.status, answer.body.length, answer.raw['content-length']],
+        [200, 0, '5'],
+      );
       assert.equal((await get('/stream', { method: 'HEAD' })).body.length, 0);
     });
 
-    it('says what was asked, also later', async () => {
-      const answer = await get('/request?a=1&b=%20', { headers: { 'x-test': 'yes', cookie: 'a=1' } });
+    it('exposes the request and its connection', async () => {
+      const answer = await get('/request?a=1&b=%20', {
+        headers: { 'x-test': 'yes', cookie: 'a=1' },
+      });
       const scheme = Object.keys(options).length > 0 ? 'https' : 'http';
       assert.deepEqual(JSON.parse(text(answer)), {
         method: 'GET',
@@ -229,7 +244,7 @@ for (const { name, protocol, options, request } of ways) {
       });
     });
 
-    it('reads content', async () => {
+    it('reads the request body', async () => {
       const post = (path, body, more) => get(path, { method: 'POST', body, ...more });
       assert.equal(text(await post('/text', '\ufeffgr\xfc\xdfe')), 'gr\xfc\xdfe');
       assert.equal(text(await post('/used', 'x')), 'true TypeError');
@@ -237,11 +252,12 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal(text(await post('/unread', 'x')), 'unread true');
       const headers = { 'content-type': 'application/x-www-form-urlencoded' };
       assert.equal(text(await post('/form', 'a=1&b=%32', { headers })), '1 and 2');
-      for (const path of ['/echo', '/copy']) assert.ok((await post(path, big, { pieces: 20 })).body.equals(big), path);
+      for (const path of ['/echo', '/copy'])
+        assert.ok((await post(path, big, { pieces: 20 })).body.equals(big), path);
       assert.equal(text(await post('/upload', big, { pieces: 20 })), String(big.length));
     });
 
-    it('reads on after the response what somebody has begun to read', async () => {
+    it('keeps reading a body after the response if a reader has started', async () => {
       const late = big.subarray(0, 100_000);
       const post = async (path, more) => {
         on.read = happening();
@@ -250,22 +266,31 @@ for (const { name, protocol, options, request } of ways) {
         return on.read.promise;
       };
       assert.equal(await post('/reads-on', { late }), 100_005);
-      assert.equal(await post('/reads-on', { unfinished: true, abort: 'connection' }), 'AbortError');
+      assert.equal(
+        await post('/reads-on', { unfinished: true, abort: 'connection' }),
+        'AbortError',
+      );
       assert.equal(await post('/streams-on', { late }), 100_005);
-      assert.equal(await post('/streams-on', { unfinished: true, abort: 'connection' }), 'AbortError');
-      assert.match(await post('/streams-later'), /sent before the content of the request had been read/);
+      assert.equal(
+        await post('/streams-on', { unfinished: true, abort: 'connection' }),
+        'AbortError',
+      );
+      assert.match(
+        await post('/streams-later'),
+        /sent before the body of the request had been read/,
+      );
     });
 
-    it('takes no more of a stream than the client does, and ends it with the client', async () => {
+    it('reads no more of a stream than the client does, and cancels it when the client disconnects', async () => {
       on.cancelled = happening();
       await get('/endless', { abort: 'head' });
       assert.equal((await on.cancelled.promise).name, 'AbortError');
       assert.ok(on.signal.aborted);
-      // What lies in buffers on the way, the kernel's included.
+      // Buffers on the way, the kernel's included.
       assert.ok(on.pulls < 400, `${on.pulls} pieces were made`);
     });
 
-    it('aborts the signal when the client leaves', async () => {
+    it('aborts the signal when the client disconnects', async () => {
       [on.waiting, on.aborted] = [happening(), happening()];
       const before = reports.length;
       // A body that does not end keeps the request open where an early end would say it is all.
@@ -275,11 +300,11 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal(reports.length, before, 'nobody is told of what the handler makes of it');
     });
 
-    it('answers 500 for what fails, and reports it', async () => {
+    it('responds with 500 for a failing handler, and reports the error', async () => {
       for (const [path, message] of [
         ['/throw', 'thrown'],
         ['/reject', 'rejected'],
-        ['/nothing', 'The fetch handler returned undefined'],
+        ['/nothing', 'the fetch handler returned undefined'],
       ]) {
         assert.equal((await get(path)).status, 500);
         assert.match(reports.at(-1), new RegExp(`^${message}`));
@@ -310,14 +335,19 @@ for (const { name, protocol, options, request } of ways) {
       assert.deepEqual(JSON.parse(text(user)), { id: '7', by: '127.0.0.1', over: protocol });
       assert.equal(user.fields['x-after'], 'yes');
       const headers = { 'content-type': 'application/json' };
-      const json = await request(own, { path: '/json', method: 'POST', body: '{"a":[1]}', headers });
+      const json = await request(own, {
+        path: '/json',
+        method: 'POST',
+        body: '{"a":[1]}',
+        headers,
+      });
       assert.equal(text(json), '{"got":{"a":[1]}}');
       assert.equal(text(await request(own, { path: '/fail' })), 'caught it');
       assert.equal((await request(own, { path: '/none' })).status, 404);
       await hono.close();
     });
 
-    it('runs H3 and what srvx offers', async () => {
+    it('runs H3 and the features of srvx', async () => {
       const { H3 } = await import('h3');
       const seen = [];
       const app = new H3();
@@ -352,7 +382,10 @@ for (const { name, protocol, options, request } of ways) {
       const { port: own } = new URL(server.url);
       const user = await request(Number(own), { path: '/users/7' });
       assert.deepEqual(JSON.parse(text(user)), { id: '7', ip: '127.0.0.1', runtime: 'pronghorn' });
-      assert.equal(text(await request(Number(own), { path: '/text', method: 'POST', body: 'sent' })), 'sent');
+      assert.equal(
+        text(await request(Number(own), { path: '/text', method: 'POST', body: 'sent' })),
+        'sent',
+      );
       assert.equal(text(await request(Number(own), { path: '/stream' })), 'from a blob');
       assert.equal((await request(Number(own), { path: '/none' })).status, 404);
       await server.close();
@@ -362,8 +395,8 @@ for (const { name, protocol, options, request } of ways) {
   });
 }
 
-describe('the rest', () => {
-  it('takes its place among routes of an application', async () => {
+describe('the fetch handler', () => {
+  it('serves among the routes of an application', async () => {
     const app = uWS
       .App()
       .get('/raw', (res) => res.end('raw'))
@@ -383,7 +416,7 @@ describe('the rest', () => {
     app.close();
   });
 
-  it('writes URLs as they are defined', async () => {
+  it('normalizes URLs as the URL standard defines', async () => {
     const seen = [];
     const server = serve({
       port: 0,
@@ -417,15 +450,22 @@ describe('the rest', () => {
     await server.close();
   });
 
-  it('has responses that are those of node', async () => {
+  it('has responses that are instances of the global Response', async () => {
     const light = new Light('text', { status: 201, headers: { a: 'b' } });
-    assert.ok(light instanceof NativeResponse && light instanceof Response && new NativeResponse() instanceof Light);
-    assert.deepEqual([light.status, light.ok, light.bodyUsed, light.type], [201, true, false, 'default']);
+    assert.ok(
+      light instanceof NativeResponse &&
+        light instanceof Response &&
+        new NativeResponse() instanceof Light,
+    );
+    assert.deepEqual(
+      [light.status, light.ok, light.bodyUsed, light.type],
+      [201, true, false, 'default'],
+    );
     assert.equal(await light.text(), 'text');
     assert.ok(light.bodyUsed);
     assert.throws(() => new Light('x', { status: 99 }), RangeError);
     assert.throws(() => new Light('x', { status: 204 }), TypeError);
-    // Headers that change later are not those of the response.
+    // Later changes of the headers do not affect the response.
     const headers = new Headers({ a: '1' });
     const early = new Light('x', { headers });
     headers.set('a', '2');
@@ -433,12 +473,12 @@ describe('the rest', () => {
     assert.deepEqual(await new Light(new URLSearchParams('a=1')).text(), 'a=1');
   });
 
-  it('names what is wrong', () => {
+  it('rejects invalid input', () => {
     assert.throws(() => serve({ port: 0 }), /fetch/);
     assert.throws(() => serve({ fetch: () => {}, port: 0, kye: 'x' }), /did you mean "key"/);
     assert.throws(() => serve({ fetch: () => {}, websocket: {} }), /WebSocket routes/);
     assert.throws(() => srvx.serve({ fetch: () => {}, trustProxy: true }), /trustProxy/);
   });
 
-  it('leaves nothing behind', () => assert.equal(native.openExchanges(), 0));
+  it('leaves no requests behind', () => assert.equal(native.openExchanges(), 0));
 });

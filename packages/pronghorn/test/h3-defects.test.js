@@ -1,6 +1,6 @@
 'use strict';
 
-// What the H3App of uWebSockets.js gets wrong, one test for each defect, with aioquic, which is strict.
+// Defects of the H3App of uWebSockets.js, one test each, with aioquic, a strict client.
 
 const assert = require('node:assert/strict');
 const { spawnSync, spawn } = require('node:child_process');
@@ -23,7 +23,8 @@ describe('H3App', () => {
       .get('/static', (res) => res.end('static'))
       .get('/status', (res) => res.writeStatus('418 I am a teapot').end())
       .get('/headers', (res, req) => {
-        for (let index = 0; index < 300; index++) res.writeHeader(`x-${index}`, `${index}`.repeat(10));
+        for (let index = 0; index < 300; index++)
+          res.writeHeader(`x-${index}`, `${index}`.repeat(10));
         res.end(req.getHeader('user-agent'));
       })
       .get('/wait', (res) => res.onAborted(aborted))
@@ -53,7 +54,7 @@ describe('H3App', () => {
     assert.equal((await request(port, { path: '/static' })).status, 200);
   });
 
-  it('sends any number of headers, and nothing but them', async () => {
+  it('sends any number of headers, and no others', async () => {
     const { headers } = await request(port, { path: '/headers' });
     const own = headers.filter(([name]) => name.startsWith('x-'));
     assert.deepEqual(
@@ -64,36 +65,42 @@ describe('H3App', () => {
     assert.deepEqual(others.toSorted(), ['alt-svc', 'content-length', 'date']);
   });
 
-  it('takes a request header of 5 KB and goes on', async () => {
+  it('accepts a request header of 5 KB and keeps serving', async () => {
     const headers = { 'x-large': 'x'.repeat(5000) };
     assert.equal(text(await request(port, { path: '/static', headers })), 'static');
     assert.equal(text(await request(port, { path: '/static' })), 'static');
   });
 
-  it('refuses a request header that is far too large, and goes on', async () => {
-    const answer = await request(port, { path: '/static', headers: { 'x-large': 'x'.repeat(300_000) } });
+  it('rejects an oversized request header and keeps serving', async () => {
+    const answer = await request(port, {
+      path: '/static',
+      headers: { 'x-large': 'x'.repeat(300_000) },
+    });
     assert.ok(answer.error || answer.status === 431, JSON.stringify(answer.status));
     assert.equal(text(await request(port, { path: '/static' })), 'static');
   });
 
   it('has req.getHeader()', async () => {
-    assert.equal(text(await request(port, { path: '/headers', headers: { 'user-agent': 'test' } })), 'test');
+    assert.equal(
+      text(await request(port, { path: '/headers', headers: { 'user-agent': 'test' } })),
+      'test',
+    );
   });
 
   it('routes by the path without its query', async () => {
     assert.equal(text(await request(port, { path: '/static?a=1&b=/x' })), 'static');
   });
 
-  it('answers 404 where no route matches', async () => {
+  it('responds with 404 where no route matches', async () => {
     assert.equal((await request(port, { path: '/nowhere' })).status, 404);
   });
 
-  it('calls onAborted when the client leaves', async () => {
+  it('calls onAborted when the client disconnects', async () => {
     assert.equal((await request(port, { path: '/wait', abort: 'now' })).aborted, true);
     await hasAborted;
   });
 
-  it('sends what is written', async () => {
+  it('sends written data', async () => {
     assert.equal(text(await request(port, { path: '/written' })), 'one, two');
   });
 
@@ -105,7 +112,7 @@ describe('H3App', () => {
     }
   });
 
-  it('stops listening without a crash, and its connections go on', async () => {
+  it('stops listening without a crash, and its connections continue', async () => {
     let socket;
     const other = uWS.H3App(tls).get('/*', (res) => res.end('here'));
     other.listen('127.0.0.1', 0, (token) => (socket = token));
@@ -119,14 +126,21 @@ describe('H3App', () => {
     assert.equal(uWS.us_socket_local_port(socket), -1);
   });
 
-  it('takes a key without and with a passphrase, and one that is not needed', async () => {
+  it('accepts a key with or without a passphrase, and an unneeded passphrase', async () => {
     const locked = make('locked', '1234');
-    for (const options of [tls, { ...locked, passphrase: '1234' }, { ...tls, passphrase: '1234' }]) {
+    for (const options of [
+      tls,
+      { ...locked, passphrase: '1234' },
+      { ...tls, passphrase: '1234' },
+    ]) {
       const one = uWS.H3App(options).get('/*', (res) => res.end('ok'));
       assert.equal(text(await request(listening(one), {})), 'ok');
       one.close();
     }
-    assert.throws(() => uWS.H3App(locked), /the key has a passphrase: give it as passphrase/);
+    assert.throws(
+      () => uWS.H3App(locked),
+      /the key is encrypted with a passphrase: give it as passphrase/,
+    );
   });
 });
 
@@ -147,7 +161,10 @@ describe('the program of the article', () => {
     fs.copyFileSync(tls.key_file_name, path.join(home, 'key.pem'));
     fs.copyFileSync(tls.cert_file_name, path.join(home, 'cert.pem'));
     fs.writeFileSync(path.join(home, 'article.js'), program);
-    const child = spawn(process.execPath, ['article.js'], { cwd: home, stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, ['article.js'], {
+      cwd: home,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     let output = '';
     const ended = new Promise((resolve) => child.on('exit', resolve));
     await new Promise((resolve) => {
@@ -169,7 +186,7 @@ describe('the program of the article', () => {
     assert.equal(output, 'Listening to port 9004!\n');
   });
 
-  it('is loaded by import as well', () => {
+  it('can be loaded with import', () => {
     const code =
       "import uWS, { H3App } from 'pronghorn'; console.log(typeof uWS.H3App, H3App === uWS.H3App, Object.keys(uWS).length)";
     const result = spawnSync(process.execPath, ['--input-type=module', '--eval', code], {

@@ -8,7 +8,10 @@ const type = 'multipart/form-data; boundary=xyz';
 
 /** Parts with their data as text. */
 function parts(body, contentType = type) {
-  return getParts(body, contentType)?.map(({ data, ...rest }) => ({ ...rest, data: Buffer.from(data).toString() }));
+  return getParts(body, contentType)?.map(({ data, ...rest }) => ({
+    ...rest,
+    data: Buffer.from(data).toString(),
+  }));
 }
 
 it('getParts reads fields and files', () => {
@@ -27,10 +30,14 @@ it('getParts reads fields and files', () => {
   assert.deepEqual(parts(body, 'multipart/form-data; charset=utf-8; boundary="xyz"'), expected);
 });
 
-it('getParts reads what fetch writes', async () => {
+it('getParts reads a form written by fetch', async () => {
   const form = new FormData();
   form.append('text', 'hällo');
-  form.append('file', new Blob([new Uint8Array([0, 13, 10, 255])], { type: 'application/x-test' }), 'ünï.bin');
+  form.append(
+    'file',
+    new Blob([new Uint8Array([0, 13, 10, 255])], { type: 'application/x-test' }),
+    'ünï.bin',
+  );
   const request = new Request('http://localhost', { method: 'POST', body: form });
   const found = getParts(await request.arrayBuffer(), request.headers.get('content-type'));
   assert.deepEqual(
@@ -44,7 +51,7 @@ it('getParts reads what fetch writes', async () => {
   assert.deepEqual([...new Uint8Array(found[1].data)], [0, 13, 10, 255]);
 });
 
-it('getParts gives nothing for what is no multipart', () => {
+it('getParts returns undefined for a body that is not multipart', () => {
   const whole = '--xyz\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--xyz--';
   assert.equal(getParts(whole, 'text/plain'), undefined);
   assert.equal(getParts(whole, 'multipart/form-data'), undefined);

@@ -1,6 +1,7 @@
 'use strict';
 
-// The server that is shaped as the one of node:http, by itself and under Express, Koa and Fastify, over all protocols.
+// pronghorn/http, the server with the API of node:http, alone and under Express, Koa and Fastify,
+// over all protocols.
 
 const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
@@ -59,8 +60,10 @@ for (const { name, protocol, options, request } of ways) {
       },
       '/events': (req, res) => {
         on.events = [];
-        for (const event of ['prefinish', 'finish', 'close']) res.on(event, () => on.events.push(`res ${event}`));
-        for (const event of ['end', 'close', 'aborted']) req.on(event, () => on.events.push(`req ${event}`));
+        for (const event of ['prefinish', 'finish', 'close'])
+          res.on(event, () => on.events.push(`res ${event}`));
+        for (const event of ['end', 'close', 'aborted'])
+          req.on(event, () => on.events.push(`req ${event}`));
         res.on('close', () => setImmediate(() => on.closed.happen()));
         req.resume();
         res.write('a', () => res.end('b', () => on.events.push('called back')));
@@ -127,7 +130,7 @@ for (const { name, protocol, options, request } of ways) {
         res.end('much');
       },
       '/early': (req, res) => {
-        // Nobody reads what the client sends.
+        // The request body is not read.
         res.statusCode = 413;
         res.end('too much');
       },
@@ -141,14 +144,17 @@ for (const { name, protocol, options, request } of ways) {
     after(() => new Promise((resolve) => server.close(resolve)));
     const get = (path, more) => request(port, { path, ...more });
 
-    it('answers', async () => {
+    it('responds with status, fields and body', async () => {
       const answer = await get('/');
-      assert.deepEqual([answer.status, text(answer), answer.raw['content-length']], [200, 'hello', '5']);
+      assert.deepEqual(
+        [answer.status, text(answer), answer.raw['content-length']],
+        [200, 'hello', '5'],
+      );
       const head = await get('/', { method: 'HEAD' });
       assert.deepEqual([head.body.length, head.raw['content-length']], [0, '5']);
     });
 
-    it('keeps headers as node does', async () => {
+    it('keeps headers as node:http does', async () => {
       const answer = await get('/head');
       assert.deepEqual([answer.status, text(answer)], [404, 'gone']);
       const { 'x-one': one, 'x-two': two, 'x-three': three } = answer.fields;
@@ -157,7 +163,7 @@ for (const { name, protocol, options, request } of ways) {
       assert.deepEqual(on.head, [false, '1', false, true]);
     });
 
-    it('says what was asked', async () => {
+    it('exposes the request', async () => {
       const answer = await get('/request?a=%20b', { headers: { 'x-test': 'yes' } });
       const encrypted = Object.keys(options).length > 0;
       assert.deepEqual(JSON.parse(text(answer)), {
@@ -176,22 +182,26 @@ for (const { name, protocol, options, request } of ways) {
       });
     });
 
-    it('tells of the end in the order of node', async () => {
+    it('emits end events in the order of node:http', async () => {
       on.closed = happening();
       assert.equal(text(await get('/events')), 'ab');
       await on.closed.promise;
       const order = (event) => on.events.indexOf(event);
       assert.deepEqual(
         on.events.filter((event) => !event.startsWith('req')),
-        ['res prefinish', 'res finish', 'called back', 'res close'].sort((a, b) => order(a) - order(b)),
+        ['res prefinish', 'res finish', 'called back', 'res close'].sort(
+          (a, b) => order(a) - order(b),
+        ),
       );
       assert.ok(
-        order('res finish') < order('res close') && order('req end') >= 0 && order('req end') < order('req close'),
+        order('res finish') < order('res close') &&
+          order('req end') >= 0 &&
+          order('req end') < order('req close'),
       );
       assert.equal(order('req aborted'), -1);
     });
 
-    it('streams both ways, with back-pressure', async () => {
+    it('streams in both directions, with back-pressure', async () => {
       assert.ok((await get('/echo', { method: 'POST', body: big, pieces: 20 })).body.equals(big));
       assert.equal((await get('/pressure')).body.length, 200 * 16384);
       assert.ok(on.drains > 0);
@@ -199,7 +209,7 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal(text(await get('/early-trailers', { method: 'POST', body: 'x' })), 'too much');
     });
 
-    it('goes on reading after the response', async () => {
+    it('keeps reading the request after the response', async () => {
       const more = { method: 'POST', body: 'first' };
       on.read = happening();
       assert.equal(text(await get('/reads-on', { ...more, late: big })), 'soon');
@@ -209,28 +219,34 @@ for (const { name, protocol, options, request } of ways) {
       assert.equal(await on.read.promise, 'ECONNRESET');
     });
 
-    it('tells of clients that leave', async () => {
+    it('reports clients that disconnect', async () => {
       [on.reached, on.aborted] = [happening(), happening()];
       get('/aborted', { method: 'POST', body: 'x', pieces: 1, unfinished: true, abort: 'now' });
       await on.reached.promise;
       await on.aborted.promise;
       assert.ok(
-        on.seen.includes('aborted') && on.seen.includes('ECONNRESET') && on.seen.includes('req close'),
+        on.seen.includes('aborted') &&
+          on.seen.includes('ECONNRESET') &&
+          on.seen.includes('req close'),
         on.seen.join(),
       );
-      assert.deepEqual(on.seen.slice(on.seen.indexOf('res close')).slice(0, 3), ['res close', false, true]);
+      assert.deepEqual(on.seen.slice(on.seen.indexOf('res close')).slice(0, 3), [
+        'res close',
+        false,
+        true,
+      ]);
     });
 
-    it('ends what is destroyed so that nobody takes it for complete', async () =>
+    it('ends a destroyed response as visibly incomplete', async () =>
       assert.ok((await get('/destroy')).error));
 
-    it('sends hints and trailers', async () => {
+    it('sends early hints and trailers', async () => {
       const hinted = await get('/hints');
       assert.equal(hinted.informational[0].fields.link, '</style.css>; rel=preload');
       assert.equal(text(await get('/trailers')), 'content');
     });
 
-    it('refuses to write after the end', async () => {
+    it('rejects writes after the end', async () => {
       on.late = happening();
       assert.equal(text(await get('/late')), 'done');
       assert.equal(await on.late.promise, 'ERR_STREAM_WRITE_AFTER_END');
@@ -240,7 +256,12 @@ for (const { name, protocol, options, request } of ways) {
       const user = await request(own, { path: '/users/7?a=b', headers: { accept: '*/*' } });
       assert.deepEqual(JSON.parse(text(user)), { id: '7', a: 'b', ip: '127.0.0.1' });
       const headers = { 'content-type': 'application/json' };
-      const json = await request(own, { path: '/json', method: 'POST', body: '{"a":[1]}', headers });
+      const json = await request(own, {
+        path: '/json',
+        method: 'POST',
+        body: '{"a":[1]}',
+        headers,
+      });
       assert.equal(text(json), '{"got":{"a":[1]}}');
       assert.ok((await request(own, { path: '/stream' })).body.equals(big));
       assert.equal((await request(own, { path: '/none' })).status, 404);
@@ -251,13 +272,17 @@ for (const { name, protocol, options, request } of ways) {
     it('runs Express', async () => {
       const app = express();
       app.use(express.json());
-      app.get('/users/:id', (req, res) => res.json({ id: req.params.id, a: req.query.a, ip: req.ip }));
+      app.get('/users/:id', (req, res) =>
+        res.json({ id: req.params.id, a: req.query.a, ip: req.ip }),
+      );
       app.post('/json', (req, res) => res.status(200).send({ got: req.body }));
-      app.get('/stream', (req, res) => Readable.from([big.subarray(0, 100_000), big.subarray(100_000)]).pipe(res));
+      app.get('/stream', (req, res) =>
+        Readable.from([big.subarray(0, 100_000), big.subarray(100_000)]).pipe(res),
+      );
       app.get('/fail', async () => {
         throw new Error('it');
       });
-      // Express answers errors itself where nobody else does; without this one it prints them.
+      // Without an error handler, Express answers errors itself and prints them.
       app.use((error, req, res, next) => (res.headersSent ? next(error) : res.sendStatus(500)));
       const own = createServer(options, app);
       await check(await listening(own));
@@ -268,13 +293,15 @@ for (const { name, protocol, options, request } of ways) {
       const app = new Koa();
       app.silent = true;
       app.use(async (ctx) => {
-        if (ctx.path.startsWith('/users/')) ctx.body = { id: ctx.path.slice(7), a: ctx.query.a, ip: ctx.ip };
+        if (ctx.path.startsWith('/users/'))
+          ctx.body = { id: ctx.path.slice(7), a: ctx.query.a, ip: ctx.ip };
         if (ctx.path === '/json') {
           const chunks = [];
           for await (const chunk of ctx.req) chunks.push(chunk);
           ctx.body = { got: JSON.parse(Buffer.concat(chunks)) };
         }
-        if (ctx.path === '/stream') ctx.body = Readable.from([big.subarray(0, 100_000), big.subarray(100_000)]);
+        if (ctx.path === '/stream')
+          ctx.body = Readable.from([big.subarray(0, 100_000), big.subarray(100_000)]);
         if (ctx.path === '/fail') ctx.throw(500, 'it');
       });
       const own = createServer(options, app.callback());
@@ -286,7 +313,9 @@ for (const { name, protocol, options, request } of ways) {
       const app = fastify({ serverFactory: (handler) => createServer(options, handler) });
       app.get('/users/:id', async (req) => ({ id: req.params.id, a: req.query.a, ip: req.ip }));
       app.post('/json', async (req) => ({ got: req.body }));
-      app.get('/stream', (req, reply) => reply.send(Readable.from([big.subarray(0, 100_000), big.subarray(100_000)])));
+      app.get('/stream', (req, reply) =>
+        reply.send(Readable.from([big.subarray(0, 100_000), big.subarray(100_000)])),
+      );
       app.get('/fail', async () => {
         throw new Error('it');
       });
@@ -297,8 +326,8 @@ for (const { name, protocol, options, request } of ways) {
   });
 }
 
-describe('the rest', () => {
-  it('passes trailers and asks for content only when it is read', async () => {
+describe('pronghorn/http', () => {
+  it('passes trailers and leaves 100 Continue to checkContinue listeners', async () => {
     const server = createServer((req, res) => {
       req.resume().on('end', () => res.end(JSON.stringify([req.trailers, req.complete])));
     });
@@ -318,7 +347,12 @@ describe('the rest', () => {
         });
         socket.on('close', () => resolve(all));
       });
-    const head = (path, ...more) => [`POST ${path} HTTP/1.1`, 'host: x', 'connection: close', ...more];
+    const head = (path, ...more) => [
+      `POST ${path} HTTP/1.1`,
+      'host: x',
+      'connection: close',
+      ...more,
+    ];
     const trailers = await exchange([
       ...head('/', 'transfer-encoding: chunked'),
       '',
@@ -342,7 +376,9 @@ describe('the rest', () => {
       res.addTrailers({ 'x-sum': '7' });
       res.end('content');
     });
-    const session = http2.connect(`https://127.0.0.1:${await listening(server)}`, { rejectUnauthorized: false });
+    const session = http2.connect(`https://127.0.0.1:${await listening(server)}`, {
+      rejectUnauthorized: false,
+    });
     const stream = session.request({ ':path': '/' });
     const trailers = await new Promise((resolve) => stream.on('trailers', resolve).resume());
     assert.equal(trailers['x-sum'], '7');
@@ -360,7 +396,7 @@ describe('the rest', () => {
     }
   });
 
-  it('ends a request that is silent as node does', async () => {
+  it('ends an idle request as node:http does', async () => {
     const play = async (make) => {
       const seen = [];
       const server = make((req, res) => {
@@ -384,17 +420,19 @@ describe('the rest', () => {
     }
   });
 
-  it('listens and closes as node does', async () => {
+  it('listens and closes as node:http does', async () => {
     const server = createServer();
     assert.equal(server.address(), null);
     const port = await listening(server);
     assert.deepEqual(server.address(), { address: '127.0.0.1', family: 'IPv4', port });
     assert.throws(() => server.listen(0), { code: 'ERR_SERVER_ALREADY_LISTEN' });
     const second = createServer();
-    const error = await new Promise((resolve) => second.listen(port, '127.0.0.1').on('error', resolve));
+    const error = await new Promise((resolve) =>
+      second.listen(port, '127.0.0.1').on('error', resolve),
+    );
     assert.deepEqual([error.code, error.syscall, error.port], ['EADDRINUSE', 'listen', port]);
     let isOpen = true;
-    // What runs is finished; new connections are not taken.
+    // Running requests complete; new connections are refused.
     server.on('request', (req, res) => {
       server.close(() => (isOpen = false));
       assert.equal(server.listening, false);
@@ -406,7 +444,7 @@ describe('the rest', () => {
     assert.equal(notRunning.code, 'ERR_SERVER_NOT_RUNNING');
   });
 
-  it('names what is wrong', () => {
+  it('rejects invalid input', () => {
     assert.throws(() => createServer({ crt: 'x' }), /did you mean "cert"/);
     assert.throws(() => createServer({ cert: 'x' }), /has no key/);
     assert.throws(() => createServer(7), TypeError);
@@ -415,7 +453,7 @@ describe('the rest', () => {
     assert.throws(() => createServer().setSecureContext(tls), /key and cert/);
   });
 
-  it('has routes of its own beside those of the framework', async () => {
+  it('has its own routes beside those of the framework', async () => {
     const server = createServer((req, res) => res.end('framework'));
     server.app.get('/raw', (res) => res.end('raw'));
     const port = await listening(server);
@@ -425,5 +463,5 @@ describe('the rest', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  it('leaves nothing behind', () => assert.equal(native.openExchanges(), 0));
+  it('leaves no requests behind', () => assert.equal(native.openExchanges(), 0));
 });

@@ -1,7 +1,7 @@
 'use strict';
 
-// Programs under each runtime: this one, and Bun and Deno where they are: PRONGHORN_BUN and PRONGHORN_DENO name them. `npm run
-// test:versions` installs both.
+// Programs under each runtime: the current one, and Bun and Deno where PRONGHORN_BUN and
+// PRONGHORN_DENO give their paths. `npm run test:versions` installs both.
 
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
@@ -27,13 +27,22 @@ for (const [name, command] of Object.entries(runtimes)) {
     const env = { PATH: process.env.PATH, HOME: place };
 
     it('a program from CommonJS', () => serve(command, place, env, 'program.cjs', checkProgram));
-    it('a program from ES modules, over TLS', () => serve(command, place, env, 'program.mjs', 'SSLApp'));
+    it('a program from ES modules, over TLS', () =>
+      serve(command, place, env, 'program.mjs', 'SSLApp'));
     it('HTTP/3', () => serve(command, place, env, 'program.mjs', 'H3App'));
     it('all protocols on one port', () => serve(command, place, env, 'program.mjs', 'Server'));
-    it('threads that end', () => {
-      fs.copyFileSync(path.join(__dirname, 'support', 'uws-programs', 'threads.cjs'), path.join(place, 'threads.cjs'));
+    it('worker threads that end', () => {
+      fs.copyFileSync(
+        path.join(__dirname, 'support', 'uws-programs', 'threads.cjs'),
+        path.join(place, 'threads.cjs'),
+      );
       const [program, ...args] = command;
-      const run = spawnSync(program, [...args, 'threads.cjs'], { cwd: place, env, encoding: 'utf8', timeout: 60_000 });
+      const run = spawnSync(program, [...args, 'threads.cjs'], {
+        cwd: place,
+        env,
+        encoding: 'utf8',
+        timeout: 60_000,
+      });
       assert.equal(run.stdout.trim(), 'thread 0 thread thread 0', run.stderr);
       assert.equal(run.status, 0);
     });

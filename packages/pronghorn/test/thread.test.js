@@ -1,6 +1,7 @@
 'use strict';
 
-// Where the host's event loop is not libuv, another thread waits for what listens. Node.js can be told to do so, too.
+// In hosts whose event loop is not libuv, another thread polls the listeners. This test makes
+// Node.js do the same.
 
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
@@ -22,18 +23,19 @@ function nameOf(task) {
   }
 }
 
-/** How many threads of this process wait for what listens. */
+/** Returns the number of threads of this process that wait for listeners. */
 function waiting() {
-  return fs.readdirSync('/proc/self/task').filter((task) => nameOf(task) === 'pronghorn-poll').length;
+  return fs.readdirSync('/proc/self/task').filter((task) => nameOf(task) === 'pronghorn-poll')
+    .length;
 }
 
-/** Waits until there are as many: a thread gets its name when it first runs. Never ends if there never are. */
+/** Waits for this number of threads: a thread gets its name when it first runs. */
 async function untilWaiting(count) {
   while (waiting() !== count) await new Promise((resolve) => setTimeout(resolve, 1));
 }
 
-describe('polling by a thread', { timeout: 60_000 }, () => {
-  it('has one thread for each listener, which ends with it', async () => {
+describe('polling on a thread', { timeout: 60_000 }, () => {
+  it('has one thread for each listener, which ends with the listener', async () => {
     const app = uWS.App().get('/*', (res) => res.end('x'));
     const port = listening(app);
     listening(app);
@@ -43,7 +45,7 @@ describe('polling by a thread', { timeout: 60_000 }, () => {
     await untilWaiting(0);
   });
 
-  it('lets a listener be closed from within its own handler', async () => {
+  it('allows closing a listener from its own handler', async () => {
     const app = uWS.App();
     const ended = new Promise((resolve) => {
       app.get('/*', (res) => {
@@ -71,7 +73,8 @@ describe('polling by a thread', { timeout: 60_000 }, () => {
       const closed = await start(kind, 0);
       const terminated = await start(kind, closed.bound);
       await untilWaiting(2);
-      for (let round = 0; round < 4; round++) assert.equal((await face.request(closed.bound)).status, 200);
+      for (let round = 0; round < 4; round++)
+        assert.equal((await face.request(closed.bound)).status, 200);
       await terminated.thread.terminate();
       closed.thread.postMessage('close');
       assert.equal(await new Promise((resolve) => closed.thread.once('exit', resolve)), 0);

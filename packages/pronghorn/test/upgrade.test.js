@@ -1,7 +1,7 @@
 'use strict';
 
-// The event `upgrade` of `pronghorn/http`: the same programs beside node:http over HTTP/1.1, and over HTTP/2 and HTTP/3 where only the client knows
-// that it is another protocol.
+// The event `upgrade` of `pronghorn/http`: the same programs compared with node:http over HTTP/1.1,
+// and over HTTP/2 and HTTP/3, where only the client notices the other protocol.
 
 const assert = require('node:assert/strict');
 const { AsyncLocalStorage } = require('node:async_hooks');
@@ -17,13 +17,15 @@ const ws = require('ws');
 const native = require('../lib/native');
 const pronghorn = require('../lib/http');
 const { serve } = require('../lib/fetch');
-const { HeadReader, HEAD_BYTES, HEAD_LINES } = require('../lib/http/written');
+const { HeadReader, HEAD_BYTES, HEAD_LINES } = require('../lib/http/response-parser');
 const { ways, happening } = require('./support/frameworks');
 const { open } = require('./support/websocket');
 const { tls } = require('./support/certificate');
 
-const ASK = 'GET /chat?a=b HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: other\r\nX-One: 1\r\n\r\n';
-const GRANT = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nX-Two: 2\r\n\r\n';
+const ASK =
+  'GET /chat?a=b HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: other\r\nX-One: 1\r\n\r\n';
+const GRANT =
+  'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nX-Two: 2\r\n\r\n';
 const servers = { 'node:http': http.createServer, pronghorn: pronghorn.createServer };
 
 async function listening(server) {
@@ -36,14 +38,14 @@ async function until(condition) {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 1));
 }
 
-/** Chunks as content, as far as they are whole. */
+/** Decodes complete chunks. */
 function dechunked(text) {
   const [, digits, rest] = /^([0-9a-f]+)\r\n(.*)$/s.exec(text) ?? [];
   const size = Number.parseInt(digits, 16);
   return size > 0 ? rest.slice(0, size) + dechunked(rest.slice(size + 2)) : '';
 }
 
-/** What a client of TCP gets that sends `sent`, and what it is shown of a head. */
+/** Sends `sent` over TCP. Returns the response, and the compared parts of its head. */
 async function exchange(port, sent, then = () => {}) {
   const client = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
   let received = '';
@@ -56,8 +58,10 @@ async function exchange(port, sent, then = () => {}) {
   client.on('end', () => client.end());
   client.write(sent);
   await new Promise((resolve) => client.on('close', resolve));
-  const [, status, fields = '', content] = /^HTTP\/1\.[01] (\d+)[^\r]*(\r\n.*?)?\r\n\r\n(.*)$/s.exec(received) ?? [];
-  const shown = (name) => new RegExp(`^${name}: (.*)$`, 'im').exec(fields.replaceAll('\r', ''))?.[1];
+  const [, status, fields = '', content] =
+    /^HTTP\/1\.[01] (\d+)[^\r]*(\r\n.*?)?\r\n\r\n(.*)$/s.exec(received) ?? [];
+  const shown = (name) =>
+    new RegExp(`^${name}: (.*)$`, 'im').exec(fields.replaceAll('\r', ''))?.[1];
   const isChunked = shown('transfer-encoding') === 'chunked';
   return {
     status,
@@ -68,7 +72,7 @@ async function exchange(port, sent, then = () => {}) {
   };
 }
 
-/** Runs a program on both servers, and what a client does to it. Returns what each of them saw. */
+/** Runs a program and a client with both servers. Returns what each of them saw. */
 async function beside(program, client) {
   const seen = {};
   for (const [name, createServer] of Object.entries(servers)) {
@@ -85,14 +89,14 @@ async function beside(program, client) {
   return seen;
 }
 
-/** Both servers do the same. Returns what that is. */
+/** Asserts that both servers behave the same. Returns the behavior. */
 async function same(program, client) {
   const { 'node:http': expected, pronghorn: actual } = await beside(program, client);
   assert.deepEqual(actual, expected);
   return actual;
 }
 
-/** Notes the events of a socket, and when it is over. */
+/** Records the events of a socket until it is closed. */
 function note(socket, told) {
   for (const event of ['end', 'finish']) socket.on(event, () => told.push(event));
   socket.on('error', (error) => told.push(`error ${error.code}`));
@@ -104,7 +108,7 @@ function note(socket, told) {
   );
 }
 
-/** Notes all of the first socket. */
+/** Records all events of the first socket. */
 function noting(server, told, then) {
   return new Promise((resolve) =>
     server.on('upgrade', (req, socket, head) => {
@@ -115,14 +119,36 @@ function noting(server, told, then) {
 }
 
 describe('upgrade over HTTP/1.1, as by node:http', () => {
-  it('gives request, socket and head', async () => {
+  it('passes request, socket and head', async () => {
     const { told } = await same(
       (server, told) =>
         noting(server, told, (socket, req, head) => {
           const { method, url, httpVersion, upgrade, headers, complete, aborted } = req;
-          told.push({ method, url, httpVersion, upgrade, headers, complete, aborted, raw: req.rawHeaders.length });
-          told.push(req.socket === socket, req.connection === socket, Buffer.isBuffer(head), head.length);
-          const { remoteAddress, remoteFamily, readyState, connecting, pending, destroyed, encrypted } = socket;
+          told.push({
+            method,
+            url,
+            httpVersion,
+            upgrade,
+            headers,
+            complete,
+            aborted,
+            raw: req.rawHeaders.length,
+          });
+          told.push(
+            req.socket === socket,
+            req.connection === socket,
+            Buffer.isBuffer(head),
+            head.length,
+          );
+          const {
+            remoteAddress,
+            remoteFamily,
+            readyState,
+            connecting,
+            pending,
+            destroyed,
+            encrypted,
+          } = socket;
           told.push({
             remoteAddress,
             remoteFamily,
@@ -140,7 +166,11 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
             socket.readableFlowing,
           );
           told.push(socket.readable, socket.writable, socket.allowHalfOpen, socket.timeout ?? 0);
-          told.push([socket._readableState, socket._writableState].every((state) => typeof state === 'object'));
+          told.push(
+            [socket._readableState, socket._writableState].every(
+              (state) => typeof state === 'object',
+            ),
+          );
           told.push(
             socket.setNoDelay(true) === socket,
             socket.setKeepAlive(true, 1) === socket,
@@ -155,7 +185,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     assert.equal(told[0].upgrade, true);
   });
 
-  it('passes bytes on in order, those right behind the request too, and half-closes', async () => {
+  it('forwards bytes in order, including those right after the request, and half-closes', async () => {
     const { told, answer } = await same(
       (server, told) =>
         noting(server, told, (socket, _req, head) => {
@@ -186,7 +216,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     assert.equal(answer.content, 'behind the head, after the end, corked');
   });
 
-  it('takes a head in pieces of one byte', async () => {
+  it('accepts a request head in pieces of one byte', async () => {
     const { answer } = await same(
       (server, told) =>
         noting(server, told, (socket) => {
@@ -196,10 +226,16 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
         }),
       (port) => exchange(port, ASK),
     );
-    assert.deepEqual(answer, { status: '101', one: undefined, two: '2', content: 'content', failed: false });
+    assert.deepEqual(answer, {
+      status: '101',
+      one: undefined,
+      two: '2',
+      content: 'content',
+      failed: false,
+    });
   });
 
-  it('calls all listeners, and requests where there is none', async () => {
+  it('calls all listeners, and the request handler if there is none', async () => {
     await same(
       (server, told) => {
         server.on('upgrade', () => told.push('first'));
@@ -243,12 +279,12 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     'no content': (socket) => socket.end('HTTP/1.1 204 No Content\r\n\r\n'),
   };
   for (const [name, refuse] of Object.entries(refusals)) {
-    it(`refuses: ${name}`, async () => {
+    it(`rejects: ${name}`, async () => {
       const { answer } = await same(
         (server, told) =>
           noting(server, told, (socket) => {
             socket.on('close', () => {
-              // Whether 'end' comes before the end of the connection is chance.
+              // Whether 'end' precedes the end of the connection varies.
               const index = told.indexOf('end');
               if (index !== -1) told.splice(index, 1);
             });
@@ -262,7 +298,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     });
   }
 
-  it('refuses by a ServerResponse of node:http, as frameworks do, in chunks too', async () => {
+  it('rejects through a ServerResponse of node:http, as frameworks do, also chunked', async () => {
     for (const respond of [
       (res) => res.writeHead(404, { 'content-type': 'text/plain' }).end('none'),
       (res) => {
@@ -290,7 +326,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     }
   });
 
-  it('ends without an answer: destroy and end before it', async () => {
+  it('ends without a response after destroy or end before one is written', async () => {
     for (const leave of [
       (socket) => socket.destroy(),
       (socket) => socket.end(),
@@ -305,7 +341,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     }
   });
 
-  it('tells of clients that leave before the answer, and after it', async () => {
+  it('reports clients that disconnect before and after the response', async () => {
     for (const isGranted of [false, true]) {
       for (const how of ['end', 'resetAndDestroy']) {
         await same(
@@ -327,14 +363,14 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
             await once(client, 'close');
           },
         ).catch((error) => {
-          // Nothing tells a reset from an end before the answer: the engine has seen it for us.
+          // Before the response, a reset cannot be told from an end: the engine reports both alike.
           if (isGranted || how === 'end') throw error;
         });
       }
     }
   });
 
-  it('times out as it is told to', async () => {
+  it('times out after the configured time', async () => {
     const { told } = await same(
       (server, told) => {
         server.on('timeout', () => told.push('server timeout'));
@@ -351,7 +387,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
     assert.ok(told.includes('timeout 20'));
   });
 
-  it('holds a fast writer and a fast client back', async () => {
+  it('applies back-pressure to a fast writer and a fast client', async () => {
     for (const createServer of Object.values(servers)) {
       const reached = happening();
       const server = createServer();
@@ -366,16 +402,23 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
       const socket = await reached.promise;
       const chunk = Buffer.alloc(64 << 10, 'x');
       let written = 0;
-      // Until what the kernel takes is full, too.
+      // Until the kernel's buffers are full too.
       for (;;) {
-        if (!socket.write(chunk) && (await Promise.race([once(socket, 'drain'), stalled(socket)])) === 'stalled') break;
+        if (
+          !socket.write(chunk) &&
+          (await Promise.race([once(socket, 'drain'), stalled(socket)])) === 'stalled'
+        )
+          break;
         written += chunk.length;
         assert.ok(written < 64 << 20);
       }
       assert.ok(socket.writableLength > 0 && socket.writableNeedDrain);
-      // And the other way round: nobody reads here.
+      // And in the other direction: the program does not read.
       let sent = 0;
-      while (client.write(chunk) || (await Promise.race([once(client, 'drain'), stalled(client)])) !== 'stalled') {
+      while (
+        client.write(chunk) ||
+        (await Promise.race([once(client, 'drain'), stalled(client)])) !== 'stalled'
+      ) {
         sent += chunk.length;
         assert.ok(sent < 64 << 20);
       }
@@ -398,7 +441,7 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
   });
 });
 
-/** Resolves when nothing of what was written has gone for a while. */
+/** Resolves when no written bytes have been sent for a while. */
 async function stalled(stream) {
   for (let rest = 0, last = stream.writableLength; rest < 20; rest++) {
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -407,8 +450,8 @@ async function stalled(stream) {
   return 'stalled';
 }
 
-describe('what is written for an answer', () => {
-  /** What a client gets of a program that writes `pieces`, and what the program is told. */
+describe('bytes written as an upgrade response', () => {
+  /** Returns the client's response and the program's events, for a program that writes `pieces`. */
   async function written(...pieces) {
     const told = [];
     const reports = [];
@@ -440,28 +483,43 @@ describe('what is written for an answer', () => {
     'a line without a colon': [`${ok}x\r\n\r\n`],
     'two lengths': [`${ok}content-length: 1\r\ncontent-length: 2\r\n\r\na`],
     'a length that is no number': [`${ok}content-length: +1\r\n\r\na`],
-    'a length and chunks': [`${ok}content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n`],
+    'a length and chunks': [
+      `${ok}content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n`,
+    ],
     'another coding': [`${ok}transfer-encoding: gzip, chunked\r\n\r\n`],
     'no end': [ok, 'end'],
     'a short content': [`${ok}content-length: 5\r\n\r\nabc`, 'end'],
     'a chunk without a size': [`${ok}transfer-encoding: chunked\r\n\r\n`, 'xyz\r\n'],
-    'a chunk that is longer than it says': [`${ok}transfer-encoding: chunked\r\n\r\n1\r\n`, 'abc\r\n0\r\n\r\n'],
+    'a chunk that is longer than it says': [
+      `${ok}transfer-encoding: chunked\r\n\r\n1\r\n`,
+      'abc\r\n0\r\n\r\n',
+    ],
     'another protocol': ['HTTP/1.1 101 Switching Protocols\r\nUpgrade: third\r\n\r\n'],
     'too many lines': [`${ok}${'x: y\r\n'.repeat(10_000)}\r\n`],
-    'a head without an end': [ok, ...Array.from({ length: 40 }, () => `x: ${'y'.repeat(4096)}\r\n`)],
+    'a head without an end': [
+      ok,
+      ...Array.from({ length: 40 }, () => `x: ${'y'.repeat(4096)}\r\n`),
+    ],
   };
   for (const [name, pieces] of Object.entries(malformed)) {
-    it(`is refused and ends the connection: ${name}`, async () => {
+    it(`are rejected and end the connection: ${name}`, async () => {
       const { answer, told } = await written(...pieces);
       assert.ok(told.includes('error ERR_PRONGHORN_INVALID_RESPONSE'), told.join());
-      assert.ok(told.some((text) => /^invalid HTTP\/1\.1 response written to the socket of an upgrade: /.test(text)));
+      assert.ok(
+        told.some((text) =>
+          /^invalid HTTP\/1\.1 response written to the socket of an upgrade: /.test(text),
+        ),
+      );
       assert.ok(told.includes('close true'));
-      // Of what is wrong nothing has gone out; content that breaks off is no whole response.
-      assert.ok(answer.status === undefined || answer.failed || answer.content.length < 5, JSON.stringify(answer));
+      // Malformed heads are not sent, and a truncated body is not a complete response.
+      assert.ok(
+        answer.status === undefined || answer.failed || answer.content.length < 5,
+        JSON.stringify(answer),
+      );
     });
   }
 
-  it('is taken in pieces of one byte, with interim responses and chunks', async () => {
+  it('are accepted in pieces of one byte, with interim responses and chunks', async () => {
     const text =
       'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 404 Not Found\r\nX-One:  spaces \r\nTransfer-Encoding: chunked\r\n\r\n' +
       '5;ext=1\r\nhello\r\n1\r\n,\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n';
@@ -469,16 +527,23 @@ describe('what is written for an answer', () => {
     assert.equal(answer.status, '103');
     assert.match(answer.content, /^HTTP\/1\.1 404/);
     assert.match(answer.content, /x-one: spaces\r\n/);
-    assert.match(answer.content.replaceAll(/\r\n[0-9a-f]+\r\n/g, ''), /hello, world|hello,.* world/s);
+    assert.match(
+      answer.content.replaceAll(/\r\n[0-9a-f]+\r\n/g, ''),
+      /hello, world|hello,.* world/s,
+    );
     assert.doesNotMatch(answer.content, /x-trailer/);
   });
 
-  it('ends with its content: what is written behind it goes nowhere', async () => {
-    const { answer } = await written(`${ok}content-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nsmuggled`, 'more', 'end');
+  it('end with the response body: bytes written after it are dropped', async () => {
+    const { answer } = await written(
+      `${ok}content-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nsmuggled`,
+      'more',
+      'end',
+    );
     assert.equal(answer.content, 'ok');
   });
 
-  it('has bounds that the reader keeps for itself', () => {
+  it('are limited in head size and number of field lines', () => {
     const reader = new HeadReader();
     assert.throws(() => reader.add(Buffer.alloc(HEAD_BYTES + 1, 'x')), /more than 65536 bytes/);
     const lines = new HeadReader();
@@ -486,7 +551,7 @@ describe('what is written for an answer', () => {
     assert.throws(() => lines.add(Buffer.from('x: y\r\n')), /more than 1000 field lines/);
   });
 
-  it('is 500 where a listener throws before it, and the end of the socket where it throws after it', async () => {
+  it('become 500 if a listener throws before the response, and end the socket if it throws after', async () => {
     for (const [before, status] of [
       ['', '500'],
       [GRANT, '101'],
@@ -507,9 +572,11 @@ describe('what is written for an answer', () => {
     }
   });
 
-  it('reports what listeners of the socket throw, and ends that socket alone', async () => {
+  it('report errors thrown by socket listeners and end that socket only', async () => {
     const reports = [];
-    const server = pronghorn.createServer({ onError: (error, where) => reports.push(`${error.message} ${where}`) });
+    const server = pronghorn.createServer({
+      onError: (error, where) => reports.push(`${error.message} ${where}`),
+    });
     const told = [];
     const isOver = noting(server, told, (socket) => {
       socket.write(GRANT);
@@ -525,7 +592,8 @@ describe('what is written for an answer', () => {
   });
 });
 
-// ---- over all protocols ---------------------------------------------------------------------------------------------------------
+// ---- over all protocols
+// ---------------------------------------------------------------------------------------------------------
 
 const protocols = [
   { name: 'HTTP/1.1 in clear text', options: {}, target: { protocol: 'http/1.1', secure: false } },
@@ -542,7 +610,11 @@ for (const { name, options, target } of protocols) {
 
     before(async () => {
       server = pronghorn.createServer(options, (req, res) => res.end('plain'));
-      wss = new ws.WebSocketServer({ noServer: true, perMessageDeflate: true, maxPayload: 8 << 20 });
+      wss = new ws.WebSocketServer({
+        noServer: true,
+        perMessageDeflate: true,
+        maxPayload: 8 << 20,
+      });
       server.on('upgrade', (req, socket, head) => {
         storage.enterWith(req.url);
         const { pathname, searchParams } = new URL(req.url, 'http://localhost');
@@ -552,7 +624,10 @@ for (const { name, options, target } of protocols) {
           return;
         }
         if (pathname === '/slow') {
-          setTimeout(() => wss.handleUpgrade(req, socket, head, (client) => client.send(storage.getStore())), 5);
+          setTimeout(
+            () => wss.handleUpgrade(req, socket, head, (client) => client.send(storage.getStore())),
+            5,
+          );
           return;
         }
         if (pathname === '/never') {
@@ -560,7 +635,9 @@ for (const { name, options, target } of protocols) {
           socket.resume();
           return;
         }
-        wss.handleUpgrade(req, socket, head, (client) => wss.emit('connection', client, req, searchParams));
+        wss.handleUpgrade(req, socket, head, (client) =>
+          wss.emit('connection', client, req, searchParams),
+        );
       });
       wss.on('connection', (client, req) => {
         const { socket } = req;
@@ -573,7 +650,16 @@ for (const { name, options, target } of protocols) {
             const named = { connection: headers.connection, upgrade: headers.upgrade };
             const key = Buffer.from(headers['sec-websocket-key'], 'base64').length;
             client.send(
-              JSON.stringify({ method, url, httpVersion, ...named, key, remoteAddress, encrypted, alpnProtocol }),
+              JSON.stringify({
+                method,
+                url,
+                httpVersion,
+                ...named,
+                key,
+                remoteAddress,
+                encrypted,
+                alpnProtocol,
+              }),
             );
           } else if (String(data) === 'bye') client.close(4001, 'as asked');
           else if (String(data) === 'terminate') client.terminate();
@@ -588,7 +674,7 @@ for (const { name, options, target } of protocols) {
       server.closeAllConnections();
     });
 
-    it('runs unchanged', async () => {
+    it('runs unmodified', async () => {
       const client = await open(port, target, { path: '/echo?q=1' });
       assert.equal(client.status, target.protocol === 'http/1.1' ? 101 : 200);
       assert.equal('sec-websocket-accept' in client.fields, target.protocol === 'http/1.1');
@@ -615,7 +701,7 @@ for (const { name, options, target } of protocols) {
       await until(() => seen.socket.destroyed);
     });
 
-    it('compresses messages where both sides do', async () => {
+    it('compresses messages where both sides support it', async () => {
       const client = await open(port, target, { deflate: true });
       const event = await client.command({ text: 'a'.repeat(5000) }).next();
       assert.deepEqual([event.message.length, event.compressed], [5000, true]);
@@ -624,29 +710,35 @@ for (const { name, options, target } of protocols) {
       assert.deepEqual(await seen.closed.promise, [1000, 'done']);
     });
 
-    it('refuses with the status that is written', async () => {
+    it('rejects with the written status', async () => {
       const client = await open(port, target, { path: '/refused' });
-      assert.deepEqual([client.status, client.fields['x-one'], client.fields['www-authenticate']], [401, '1', 'Basic']);
+      assert.deepEqual(
+        [client.status, client.fields['x-one'], client.fields['www-authenticate']],
+        [401, '1', 'Basic'],
+      );
       const wrong = await open(port, target, { headers: { 'sec-websocket-protocol': 'bad,,' } });
       assert.equal(wrong.status, 400);
     });
 
-    it('keeps the contexts of clients apart', async () => {
+    it('keeps the async contexts of clients apart', async () => {
       const clients = await Promise.all(
         Array.from({ length: 5 }, (_, index) => open(port, target, { path: `/context/${index}` })),
       );
       for (let round = 0; round < 3; round++) {
         for (const client of clients) client.command({ text: 'context' });
         const answers = await Promise.all(clients.map((client) => client.text()));
-        // `enterWith` reaches later events of the socket in some versions of Node.js alone; over node:http in none.
-        answers.forEach((answer, index) => assert.ok([`/context/${index}`, 'nothing'].includes(answer), answer));
+        // `enterWith` affects later events of the socket only in some versions of Node.js; over
+        // node:http in none.
+        answers.forEach((answer, index) =>
+          assert.ok([`/context/${index}`, 'nothing'].includes(answer), answer),
+        );
       }
       const slow = await open(port, target, { path: '/slow' });
       assert.equal(await slow.text(), '/slow');
       for (const client of [...clients, slow]) client.command({ drop: true });
     });
 
-    it('hears of clients that leave without a word, before and after the answer', async () => {
+    it('reports clients that disconnect without a close, before and after the response', async () => {
       const client = await open(port, target);
       seen.closed = happening();
       client.command({ drop: true });
@@ -656,7 +748,9 @@ for (const { name, options, target } of protocols) {
       if (target.protocol === 'http/1.1') {
         const raw = net.connect(port, '127.0.0.1');
         const ask = `GET /never HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n`;
-        const stream = target.secure ? nodeTls.connect({ socket: raw, rejectUnauthorized: false }) : raw;
+        const stream = target.secure
+          ? nodeTls.connect({ socket: raw, rejectUnauthorized: false })
+          : raw;
         stream.write(ask);
         while (native.openExchanges() < 2) await new Promise((resolve) => setTimeout(resolve, 1));
         raw.destroy();
@@ -664,14 +758,14 @@ for (const { name, options, target } of protocols) {
       }
     });
 
-    it('ends clients from here', async () => {
+    it('terminates clients', async () => {
       const client = await open(port, target);
       assert.equal(client.error, undefined);
       client.command({ text: 'terminate' });
       assert.equal((await client.next()).closed, 1006);
     });
 
-    it('leaves nothing behind', () => until(() => native.openTunnels() === 0));
+    it('leaves no sockets behind', () => until(() => native.openTunnels() === 0));
   });
 }
 
@@ -679,7 +773,12 @@ for (const { name, options, target } of protocols) {
 async function connect(port, protocol = 'websocket', fields = {}) {
   const session = http2.connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false });
   await once(session, 'remoteSettings');
-  const stream = session.request({ ':method': 'CONNECT', ':protocol': protocol, ':path': '/raw', ...fields });
+  const stream = session.request({
+    ':method': 'CONNECT',
+    ':protocol': protocol,
+    ':path': '/raw',
+    ...fields,
+  });
   stream.on('close', () => session.close()).on('error', () => {});
   return stream;
 }
@@ -690,10 +789,15 @@ describe('extended CONNECT by node:http2', () => {
   before(async () => {
     server = pronghorn.createServer(tls).on('upgrade', (req, socket) => {
       sockets.push(socket);
-      assert.deepEqual([req.method, req.headers.upgrade], ['GET', req.headers['x-protocol'] ?? 'websocket']);
+      assert.deepEqual(
+        [req.method, req.headers.upgrade],
+        ['GET', req.headers['x-protocol'] ?? 'websocket'],
+      );
       assert.equal('sec-websocket-key' in req.headers, req.headers.upgrade === 'websocket');
       if (req.headers['x-refuse']) {
-        socket.end('HTTP/1.1 426 Upgrade Required\r\nUpgrade: third\r\nContent-Length: 2\r\n\r\nno');
+        socket.end(
+          'HTTP/1.1 426 Upgrade Required\r\nUpgrade: third\r\nContent-Length: 2\r\n\r\nno',
+        );
         return;
       }
       socket.write(
@@ -709,11 +813,18 @@ describe('extended CONNECT by node:http2', () => {
     server.closeAllConnections();
   });
 
-  it('is granted with 200 and without fields of a connection, and is bytes from there on', async () => {
+  it('is accepted with 200 without connection-specific fields, and carries raw bytes from there on', async () => {
     const stream = await connect(port);
     const [head] = await once(stream, 'response');
     assert.deepEqual(
-      [head[':status'], head['x-two'], head['sec-websocket-accept'], head.connection, head['keep-alive'], head.upgrade],
+      [
+        head[':status'],
+        head['x-two'],
+        head['sec-websocket-accept'],
+        head.connection,
+        head['keep-alive'],
+        head.upgrade,
+      ],
       [200, '2', undefined, undefined, undefined, undefined],
     );
     const content = Buffer.alloc(2 << 20, 'pronghorn ');
@@ -724,14 +835,14 @@ describe('extended CONNECT by node:http2', () => {
     assert.ok(Buffer.concat(chunks).equals(content));
   });
 
-  it('is refused with the status and the content that are written', async () => {
+  it('is rejected with the written status and body', async () => {
     const stream = await connect(port, 'websocket', { 'x-refuse': '1' });
     const [head] = await once(stream, 'response');
     assert.deepEqual([head[':status'], head.upgrade], [426, undefined]);
     assert.equal(String((await once(stream, 'data'))[0]), 'no');
   });
 
-  it('may be for another protocol, but for WebTransport', async () => {
+  it('may use any protocol except WebTransport', async () => {
     const stream = await connect(port, 'connect-udp', { 'x-protocol': 'connect-udp' });
     assert.equal((await once(stream, 'response'))[0][':status'], 200);
     stream.close();
@@ -748,7 +859,7 @@ describe('extended CONNECT by node:http2', () => {
     assert.equal(warnings.filter((text) => /WebTransport/.test(text)).length, 1);
   });
 
-  it('ends with the stream: reset here, and reset by the client', async () => {
+  it('ends with the stream, whether server or client resets it', async () => {
     const stream = await connect(port, 'websocket', { 'x-reset': '1' });
     stream.resume();
     await once(stream, 'close');
@@ -763,7 +874,7 @@ describe('extended CONNECT by node:http2', () => {
   });
 });
 
-describe('sockets of upgrades', () => {
+describe('upgraded sockets', () => {
   it('leave nothing behind, however they end', async () => {
     const server = pronghorn.createServer().on('upgrade', (req, socket) => {
       socket.on('error', () => {});
@@ -785,7 +896,8 @@ describe('sockets of upgrades', () => {
             const how = ways[index % ways.length];
             const client = net.connect(port, '127.0.0.1');
             client.on('error', () => {}).write(`${ASK.replace('/chat', `/${how}`)}early`);
-            if (how !== 'before') await Promise.race([once(client, 'data'), once(client, 'close')]).catch(() => {});
+            if (how !== 'before')
+              await Promise.race([once(client, 'data'), once(client, 'close')]).catch(() => {});
             else await turn();
             if (how === 'left') client.end();
             else client.destroy();
@@ -802,30 +914,42 @@ describe('sockets of upgrades', () => {
   });
 
   for (const protocol of ['HTTP/1.1', 'HTTP/2']) {
-    it(`end although their client takes nothing: ${protocol}`, async () => {
+    it(`end although their client reads nothing: ${protocol}`, async () => {
       const server = pronghorn.createServer(protocol === 'HTTP/2' ? tls : undefined);
       const port = await listening(server);
       let session;
       if (protocol === 'HTTP/2') {
-        session = http2.connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false, servername: 'localhost' });
+        session = http2.connect(`https://127.0.0.1:${port}`, {
+          rejectUnauthorized: false,
+          servername: 'localhost',
+        });
         await once(session, 'remoteSettings');
       }
-      const extended = { ':method': 'CONNECT', ':protocol': 'other', ':scheme': 'https', ':authority': 'localhost' };
-      const ways = { reset: (socket) => socket.resetAndDestroy(), destroyed: (socket) => socket.destroy() };
+      const extended = {
+        ':method': 'CONNECT',
+        ':protocol': 'other',
+        ':scheme': 'https',
+        ':authority': 'localhost',
+      };
+      const ways = {
+        reset: (socket) => socket.resetAndDestroy(),
+        destroyed: (socket) => socket.destroy(),
+      };
       for (const [name, end] of Object.entries(ways)) {
         const asked = once(server, 'upgrade');
-        const client = session?.request({ ':path': '/', ...extended }) ?? net.connect(port, '127.0.0.1');
+        const client =
+          session?.request({ ':path': '/', ...extended }) ?? net.connect(port, '127.0.0.1');
         client.on('error', () => {}).pause();
         if (session === undefined) client.write(ASK);
         const [, socket] = await asked;
         socket.on('error', () => {}).write(GRANT);
-        // More than the system and the windows of HTTP/2 take.
+        // More than the system's buffers and HTTP/2 windows hold.
         socket.write(Buffer.alloc(32 << 20));
         await new Promise((resolve) => setTimeout(resolve, 100));
         const since = Date.now();
         end(socket);
         await until(() => native.openTunnels() === 0);
-        // What was written is left some time where the socket was only destroyed.
+        // A socket that was only destroyed gets some time to send the written data.
         const took = Date.now() - since;
         assert.ok(name === 'reset' ? took < 4000 : took > 1000, `${name}: ${took} ms`);
         client.destroy();
@@ -836,7 +960,7 @@ describe('sockets of upgrades', () => {
     });
   }
 
-  it('are waited for by close(), as by node:http, and end with closeAllConnections() after it', async () => {
+  it('are awaited by close(), as in node:http, and end with a later closeAllConnections()', async () => {
     for (const [name, createServer] of Object.entries(servers)) {
       const reached = happening();
       const server = createServer().on('upgrade', (_req, socket) => {
@@ -865,7 +989,7 @@ describe('sockets of upgrades', () => {
     }
   });
 
-  it('are no more than the limit allows: the next one is 503', async () => {
+  it('are bounded by the limit: the next one gets 503', async () => {
     const server = pronghorn.createServer({ limits: { open_tunnels: 1 } });
     const told = [];
     server.on('upgrade', (_req, socket) => {
@@ -887,18 +1011,32 @@ describe('sockets of upgrades', () => {
     await told.over;
   });
 
-  it('say over what they came, and CONNECT is answered 404', async () => {
+  it('report their protocol, and CONNECT gets 404', async () => {
     const server = pronghorn.createServer(tls).on('upgrade', (_req, socket) => {
       const { authorized, alpnProtocol, servername } = socket;
-      const about = [authorized, alpnProtocol, servername, socket.getProtocol(), typeof socket.getPeerCertificate()];
+      const about = [
+        authorized,
+        alpnProtocol,
+        servername,
+        socket.getProtocol(),
+        typeof socket.getPeerCertificate(),
+      ];
       socket.end(`HTTP/1.1 200 OK\r\n\r\n${about.join()}`);
     });
     const port = await listening(server);
     for (const [sent, expected] of [
       [ASK, /^HTTP\/1\.1 200 .*false,http\/1\.1,localhost,TLSv1\.3,object/s],
-      ['CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nConnection: close\r\n\r\n', /^HTTP\/1\.1 404/],
+      [
+        'CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nConnection: close\r\n\r\n',
+        /^HTTP\/1\.1 404/,
+      ],
     ]) {
-      const client = nodeTls.connect({ port, host: '127.0.0.1', servername: 'localhost', rejectUnauthorized: false });
+      const client = nodeTls.connect({
+        port,
+        host: '127.0.0.1',
+        servername: 'localhost',
+        rejectUnauthorized: false,
+      });
       let received = '';
       client.on('data', (chunk) => (received += chunk)).write(sent);
       await once(client, 'close');
@@ -907,7 +1045,7 @@ describe('sockets of upgrades', () => {
     server.close();
   });
 
-  it('come behind the routes of app.ws', async () => {
+  it('are matched after the routes of app.ws', async () => {
     const server = pronghorn.createServer().on('upgrade', (_req, socket) => {
       socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
     });
@@ -922,7 +1060,7 @@ describe('sockets of upgrades', () => {
     server.closeAllConnections();
   });
 
-  it('work in worker threads, and end with them', async () => {
+  it('work in worker threads and end with them', async () => {
     const thread = new Worker(
       `const { parentPort } = require('node:worker_threads');
        const { createServer } = require(${JSON.stringify(require.resolve('../lib/http'))});
@@ -942,7 +1080,7 @@ describe('sockets of upgrades', () => {
     assert.equal((await closed)[0], 1006);
   });
 
-  it('are warned of once where there are none', async () => {
+  it('cause one warning where they are not supported', async () => {
     const warnings = [];
     const onWarning = ({ name, message }) => warnings.push(`${name}: ${message}`);
     process.on('warning', onWarning);
@@ -960,29 +1098,39 @@ describe('sockets of upgrades', () => {
     await turn();
     process.off('warning', onWarning);
     assert.equal(
-      warnings.filter((text) => /^PronghornWarning: The server of serve\(\) does not emit 'upgrade'/.test(text)).length,
+      warnings.filter((text) =>
+        /^PronghornWarning: the server of serve\(\) does not emit 'upgrade'/.test(text),
+      ).length,
       1,
     );
     assert.equal(
-      warnings.filter((text) => /^PronghornWarning: pronghorn\/http does not emit 'connect'/.test(text)).length,
+      warnings.filter((text) =>
+        /^PronghornWarning: pronghorn\/http does not emit 'connect'/.test(text),
+      ).length,
       1,
     );
   });
 });
 
 describe('WebSocketServer of ws with { server }', () => {
-  it('runs beside requests, and its clients come over TLS too', async () => {
+  it('runs beside requests, and accepts clients over TLS', async () => {
     for (const options of [{}, tls]) {
       const server = pronghorn.createServer(options, (req, res) => res.end('plain'));
       const wss = new ws.WebSocketServer({ server, path: '/ws' });
-      wss.on('connection', (client, req) => client.on('message', (data) => client.send(`${req.url} ${data}`)));
+      wss.on('connection', (client, req) =>
+        client.on('message', (data) => client.send(`${req.url} ${data}`)),
+      );
       const port = await listening(server);
       const scheme = options === tls ? 'wss' : 'ws';
-      const client = new ws.WebSocket(`${scheme}://127.0.0.1:${port}/ws`, { rejectUnauthorized: false });
+      const client = new ws.WebSocket(`${scheme}://127.0.0.1:${port}/ws`, {
+        rejectUnauthorized: false,
+      });
       await once(client, 'open');
       client.send('hello');
       assert.equal(String((await once(client, 'message'))[0]), '/ws hello');
-      const way = ways.find((one) => one.protocol === 'http/1.1' && (one.options === tls) === (options === tls));
+      const way = ways.find(
+        (one) => one.protocol === 'http/1.1' && (one.options === tls) === (options === tls),
+      );
       assert.equal(String((await way.request(port)).body), 'plain');
       const [error] = await once(
         new ws.WebSocket(`${scheme}://127.0.0.1:${port}/none`, { rejectUnauthorized: false }),

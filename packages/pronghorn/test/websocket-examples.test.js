@@ -1,6 +1,6 @@
 'use strict';
 
-// The WebSocket examples of uWebSockets.js, written anew by name, run and do what they say.
+// Runs the WebSocket examples, named after those of uWebSockets.js, and checks their behaviour.
 
 const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');
@@ -23,7 +23,8 @@ function freePort() {
   });
 }
 
-const says = (ws, what) => ws.command({ text: typeof what === 'string' ? what : JSON.stringify(what) });
+const says = (ws, what) =>
+  ws.command({ text: typeof what === 'string' ? what : JSON.stringify(what) });
 
 const checks = {
   'WebSockets.js': async (connect) => {
@@ -31,7 +32,8 @@ const checks = {
     const answer = await says(ws, 'again '.repeat(100)).next();
     assert.deepEqual([answer.message.toString(), answer.compressed], ['again '.repeat(100), true]);
   },
-  'Upgrade.js': async (connect) => assert.equal(await (await connect({ path: '/here' })).text(), 'you are at /here'),
+  'Upgrade.js': async (connect) =>
+    assert.equal(await (await connect({ path: '/here' })).text(), 'you are at /here'),
   'UpgradeAsync.js': async (connect) => {
     assert.equal(await (await connect({ path: '/?token=secret' })).text(), 'hello alice');
     assert.equal((await connect({ path: '/?token=wrong' })).status, 401);
@@ -50,7 +52,7 @@ const checks = {
     assert.equal(received, 10_000_000);
   },
   'SlowReceiver.js': async (_connect, port, wrote) => {
-    // It asks for a connection and reads nothing.
+    // A client that opens a connection and reads nothing.
     const head = [
       'GET / HTTP/1.1',
       'host: x',
@@ -97,8 +99,12 @@ const checks = {
   },
   'RateLimit.js': async (connect) => {
     const ws = await connect();
-    for (let count = 0; count < 10; count++) assert.equal(await says(ws, String(count)).text(), String(count));
-    assert.deepEqual(await says(ws, 'one more').next(), { closed: 1008, reason: 'too many messages' });
+    for (let count = 0; count < 10; count++)
+      assert.equal(await says(ws, String(count)).text(), String(count));
+    assert.deepEqual(await says(ws, 'one more').next(), {
+      closed: 1008,
+      reason: 'too many messages',
+    });
   },
   'Messaging.js': async (connect) => {
     const ws = await connect();
@@ -112,7 +118,10 @@ for (const name of fs.readdirSync(examples)) {
   it(name, async () => {
     const port = await freePort();
     const env = { ...process.env, PORT: String(port), EVERY: '20' };
-    const child = spawn(process.execPath, [path.join(examples, name)], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [path.join(examples, name)], {
+      env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let output = '';
     let look = () => {};
     const ended = new Promise((resolve) => child.on('exit', resolve));

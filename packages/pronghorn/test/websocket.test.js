@@ -1,6 +1,6 @@
 'use strict';
 
-// WebSocket: the same handlers over all protocols, with a client that nobody here wrote.
+// WebSocket: the same handlers over all protocols, with an independent client.
 
 const assert = require('node:assert/strict');
 const net = require('node:net');
@@ -12,7 +12,7 @@ const { open } = require('./support/websocket');
 
 const text = (content) => Buffer.from(content).toString();
 
-/** What happened, in order, to be waited for. */
+/** An ordered log of events that tests can wait for. */
 class Log {
   constructor() {
     this.entries = [];
@@ -56,7 +56,7 @@ for (const face of faces) {
   };
 
   describe(`WebSocket over ${name}`, () => {
-    it('echoes messages of any size and kind', async () => {
+    it('echoes messages of any size and type', async () => {
       const { app, port } = serve({
         maxPayloadLength: 1 << 20,
         maxBackpressure: 1 << 20,
@@ -71,24 +71,32 @@ for (const face of faces) {
       const answer = await ws.command({ binary: bytes.toString('base64') }).next();
       assert.equal(answer.binary, true);
       assert.ok(answer.message.equals(bytes));
-      assert.equal(await ws.command({ fragments: ['in ', 'three ', 'parts'] }).text(), 'in three parts');
+      assert.equal(
+        await ws.command({ fragments: ['in ', 'three ', 'parts'] }).text(),
+        'in three parts',
+      );
       app.close();
     });
 
-    it('has all of the request in upgrade, and passes data on', async () => {
+    it('exposes the whole request in upgrade, and passes user data on', async () => {
       const { app, log, port } = serve((log) => ({
         upgrade(res, req, context) {
           res
             .writeStatus('101 Switching Protocols')
             .writeHeader('x-own', 'yes')
             .upgrade(
-              { url: req.getUrl(), query: req.getQuery('a'), header: req.getHeader('x-test'), over: req.getProtocol() },
+              {
+                url: req.getUrl(),
+                query: req.getQuery('a'),
+                header: req.getHeader('x-test'),
+                over: req.getProtocol(),
+              },
               req.getHeader('sec-websocket-key'),
               req.getHeader('sec-websocket-protocol'),
               req.getHeader('sec-websocket-extensions'),
               context,
             );
-          // Whoever kept it can read on.
+          // A handler that kept the request can still read it.
           log.add('after', req.getUrl());
           assert.throws(() => res.end(), /on a response that has ended/);
         },
@@ -113,7 +121,13 @@ for (const face of faces) {
         over: protocol,
         direct: '/chat/room',
       });
-      assert.deepEqual(JSON.parse(await ws.text()), ['127.0.0.1', [127, 0, 0, 1], true, protocol, 0]);
+      assert.deepEqual(JSON.parse(await ws.text()), [
+        '127.0.0.1',
+        [127, 0, 0, 1],
+        true,
+        protocol,
+        0,
+      ]);
       assert.deepEqual(log.entries[0], ['after', '/chat/room']);
       app.close();
     });
@@ -122,9 +136,11 @@ for (const face of faces) {
       const { app, log, port } = serve((log) => ({
         upgrade(res, req, context) {
           if (req.getUrl() === '/refused') return res.writeStatus('403 Forbidden').end('no');
-          // Over HTTP/2 and 3 success would grant it.
+          // Over HTTP/2 and HTTP/3 a success status would accept the request.
           if (req.getUrl() === '/refused-with-200') return res.end('no');
-          const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+          const fields = ['key', 'protocol', 'extensions'].map((field) =>
+            req.getHeader(`sec-websocket-${field}`),
+          );
           let isAborted = false;
           res.onAborted(() => {
             isAborted = true;
@@ -149,7 +165,7 @@ for (const face of faces) {
       await log.until('aborted');
     });
 
-    it('refuses what asks as nobody should', async () => {
+    it('rejects invalid upgrade requests', async () => {
       const { app, port } = serve({}, (more) =>
         more.get('/*', (res) => res.end('plain')).any('/*', (res) => res.end('any')),
       );
@@ -158,15 +174,25 @@ for (const face of faces) {
       assert.equal(refused.status, 426);
       assert.equal(refused.fields['sec-websocket-version'], '13');
       if (protocol === 'http/1.1') {
-        const headers = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
-        assert.equal((await request(port, { headers: { ...headers, 'sec-websocket-key': 'short' } })).status, 400);
-        // Another protocol is none of these routes' business.
-        assert.equal((await request(port, { headers: { ...headers, upgrade: 'other' } })).body.toString(), 'plain');
+        const headers = {
+          connection: 'Upgrade',
+          upgrade: 'websocket',
+          'sec-websocket-version': '13',
+        };
+        assert.equal(
+          (await request(port, { headers: { ...headers, 'sec-websocket-key': 'short' } })).status,
+          400,
+        );
+        // These routes ignore upgrade requests for other protocols.
+        assert.equal(
+          (await request(port, { headers: { ...headers, upgrade: 'other' } })).body.toString(),
+          'plain',
+        );
       }
       app.close();
     });
 
-    it('goes before other routes, and yields to them', async () => {
+    it('precedes other routes and yields to them', async () => {
       const app = make(given)
         .any('/*', (res) => res.writeStatus('418').end())
         .ws('/*', { open: (ws) => ws.send('all') })
@@ -174,7 +200,9 @@ for (const face of faces) {
           upgrade(res, req, context) {
             if (req.getParameter(0) === 'closed') return req.setYield(true);
             if (req.getParameter('name') === 'none') return res.writeStatus('404').end();
-            const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+            const fields = ['key', 'protocol', 'extensions'].map((field) =>
+              req.getHeader(`sec-websocket-${field}`),
+            );
             return res.upgrade({ room: req.getParameter(0) }, ...fields, context);
           },
           open: (ws) => ws.send(ws.room),
@@ -201,7 +229,7 @@ for (const face of faces) {
           log.add('returned');
           assert.throws(
             () => ws.send('too late'),
-            /ws\.send\(\) was called on a WebSocket that is closed.*forget it in close/,
+            /ws\.send\(\) was called on a WebSocket that is closed.*drop your references to it in close/,
           );
           assert.equal(text(ws.getRemoteAddressAsText()), '127.0.0.1');
         },
@@ -214,8 +242,11 @@ for (const face of faces) {
       for (const [wanted, code, reason] of cases) {
         log.entries.length = 0;
         const ws = await open(port, client);
-        assert.deepEqual(await ws.command({ text: JSON.stringify(wanted) }).next(), { closed: code, reason });
-        // The handler was called inside of `end`.
+        assert.deepEqual(await ws.command({ text: JSON.stringify(wanted) }).next(), {
+          closed: code,
+          reason,
+        });
+        // The handler was called within `end`.
         assert.deepEqual(log.entries, [['close', wanted[0] ?? 0, reason], ['returned']]);
       }
       log.entries.length = 0;
@@ -232,7 +263,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('gives nothing to a handler that has closed, of what came together', async () => {
+    it('delivers no further messages to a handler that has closed', async () => {
       for (const end of ['end', 'close']) {
         const { app, log, port } = serve((log) => ({
           message(ws, message) {
@@ -254,28 +285,42 @@ for (const face of faces) {
       }
     });
 
-    it('says why a connection ended without a close', async () => {
+    it('reports why a connection ended without a close frame', async () => {
       const { app, log, port } = serve({ maxPayloadLength: 1000, open: (ws) => ws.send('open') });
       const cases = [
         [{ drop: true }, 'Received TCP FIN before WebSocket close frame'],
         [{ text: 'x'.repeat(1001) }, 'Received too big message', 1009],
-        // Text that is no UTF-8, masked with zeros; a frame whose reserved bits are set; one that is not masked.
-        [{ raw: Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28]).toString('base64') }, 'Received invalid UTF-8', 1007],
-        [{ raw: Buffer.from([0xf1, 0x80, 0, 0, 0, 0]).toString('base64') }, 'Received invalid WebSocket frame', 1002],
-        [{ raw: Buffer.from([0x81, 0x01, 0x41]).toString('base64') }, 'Received invalid WebSocket frame', 1002],
+        // Text that is not UTF-8, masked with zeros; a frame with reserved bits set; an unmasked
+        // frame.
+        [
+          { raw: Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28]).toString('base64') },
+          'Received invalid UTF-8',
+          1007,
+        ],
+        [
+          { raw: Buffer.from([0xf1, 0x80, 0, 0, 0, 0]).toString('base64') },
+          'Received invalid WebSocket frame',
+          1002,
+        ],
+        [
+          { raw: Buffer.from([0x81, 0x01, 0x41]).toString('base64') },
+          'Received invalid WebSocket frame',
+          1002,
+        ],
       ];
       for (const [command, reason, code] of cases) {
         log.entries.length = 0;
         const ws = await open(port, client);
         assert.equal(await ws.text(), 'open');
         ws.command(command);
-        if (code !== undefined) assert.equal((await ws.until((event) => 'closed' in event)).closed, code, reason);
+        if (code !== undefined)
+          assert.equal((await ws.until((event) => 'closed' in event)).closed, code, reason);
         assert.deepEqual(await log.until('close'), ['close', 1006, reason]);
       }
       app.close();
     });
 
-    it('pings and pongs', async () => {
+    it('answers pings and delivers pongs', async () => {
       const { app, log, port } = serve((log) => ({
         open: (ws) => assert.equal(ws.ping('there?'), 1),
         ping: (_ws, data) => log.add('ping', text(data)),
@@ -289,11 +334,19 @@ for (const face of faces) {
       app.close();
     });
 
-    it('asks clients that are silent, and closes those that do not answer', async () => {
-      const silent = serve({ idleTimeout: 0.2, sendPingsAutomatically: false, open: (ws) => ws.send('open') });
+    it('pings idle clients and closes those that do not answer', async () => {
+      const silent = serve({
+        idleTimeout: 0.2,
+        sendPingsAutomatically: false,
+        open: (ws) => ws.send('open'),
+      });
       const ws = await open(silent.port, client);
       assert.equal(await ws.text(), 'open');
-      assert.deepEqual(await silent.log.until('close'), ['close', 1006, 'WebSocket timed out from inactivity']);
+      assert.deepEqual(await silent.log.until('close'), [
+        'close',
+        1006,
+        'WebSocket timed out from inactivity',
+      ]);
       silent.app.close();
       const asked = serve({ idleTimeout: 0.2 });
       const other = await open(asked.port, client);
@@ -301,12 +354,19 @@ for (const face of faces) {
       assert.deepEqual(await other.next(), { ping: '' });
       assert.deepEqual(asked.log.entries, []);
       asked.app.close();
-      const patient = serve({ idleTimeout: 0, maxBackpressure: 0, message: (ws, message) => ws.send(message) });
-      assert.equal(await (await open(patient.port, client)).command({ text: 'for ever' }).text(), 'for ever');
+      const patient = serve({
+        idleTimeout: 0,
+        maxBackpressure: 0,
+        message: (ws, message) => ws.send(message),
+      });
+      assert.equal(
+        await (await open(patient.port, client)).command({ text: 'for ever' }).text(),
+        'for ever',
+      );
       patient.app.close();
     });
 
-    it('asks clients to come again when their time is over', async () => {
+    it('closes clients at their maximum lifetime and asks them to reconnect', async () => {
       const { app, log, port } = serve({ maxLifetime: 0.002 });
       const ws = await open(port, client);
       assert.deepEqual(await ws.next(), { closed: 1000, reason: 'please reconnect' });
@@ -314,12 +374,12 @@ for (const face of faces) {
       app.close();
     });
 
-    it('sends messages in fragments', async () => {
+    it('sends fragmented messages', async () => {
       const { app, port } = serve({
         open(ws) {
-          assert.throws(() => ws.sendFragment('x'), /no message in fragments is under way/);
+          assert.throws(() => ws.sendFragment('x'), /no fragmented message is in progress/);
           ws.sendFirstFragment('one ');
-          assert.throws(() => ws.sendFirstFragment('x'), /a message in fragments is under way/);
+          assert.throws(() => ws.sendFirstFragment('x'), /a fragmented message is in progress/);
           ws.send('behind it');
           ws.sendFragment('two ');
           ws.sendLastFragment(Buffer.from('three'));
@@ -329,13 +389,16 @@ for (const face of faces) {
       });
       const ws = await open(port, client);
       const [first, second, third] = [await ws.next(), await ws.next(), await ws.next()];
-      assert.deepEqual([first.message.toString(), first.frames, first.binary], ['one two three', 3, false]);
+      assert.deepEqual(
+        [first.message.toString(), first.frames, first.binary],
+        ['one two three', 3, false],
+      );
       assert.equal(second.message.toString(), 'behind it');
       assert.deepEqual([[...third.message], third.frames, third.binary], [[1, 2], 2, true]);
       app.close();
     });
 
-    it('compresses what asks for it, where both sides agree', async () => {
+    it('compresses messages on request where both sides support it', async () => {
       const content = 'compressible '.repeat(100);
       const behavior = (compression) => ({
         compression,
@@ -349,12 +412,19 @@ for (const face of faces) {
       });
       const seen = async (port, options) => {
         const ws = await open(port, client, options);
-        const events = [await ws.next(), await ws.next(), await ws.command({ text: content }).next()];
+        const events = [
+          await ws.next(),
+          await ws.next(),
+          await ws.command({ text: content }).next(),
+        ];
         for (const event of events) assert.equal(event.message.toString(), content);
         return [ws.fields['sec-websocket-extensions'], ...events.map((event) => event.compressed)];
       };
       const kinds = [
-        [uWS.SHARED_COMPRESSOR, 'permessage-deflate; server_no_context_takeover; client_no_context_takeover'],
+        [
+          uWS.SHARED_COMPRESSOR,
+          'permessage-deflate; server_no_context_takeover; client_no_context_takeover',
+        ],
         [
           uWS.DEDICATED_COMPRESSOR_4KB | uWS.DEDICATED_DECOMPRESSOR_512B,
           /^permessage-deflate; server_max_window_bits=9; client_max_window_bits=9$/,
@@ -366,7 +436,7 @@ for (const face of faces) {
         const [agreed, ...compressed] = await seen(port, { deflate: true });
         if (typeof extensions === 'string') assert.equal(agreed, extensions);
         else assert.match(agreed, extensions);
-        // What is published is compressed once, which those that keep a context cannot take.
+        // A published message is compressed once, which does not work for clients that keep a context.
         assert.deepEqual(compressed, [true, false, compression === uWS.SHARED_COMPRESSOR]);
         assert.deepEqual(await seen(port, {}), [undefined, false, false, false]);
         app.close();
@@ -376,13 +446,14 @@ for (const face of faces) {
       app.close();
     });
 
-    it('holds a sender back, drops what is too much, and tells when it has gone', async () => {
+    it('applies back-pressure, drops messages over the limit, and reports the drain', async () => {
       const piece = Buffer.alloc(64 << 10, 'p');
       const { app, log, port } = serve((log) => ({
         maxBackpressure: 1 << 20,
         open(ws) {
           ws.sent = ws.drops = ws.drains = 0;
-          // All in one turn, in which the client can take nothing: until messages wait for it, and then until that is too much.
+          // All in one turn, in which the client can read nothing: until messages are buffered, and
+          // then until the limit is exceeded.
           let result;
           do {
             result = ws.send(piece, true);
@@ -418,7 +489,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('goes on while a message waits for the last part of another', async () => {
+    it('continues while a message waits for the last fragment of another', async () => {
       const { app, log, port } = serve((log) => ({
         message(ws) {
           ws.sendFirstFragment('a');
@@ -439,7 +510,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('tells when the parts of a message have gone, whatever waits for the last one', async () => {
+    it('reports when the fragments of a message are sent, whatever waits for the last one', async () => {
       const part = Buffer.alloc(256 << 10, 'p');
       const { app, log, port } = serve((log) => ({
         message(ws) {
@@ -464,30 +535,36 @@ for (const face of faces) {
       const whole = await ws.next();
       assert.equal(await ws.text(), 'held');
       assert.deepEqual(log.entries[0], ['waits', 0]);
-      assert.equal(whole.message.length, 'first'.length + log.entries[1][1] * part.length + 'last'.length);
+      assert.equal(
+        whole.message.length,
+        'first'.length + log.entries[1][1] * part.length + 'last'.length,
+      );
       app.close();
     });
 
-    it('sends what is answered to messages that come together with a close', async () => {
+    it('sends responses to messages that arrive together with a close', async () => {
       const { app, log, port } = serve((log) => ({
         closeOnBackpressureLimit: true,
         message: (ws, message) => log.add('sent', ws.send(message)),
         dropped: () => log.add('dropped'),
       }));
       const frame = (first, content) => [first, 0x80 | content.length, 0, 0, 0, 0, ...content];
-      // More than are read in a turn.
+      // More messages than are read in a turn.
       const messages = Array.from({ length: 300 }, () => frame(0x81, Buffer.from('a'))).flat();
       const close = frame(0x88, [0x03, 0xe8, ...Buffer.from('bye')]);
       const ws = await open(port, client);
       ws.command({ raw: Buffer.from([...messages, ...close]).toString('base64') });
-      for (let count = 0; count < 300; count++) assert.equal(await ws.text(), 'a', `message ${count}`);
+      for (let count = 0; count < 300; count++)
+        assert.equal(await ws.text(), 'a', `message ${count}`);
       assert.deepEqual(await ws.next(), { closed: 1000, reason: 'bye' });
       assert.deepEqual(await log.until('close'), ['close', 1000, 'bye']);
-      assert.ok(log.entries.slice(0, -1).every(([what, result]) => what === 'sent' && result === 1));
+      assert.ok(
+        log.entries.slice(0, -1).every(([what, result]) => what === 'sent' && result === 1),
+      );
       app.close();
     });
 
-    it('sends a message that is larger than what may wait, and the next', async () => {
+    it('sends a message larger than the backlog limit, and the next one', async () => {
       const large = Buffer.alloc(2 << 20, 'l');
       const { app, log, port } = serve((log) => ({
         closeOnBackpressureLimit: true,
@@ -500,7 +577,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('sends pings where they stand among messages', async () => {
+    it('sends pings in order among messages', async () => {
       const { app, log, port } = serve((log) => ({
         message(ws) {
           const results = [ws.send('x'), ws.ping('1'), ws.ping('2'), ws.send('y'), ws.ping('3')];
@@ -509,19 +586,30 @@ for (const face of faces) {
         },
       }));
       const ws = (await open(port, client)).command({ text: 'go' });
-      const events = [await ws.next(), await ws.next(), await ws.next(), await ws.next(), await ws.next()];
+      const events = [
+        await ws.next(),
+        await ws.next(),
+        await ws.next(),
+        await ws.next(),
+        await ws.next(),
+      ];
       const seen = events.map((event) => event.ping ?? event.message.toString());
       assert.deepEqual(seen, ['x', '1', '2', 'y', '3']);
       assert.deepEqual(log.entries[0], ['sent', 1, 1, 1, 1, 1]);
       app.close();
     });
 
-    it('lets the subscription handler of a connection that ends look at it, and tell the others', async () => {
+    it('lets the subscription handler of a closing connection read it and publish', async () => {
       const { app, log, port } = serve((log) => ({
         open: (ws) => ws.subscribe('all'),
         subscription(ws, topic, now, before) {
           if (now > before) return;
-          log.add('left', ws.publish(topic, 'somebody left'), ws.isSubscribed(topic), ws.getTopics());
+          log.add(
+            'left',
+            ws.publish(topic, 'somebody left'),
+            ws.isSubscribed(topic),
+            ws.getTopics(),
+          );
           assert.throws(() => ws.subscribe('more'), /closed/);
           assert.throws(() => ws.end(), /closed/);
         },
@@ -538,13 +626,13 @@ for (const face of faces) {
       app.close();
     });
 
-    it('closes a client that does not take what is sent, if that is wanted', async () => {
+    it('closes a client that does not read, if configured', async () => {
       const piece = Buffer.alloc(64 << 10, 'p');
       const { app, log, port } = serve((log) => ({
         maxBackpressure: 100_000,
         closeOnBackpressureLimit: true,
         message(ws) {
-          // In one turn, in which the client can take nothing.
+          // In one turn, in which the client can read nothing.
           for (let count = 0; count < 32; count++) ws.send(piece, true);
         },
         dropped: () => log.add('dropped'),
@@ -556,7 +644,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('drops what the handler goes on to send when that closes the connection, and tells of the close after it', async () => {
+    it('drops messages sent after a close caused by back-pressure, and reports the close after the drop', async () => {
       const piece = Buffer.alloc(64 << 10, 'p');
       const { app, log, port } = serve((log) => ({
         maxBackpressure: 100_000,
@@ -564,8 +652,19 @@ for (const face of faces) {
         open: (ws) => ws.subscribe('all'),
         message(ws) {
           while (ws.send(piece, true) !== 2);
-          log.add('over', ws.send('more'), ws.sendFirstFragment('more'), ws.getBufferedAmount(), ws.ping());
-          log.add('and on', ws.isSubscribed('all'), app.publish('all', 'more'), ws.unsubscribe('all'));
+          log.add(
+            'over',
+            ws.send('more'),
+            ws.sendFirstFragment('more'),
+            ws.getBufferedAmount(),
+            ws.ping(),
+          );
+          log.add(
+            'and on',
+            ws.isSubscribed('all'),
+            app.publish('all', 'more'),
+            ws.unsubscribe('all'),
+          );
         },
         dropped: (_ws, message) => log.add('dropped', message.byteLength),
       }));
@@ -584,7 +683,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('publishes to those that have subscribed', async () => {
+    it('publishes to subscribers', async () => {
       const { app, log, port } = serve((log) => ({
         open(ws) {
           ws.subscribe('all');
@@ -592,7 +691,8 @@ for (const face of faces) {
           ws.subscribe('all');
           log.add('topics', ws.getTopics(), ws.isSubscribed('all'), ws.isSubscribed('rooms/#'));
         },
-        subscription: (_ws, topic, now, before) => log.add('subscription', text(topic), now, before),
+        subscription: (_ws, topic, now, before) =>
+          log.add('subscription', text(topic), now, before),
         message(ws, message) {
           const [what, ...rest] = JSON.parse(text(message));
           const result = ws[what](...rest);
@@ -611,7 +711,7 @@ for (const face of faces) {
         ['topics', ['all', 'rooms/1'], true, false],
       ]);
       assert.equal(app.numSubscribers('all'), 2);
-      // Topics are taken as they are: there are no wildcards.
+      // Topics are matched literally: there are no wildcards.
       assert.equal(app.publish('rooms/+', 'nobody'), false);
       assert.equal(app.publish('all', 'from the app'), true);
       assert.deepEqual([await one.text(), await two.text()], ['from the app', 'from the app']);
@@ -620,16 +720,23 @@ for (const face of faces) {
         const event = await ws.next();
         assert.deepEqual([event.binary, [...event.message]], [true, [1, 2]]);
       }
-      const ask = async (ws, ...what) => JSON.parse(await ws.command({ text: JSON.stringify(what) }).text());
-      // To all but itself.
-      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'from one'), [true, ['all', 'rooms/1']]);
+      const ask = async (ws, ...what) =>
+        JSON.parse(await ws.command({ text: JSON.stringify(what) }).text());
+      // To all subscribers except itself.
+      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'from one'), [
+        true,
+        ['all', 'rooms/1'],
+      ]);
       assert.equal(await two.text(), 'from one');
       log.entries.length = 0;
       assert.deepEqual(await ask(two, 'unsubscribe', 'rooms/1'), [true, ['all']]);
       assert.deepEqual(await ask(two, 'unsubscribe', 'rooms/1'), [false, ['all']]);
-      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'nobody else'), [false, ['all', 'rooms/1']]);
+      assert.deepEqual(await ask(one, 'publish', 'rooms/1', 'nobody else'), [
+        false,
+        ['all', 'rooms/1'],
+      ]);
       assert.deepEqual(log.entries, [['subscription', 'rooms/1', 1, 2]]);
-      // What is closed has left its topics before its close handler runs.
+      // A closed connection is unsubscribed before its close handler runs.
       log.entries.length = 0;
       one.command({ close: [1000, ''] });
       await log.until('close');
@@ -643,7 +750,7 @@ for (const face of faces) {
       assert.deepEqual([app.publish('none', 'x')], [false]);
     });
 
-    it('reports what handlers throw, and goes on', async () => {
+    it('reports errors thrown by handlers, and continues', async () => {
       reports.length = 0;
       const { app, port } = serve({
         open() {
@@ -664,11 +771,19 @@ for (const face of faces) {
       app.close();
     });
 
-    it('keeps what it is told by, whatever the user data are named', async () => {
+    it('keeps its internal state whatever the user data properties are named', async () => {
       const { app, port } = serve({
         upgrade(res, req, context) {
-          const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
-          const data = { _number: 4_000_000_000, _isOpen: false, _route: null, _topics: null, mine: 'yours' };
+          const fields = ['key', 'protocol', 'extensions'].map((field) =>
+            req.getHeader(`sec-websocket-${field}`),
+          );
+          const data = {
+            _number: 4_000_000_000,
+            _isOpen: false,
+            _route: null,
+            _topics: null,
+            mine: 'yours',
+          };
           const wrong = Object.defineProperty({}, 'mine', {
             enumerable: true,
             get: () => assert.fail('a getter that throws'),
@@ -683,7 +798,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('drops nothing of many small messages of one turn', async () => {
+    it('drops none of many small messages of one turn', async () => {
       const COUNT = 50_000;
       const { app, log, port } = serve((log) => ({
         open(ws) {
@@ -699,7 +814,7 @@ for (const face of faces) {
       app.close();
     });
 
-    it('ends with its app, which tells clients when there is time', async () => {
+    it('ends with its app, which sends a close frame to clients if time permits', async () => {
       const { app, log, port } = serve({ open: (ws) => ws.send('open') });
       const ws = await open(port, client);
       assert.equal(await ws.text(), 'open');
@@ -714,14 +829,14 @@ for (const face of faces) {
       assert.deepEqual(await hard.log.until('close'), ['close', 1006, '']);
     });
 
-    it('holds nothing of what has ended', () => {
+    it('retains nothing of closed connections', () => {
       assert.equal(native.openExchanges(), 0);
     });
   });
 }
 
 describe('WebSocket', () => {
-  it('reaches clients of all protocols of a Server together', async () => {
+  it('publishes to clients of all protocols of a Server', async () => {
     const { tls } = require('./support/certificate');
     const app = uWS.Server(tls).ws('/*', {
       open: (ws) => ws.subscribe('all'),
@@ -729,16 +844,18 @@ describe('WebSocket', () => {
     });
     const port = listening(app);
     const clients = [];
-    for (const protocol of ['http/1.1', 'h2', 'h3']) clients.push(await open(port, { protocol, secure: true }));
+    for (const protocol of ['http/1.1', 'h2', 'h3'])
+      clients.push(await open(port, { protocol, secure: true }));
     assert.equal(app.numSubscribers('all'), 3);
     for (const sender of clients) {
       sender.command({ text: 'to the others' });
-      for (const receiver of clients) if (receiver !== sender) assert.equal(await receiver.text(), 'to the others');
+      for (const receiver of clients)
+        if (receiver !== sender) assert.equal(await receiver.text(), 'to the others');
     }
     app.close();
   });
 
-  it('holds no more than it may for a client that reads nothing, though nothing else happens', async () => {
+  it('buffers no more than the limit for an idle client that reads nothing', async () => {
     const log = new Log();
     const app = uWS.App().ws('/*', {
       maxBackpressure: 1000,
@@ -760,13 +877,13 @@ describe('WebSocket', () => {
     );
     socket.pause();
     const [, most] = await log.until('most');
-    // Three messages fit, and the socket's own buffers are the system's.
+    // Three messages fit; the socket's own buffers come in addition.
     assert.ok(most <= 4 << 20, `${most} bytes`);
     socket.destroy();
     app.close();
   });
 
-  it('refuses a key that is none, and answers nobody else with what is said after that', async () => {
+  it('rejects an invalid key, and a late response throws', async () => {
     const log = new Log();
     const app = uWS.App().ws('/*', {
       upgrade(res, _req, context) {
@@ -783,12 +900,15 @@ describe('WebSocket', () => {
     app.close();
   });
 
-  it('says what is wrong', () => {
+  it('rejects invalid input', () => {
     const app = uWS.App();
     const cases = [
       [() => app.ws('/*'), /app\.ws\(\) takes an object of handlers and options, not undefined/],
       [() => app.ws('x', {}), /app\.ws\(\) takes a pattern that begins with a slash/],
-      [() => app.ws('/*', { mesage() {} }), /no handler or option "mesage"; did you mean "message"\?/],
+      [
+        () => app.ws('/*', { mesage() {} }),
+        /no handler or option "mesage"; did you mean "message"\?/,
+      ],
       [() => app.ws('/*', { open: 5 }), /app\.ws\(\): open takes a function, not number/],
       [() => app.ws('/*', { idleTimeout: -1 }), /idleTimeout is a number from 0 to 86400, not -1/],
       [() => app.ws('/*', { maxLifetime: 240 }), /maxLifetime is a number from 0 to 239, not 240/],
@@ -797,7 +917,7 @@ describe('WebSocket', () => {
     for (const [action, message] of cases) assert.throws(action, message, String(action));
   });
 
-  it('has the choices of compression by name', async () => {
+  it('has the compression options by name', async () => {
     const { default: all, ...named } = await import('../index.mjs');
     for (const [name, value] of Object.entries(require('../lib/compression'))) {
       assert.deepEqual([uWS[name], all[name], named[name]], [value, value, value], name);

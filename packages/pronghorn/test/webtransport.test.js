@@ -1,6 +1,6 @@
 'use strict';
 
-// WebTransport sessions, with a client that nobody here wrote.
+// WebTransport sessions, with an independent client.
 
 const assert = require('node:assert/strict');
 const { execFile } = require('node:child_process');
@@ -24,15 +24,19 @@ async function collect(stream) {
 
 for (const kind of ['H3App', 'Server']) {
   describe(`WebTransport over ${kind}`, () => {
-    it('has streams, datagrams, and ends with a reason', async () => {
+    it('has streams and datagrams, and ends with a reason', async () => {
       const log = [];
       const reports = [];
       let isOver;
       const over = new Promise((resolve) => (isOver = resolve));
-      const app = uWS[kind]({ ...tls, onError: (error, where) => reports.push([where, error.message]) })
+      const app = uWS[kind]({
+        ...tls,
+        onError: (error, where) => reports.push([where, error.message]),
+      })
         .wt('/echo', {
           upgrade: (res, req, context) => res.upgrade({ user: req.getQuery('user') }, context),
-          open: (session) => log.push(['open', session.user, text(session.getRemoteAddressAsText())]),
+          open: (session) =>
+            log.push(['open', session.user, text(session.getRemoteAddressAsText())]),
           async stream(session, stream) {
             if (!stream.writable) {
               const content = await collect(stream);
@@ -53,7 +57,10 @@ for (const kind of ['H3App', 'Server']) {
           },
           close(session, code, reason) {
             log.push(['close', code, text(reason), session._streams.size]);
-            assert.throws(() => session.sendDatagram('x'), /on a WebTransport session that is closed/);
+            assert.throws(
+              () => session.sendDatagram('x'),
+              /on a WebTransport session that is closed/,
+            );
             throw new Error('reported');
           },
         })
@@ -76,9 +83,13 @@ for (const kind of ['H3App', 'Server']) {
           close: (_session, code) => isOver(code),
         });
       const port = listening(app);
-      const { stdout } = await promisify(execFile)(python, [client, String(port), tls.cert_file_name], {
-        timeout: 60_000,
-      });
+      const { stdout } = await promisify(execFile)(
+        python,
+        [client, String(port), tls.cert_file_name],
+        {
+          timeout: 60_000,
+        },
+      );
       assert.deepEqual(JSON.parse(stdout), {
         echoed: [true, true, true, true, true],
         uni: [[3, 'one way, and back']],
@@ -102,22 +113,32 @@ for (const kind of ['H3App', 'Server']) {
   });
 }
 
-/** What the client has seen of one of its scenes. */
+/** Runs one of the client's scenes and returns what the client observed. */
 async function play(port, scene) {
-  const { stdout } = await promisify(execFile)(python, [client, String(port), tls.cert_file_name, scene], {
-    timeout: 60_000,
-  });
+  const { stdout } = await promisify(execFile)(
+    python,
+    [client, String(port), tls.cert_file_name, scene],
+    {
+      timeout: 60_000,
+    },
+  );
   return JSON.parse(stdout);
 }
 
-describe('streams of WebTransport', () => {
-  it('are read on when the client wants no more of what is sent', async () => {
+describe('WebTransport streams', () => {
+  it('are still read when the client stops reading what is sent', async () => {
     const log = [];
     const app = uWS.H3App(tls).wt('/half', {
       async stream(session, stream) {
         stream.on('error', (error) => log.push(['error', error.streamErrorCode]));
         stream.on('stopped', (error) => {
-          log.push(['stopped', error.code, error.streamErrorCode, stream.writable, stream.destroyed]);
+          log.push([
+            'stopped',
+            error.code,
+            error.streamErrorCode,
+            stream.writable,
+            stream.destroyed,
+          ]);
           const isTaken = stream.write('nobody reads this', (failure) => {
             log.push(['write', failure === error, isTaken]);
             stream.end('nor this', (second) => {
@@ -145,7 +166,7 @@ describe('streams of WebTransport', () => {
     app.close();
   });
 
-  it('end when what they read could only be written back to a client that wants no more', async () => {
+  it('end when their data could only be echoed to a client that stopped reading', async () => {
     const app = uWS.H3App(tls).wt('/mirror', {
       stream(session, stream) {
         stream.on('error', (error) => session.sendDatagram(`ended by ${error.streamErrorCode}`));
@@ -158,13 +179,14 @@ describe('streams of WebTransport', () => {
     app.close();
   });
 
-  it('report what their listeners throw, with its stack, and the session goes on', async (t) => {
+  it('report errors thrown by their listeners, with the stack, and the session continues', async (t) => {
     const reports = [];
     const uncaught = t.mock.method(console, 'error', () => {});
     const app = uWS
       .H3App({
         ...tls,
-        onError: (error, where) => reports.push([where, error.message, error.stack.includes('webtransport.test.js')]),
+        onError: (error, where) =>
+          reports.push([where, error.message, error.stack.includes('webtransport.test.js')]),
       })
       .wt('/throws', {
         stream(session, stream) {
@@ -178,7 +200,7 @@ describe('streams of WebTransport', () => {
           stream.write('x', () => {
             throw new Error('by write');
           });
-          // Goes on although a callback has thrown.
+          // Continues although a callback has thrown.
           stream.end(() => {
             throw new Error('by finish');
           });
@@ -195,7 +217,7 @@ describe('streams of WebTransport', () => {
     app.close();
   });
 
-  it('leave nothing behind when their session ends with the packet that brings them', async () => {
+  it('leave nothing behind when their session ends with the packet that opens them', async () => {
     let isOver;
     const over = new Promise((resolve) => (isOver = resolve));
     const app = uWS.H3App(tls).wt('/cut', {
@@ -218,7 +240,8 @@ describe('WebTransport', () => {
     let isOver;
     const over = new Promise((resolve) => (isOver = resolve));
     const app = uWS.H3App(tls).wt('/echo', {
-      stream: (session, stream) => stream.pipe(stream.writable ? stream : session.createUnidirectionalStream()),
+      stream: (session, stream) =>
+        stream.pipe(stream.writable ? stream : session.createUnidirectionalStream()),
       datagram: () => app.close(),
       close: (session, code, reason) => isOver([code, text(reason), session._streams.size]),
     });
@@ -229,10 +252,13 @@ describe('WebTransport', () => {
     child.kill();
   });
 
-  it('says what is wrong', () => {
+  it('rejects invalid input', () => {
     const app = uWS.H3App(tls);
     const cases = [
-      [() => uWS.SSLApp(tls).wt('/*', {}), /app\.wt\(\) needs HTTP\/3: use H3App or Server, not SSLApp/],
+      [
+        () => uWS.SSLApp(tls).wt('/*', {}),
+        /app\.wt\(\) needs HTTP\/3: use H3App or Server, not SSLApp/,
+      ],
       [() => app.wt('/*', { datagrams() {} }), /no handler "datagrams"; did you mean "datagram"\?/],
       [() => app.wt('/*', { open: 1 }), /app\.wt\(\): open takes a function, not number/],
       [() => app.wt('/*'), /takes an object of handlers, not undefined/],

@@ -1,6 +1,7 @@
 'use strict';
 
-// Responses as streams: random programs of what handlers do with one, run with node:http and with pronghorn/http, have to come to the same.
+// Responses as streams: random sequences of operations on a response must have the same results
+// with node:http and with pronghorn/http.
 
 const assert = require('node:assert/strict');
 const { createHash } = require('node:crypto');
@@ -16,33 +17,36 @@ const SIZES = [0, 1, 100, 20_000, 300_000];
 
 const digest = (content) => createHash('sha256').update(content).digest('hex');
 
-/** Numbers that are the same for the same seed: those of a SHA-256 of it. */
+/** Deterministic numbers from the SHA-256 of a seed. */
 function random(seed) {
   const numbers = Buffer.from(digest(`program ${seed}`), 'hex');
   let at = 0;
   return (below) => numbers[at++ % numbers.length] % below;
 }
 
-/** What a handler does, as pairs of a call and its size. */
+/** Random operations of a handler, as pairs of a call and its size. */
 function program(seed) {
   const next = random(seed);
-  // Content often begins with nothing.
+  // The body often starts with an empty chunk.
   const steps = [[], [['flushHeaders', 0]], [['write', 0]]][next(3)];
   let corked = 0;
   for (let left = 1 + next(8); left > 0; left--) {
-    const call = ['write', 'write', 'write', 'flushHeaders', 'cork', 'uncork', 'turn', 'drain'][next(8)];
-    // What it does to a response that is not corked is another thing in each version of Node.js.
+    const call = ['write', 'write', 'write', 'flushHeaders', 'cork', 'uncork', 'turn', 'drain'][
+      next(8)
+    ];
+    // Its effect on a response that is not corked differs between versions of Node.js.
     if (call === 'uncork' && corked === 0) continue;
     corked += { cork: 1, uncork: -1, drain: -corked }[call] ?? 0;
     steps.push([call, SIZES[next(SIZES.length)]]);
-    // As handlers do that heed what `write` returns.
+    // As handlers do that respect the result of `write`.
     if (call === 'write' && next(2) === 0) {
       steps.push(['drain', 0]);
       corked = 0;
     }
   }
   steps.push(next(6) === 0 ? ['destroy', 0] : ['end', SIZES[next(SIZES.length)]]);
-  if (next(4) === 0) steps.push([['write', 'end', 'turn', 'destroy'][next(4)], SIZES[next(SIZES.length)]]);
+  if (next(4) === 0)
+    steps.push([['write', 'end', 'turn', 'destroy'][next(4)], SIZES[next(SIZES.length)]]);
   return steps;
 }
 
@@ -53,10 +57,10 @@ function uncork(response) {
   for (let left = response.writableCorked; left > 0; left--) response.uncork();
 }
 
-/** Runs a program. What can be told apart from outside is returned when all is over. */
+/** Runs a program and returns the observable results after its end. */
 async function run(steps, response) {
   const [told, called] = [[], []];
-  // Whether it is told before or after the end is a matter of what the pipe takes at once.
+  // Whether it is emitted before or after the end depends on how much the pipe accepts at once.
   const errors = [];
   for (const event of ['prefinish', 'finish', 'close']) response.on(event, () => told.push(event));
   response.on('error', (error) => errors.push(error.code));
@@ -67,28 +71,29 @@ async function run(steps, response) {
     else if (call === 'end') response.end(...(size === 0 ? [] : [fill(size, index)]), back);
     else if (call === 'turn') await turn();
     else if (call === 'drain') {
-      // It comes, however the content began, once nothing holds it back.
+      // It is emitted, however the body started, once nothing is buffered.
       uncork(response);
       if (response.writableNeedDrain) await Promise.race([once(response, 'drain'), over]);
     } else response[call]();
   }
   uncork(response);
   await over;
-  // What is called back after the end.
+  // Callbacks after the end.
   for (let turns = 0; turns < 3; turns++) await turn();
   const { writableEnded, writableFinished, destroyed, headersSent, finished } = response;
-  // What was written just before may be gone already or not. Each is called back once, in any case.
+  // Data written just before may have been sent or not. Each callback is called once in any case.
   const outcome = steps.some(([call]) => call === 'destroy')
     ? {
-        called: [...called, ...errors.filter((error) => /^\d/.test(error)).map((error) => parseInt(error))].sort(
-          (a, b) => a - b,
-        ),
+        called: [
+          ...called,
+          ...errors.filter((error) => /^\d/.test(error)).map((error) => parseInt(error)),
+        ].sort((a, b) => a - b),
       }
     : { called, errors: errors.sort() };
   return { told, ...outcome, writableEnded, writableFinished, destroyed, headersSent, finished };
 }
 
-/** What a server makes of programs, with what the client got. */
+/** A server's results for the programs, with what the client received. */
 function serve(createServer, options) {
   const results = new Map();
   const server = createServer(options, (request, response) => {
@@ -101,11 +106,15 @@ function serve(createServer, options) {
   const ask = async (request, seed) => {
     const result = new Promise((resolve) => results.set(seed, resolve));
     const answer = await request(server.address().port, { path: `/${seed}` });
-    // What is destroyed after its end may be with the client already or not.
+    // A response destroyed after its end may have reached the client or not.
     const calls = program(seed).map(([call]) => call);
     if (calls.includes('end') && calls.lastIndexOf('destroy') > calls.indexOf('end')) return result;
     const isWhole = answer.error === undefined && !answer.aborted;
-    return { ...(await result), status: isWhole ? answer.status : 0, body: isWhole ? digest(answer.body) : '' };
+    return {
+      ...(await result),
+      status: isWhole ? answer.status : 0,
+      body: isWhole ? digest(answer.body) : '',
+    };
   };
   return { server, ask };
 }
@@ -117,12 +126,14 @@ describe('responses', () => {
   const expected = new Map();
 
   for (const { name, protocol, options, request } of ways) {
-    it(`are what those of node:http are over ${name}`, async () => {
+    it(`have the stream states of node:http over ${name}`, async () => {
       const ours = serve(pronghorn.createServer, options);
       await new Promise((resolve) => ours.server.listen(0, '127.0.0.1', resolve));
       for (let seed = 1; seed <= PROGRAMS[protocol]; seed++) {
-        // Node.js 22 and 24 write the end of responses in front of content that is corked, or wait for `drain` for ever.
-        if (/^v2[24]\./.test(process.version) && program(seed).some(([call]) => call === 'cork')) continue;
+        // Node.js 22 and 24 write the end of responses before corked data, or wait for `drain`
+        // forever.
+        if (/^v2[24]\./.test(process.version) && program(seed).some(([call]) => call === 'cork'))
+          continue;
         if (!expected.has(seed)) expected.set(seed, await node.ask(ways[0].request, seed));
         assert.deepEqual(
           await ours.ask(request, seed),

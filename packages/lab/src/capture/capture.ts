@@ -2,23 +2,35 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TargetType, TimeoutError, type Browser, type CDPSession, type HTTPResponse, type Page } from 'puppeteer-core';
-import { findBrowser } from '../browser.js';
-import { ExitCode, LabError, messageOf } from '../errors.js';
+import {
+  TargetType,
+  TimeoutError,
+  type Browser,
+  type CDPSession,
+  type HTTPResponse,
+  type Page,
+} from 'puppeteer-core';
+import { findBrowser } from '../run/browser.js';
+import { ExitCode, LabError, messageOf } from '../io/errors.js';
 import { closeBrowser } from '../load/close.js';
-import { inTime, readLoadEvent } from '../load/timeline.js';
-import { requireFree } from '../output-folder.js';
-import { confinementInWords, findConfinement, launchBrowser, makeFolderFor } from '../sandbox.js';
-import { removeFolder } from '../scratch.js';
+import { inTime, readLoadEvent } from '../load/page-timeline.js';
+import { requireFree } from '../io/output-folder.js';
+import {
+  describeConfinement,
+  findConfinement,
+  launchBrowser,
+  makeFolderFor,
+} from '../run/sandbox.js';
+import { removeFolder } from '../io/scratch.js';
 import type { Capture, LoadedDocument } from './exchange.js';
-import { harOf } from './har.js';
+import { harOf } from './har-format.js';
 import type { CaptureOptions, CaptureRequest } from './options.js';
 import { readHar } from './read-har.js';
 import { Recorder } from './recorder.js';
 import type { Recording } from './recording.js';
-import { writeCapture } from './write.js';
+import { writeCapture } from './write-capture.js';
 
-/** Does what the command `capture` was asked for. `warn` takes a line for the user. */
+/** Runs the command `capture`. `warn` prints a line for the user. */
 export async function capture(
   request: CaptureRequest,
   signal: AbortSignal,
@@ -28,34 +40,40 @@ export async function capture(
   if (request.kind === 'har') {
     const read = readHar(request.har);
     if (read.document !== undefined) checkStatus(read.url, read.document, request.allowStatus);
-    tellWhereItLed(read, warn);
+    warnAboutRedirect(read, warn);
     return writeCapture(read, request.out, request.keepCookies);
   }
   const { options, out } = request;
   const captured = await capturePage(options, signal, warn);
   if (captured === undefined) return undefined;
-  tellWhereItLed(captured.capture, warn);
+  warnAboutRedirect(captured.capture, warn);
   return writeCapture(captured.capture, out, options.keepCookies, captured.har);
 }
 
-/** An error page is hardly what somebody wants to measure, and it has a page's shape. */
-function checkStatus(asked: string, { url, status }: LoadedDocument, allowed: number | undefined): void {
+/** Refuses an error page, which has the shape of a page but is rarely meant to be measured. */
+function checkStatus(
+  asked: string,
+  { url, status }: LoadedDocument,
+  allowed: number | undefined,
+): void {
   if ((status >= 200 && status < 300) || status === allowed) return;
-  const led = url === asked ? '' : `, which led to ${url},`;
+  const led = url === asked ? '' : ` redirects to ${url}, which`;
   throw new LabError(
     ExitCode.Unavailable,
-    `${asked}${led} was answered with ${status}`,
-    `give --allow-status ${status} if that is the page that you mean`,
+    `${asked}${led} has status ${status}`,
+    `use --allow-status ${status} to record it anyway`,
   );
 }
 
-function tellWhereItLed({ url, document }: Capture, warn: (line: string) => void): void {
+function warnAboutRedirect({ url, document }: Capture, warn: (line: string) => void): void {
   if (document !== undefined && document.url !== url) {
-    warn(`${url} led to ${document.url}, which is what is recorded; is it a login or a consent page?`);
+    warn(
+      `${url} redirects to ${document.url}, which is recorded; check that it is not a login or consent page`,
+    );
   }
 }
 
-/** Loads the page in a browser of its own; undefined if it was interrupted. */
+/** Loads the page in a separate browser; undefined if interrupted. */
 async function capturePage(
   options: CaptureOptions,
   signal: AbortSignal,
@@ -98,7 +116,7 @@ async function capturePage(
   }
 }
 
-/** The page is a stranger's: where Chromium has no sandbox for it, the user has to know. */
+/** Starts the browser. The page is untrusted, so the user is warned if Chromium has no sandbox. */
 async function launch(
   chromium: string,
   scratch: string,
@@ -107,25 +125,38 @@ async function launch(
 ): Promise<Browser> {
   const confinement = await findConfinement(chromium, scratch);
   if (!confinement.sandbox) {
-    warn(`Chromium's sandbox is ${confinementInWords(confinement)}; capture pages that you do not trust elsewhere`);
+    warn(
+      `Chromium's sandbox is ${describeConfinement(confinement)}; capture untrusted pages on another machine`,
+    );
   }
   const folder = makeFolderFor(confinement, join(scratch, 'browser-'));
   try {
     return await launchBrowser({ chromium, confinement, folder, args: captureArguments(options) });
   } catch (thrown) {
-    throw new LabError(ExitCode.Unavailable, `Chromium did not start: ${messageOf(thrown).split('\n')[0] ?? ''}`);
+    throw new LabError(
+      ExitCode.Unavailable,
+      `Chromium did not start: ${messageOf(thrown).split('\n')[0] ?? ''}`,
+    );
   }
 }
 
-/** Chromium's arguments for a capture: the web as it is, but for what the user says of hosts and certificates. */
-export function captureArguments({ resolverRules, spki, insecureCertificate }: CaptureOptions): string[] {
+/**
+ * Returns Chromium's arguments for a capture: defaults except for the user's hosts and
+ * certificates.
+ */
+export function captureArguments({
+  resolverRules,
+  spki,
+  insecureCertificate,
+}: CaptureOptions): string[] {
   return [
     '--disable-gpu',
     '--no-first-run',
     '--disable-background-networking',
     '--disable-component-update',
     '--disable-sync',
-    // Frames of other sites would be in processes of their own, and requests would move between two sessions.
+    // Otherwise frames of other sites would be in other processes, and requests would move between
+    // two sessions.
     '--disable-site-isolation-trials',
     '--disable-features=IsolateOrigins,site-per-process',
     ...(resolverRules.length === 0 ? [] : [`--host-resolver-rules=${resolverRules.join(', ')}`]),
@@ -134,7 +165,7 @@ export function captureArguments({ resolverRules, spki, insecureCertificate }: C
   ];
 }
 
-/** Loads the page and goes on recording for a while; gives the document that came, if the load event did. */
+/** Loads the page and keeps recording for a while; returns the document if the load event came. */
 async function load(
   browser: Browser,
   recorder: Recorder,
@@ -145,10 +176,10 @@ async function load(
   const [first] = await browser.pages();
   const page = first ?? (await browser.newPage());
   const session = await page.createCDPSession();
-  await tellOfOthers(browser, session, recorder);
+  await noteOtherTargets(browser, session, recorder);
   await session.send('Page.enable');
   await recorder.attach(session);
-  // What a service worker answers crosses no network, and a replay has no such worker.
+  // A service worker's responses do not cross the network, and a replay has no such worker.
   await session.send('Network.setBypassServiceWorker', { bypass: true });
   const response = await navigate(page, recorder, options, warn);
   let document: LoadedDocument | undefined;
@@ -169,19 +200,30 @@ async function load(
   return document;
 }
 
-/** Notes what the page has and no session of it sees. A service worker is one as soon as the page wants it, also if it fails. */
-async function tellOfOthers(browser: Browser, session: CDPSession, recorder: Recorder): Promise<void> {
+/**
+ * Notes what the page starts but its session does not cover. A service worker is noted as soon as
+ * the page registers it, even if that fails.
+ */
+async function noteOtherTargets(
+  browser: Browser,
+  session: CDPSession,
+  recorder: Recorder,
+): Promise<void> {
   session.on('ServiceWorker.workerVersionUpdated', ({ versions }) => {
     for (const { scriptURL } of versions) recorder.leaveOut(scriptURL, 'a service worker');
   });
   await session.send('ServiceWorker.enable');
   browser.on('targetcreated', (target) => {
-    if (target.type() === TargetType.SHARED_WORKER) recorder.leaveOut(target.url(), 'a shared worker');
-    if (target.type() === TargetType.PAGE) recorder.leaveOut(target.url(), 'a window that the page opened');
+    if (target.type() === TargetType.SHARED_WORKER)
+      recorder.leaveOut(target.url(), 'a shared worker');
+    if (target.type() === TargetType.PAGE)
+      recorder.leaveOut(target.url(), 'a window that the page opened');
   });
 }
 
-/** The document's response, or undefined if its load event did not come in time. */
+/**
+ * Navigates and returns the document's response; undefined if the load event did not come in time.
+ */
 async function navigate(
   page: Page,
   recorder: Recorder,
@@ -195,16 +237,22 @@ async function navigate(
     if (thrown instanceof TimeoutError && recorder.documentFailure() === undefined) {
       const { requests } = await recorder.result();
       if (requests > 0) {
-        warn(`${url} had no load event in ${timeoutSeconds} s; what came until then is recorded`);
+        warn(
+          `${url} had no load event within ${timeoutSeconds} s; the responses until then are recorded`,
+        );
         return undefined;
       }
     }
     const reason = recorder.documentFailure() ?? messageOf(thrown).split('\n')[0] ?? '';
     throw new LabError(
       ExitCode.Unavailable,
-      `${url} cannot be loaded: ${reason}`,
+      `cannot load ${url}: ${reason}`,
       'check the URL, --resolve and --spki',
     );
   }
-  throw new LabError(ExitCode.Unavailable, `${url} cannot be loaded: no document came`, 'check the URL');
+  throw new LabError(
+    ExitCode.Unavailable,
+    `cannot load ${url}: no document received`,
+    'check the URL',
+  );
 }

@@ -1,50 +1,53 @@
 import type { ThinkTime } from './think-time.js';
 
-/** One request and its response, as a capture saw them or a HAR file tells of them. */
+/** One request and its response, from a capture or a HAR file. */
 export interface Exchange {
   readonly method: string;
   readonly url: string;
   readonly status: number;
   readonly headers: readonly (readonly [name: string, value: string])[];
-  /** The content without coding; empty where a response has none. Undefined when there was some and it cannot be had. */
+  /**
+   * The decoded body; empty for a response without one. Undefined if there was one that could not
+   * be read.
+   */
   readonly body: Buffer | undefined;
-  /** Bytes of the content on the wire, where that is known. */
+  /** Bytes of the body on the wire, if known. */
   readonly wireBytes: number | undefined;
   readonly protocol: string | undefined;
   readonly type: string | undefined;
   /** Seconds since the first request. */
   readonly startSeconds: number;
   readonly endSeconds: number | undefined;
-  /** How long the server took before it answered, where that is known. */
+  /** How long the server took before it answered, if known. */
   readonly think?: ThinkTime;
-  /** The browser's own request for the page's icon. */
+  /** Whether this is the browser's own request for the page's icon. */
   readonly icon?: boolean;
 }
 
-/** Something that a replay cannot give as it was. */
+/** A difference between a recording and its replay. */
 export interface Note {
   readonly method: string;
   readonly url: string;
   readonly reason: string;
 }
 
-/** What a page's URL led to. */
+/** The document that a page's URL led to. */
 export interface LoadedDocument {
   readonly url: string;
   readonly status: number;
   readonly title?: string;
 }
 
-/** A load as it was captured, in the order in which its requests began. */
+/** A captured load, in the order in which its requests began. */
 export interface Capture {
-  /** What was loaded. */
+  /** URL that was loaded. */
   readonly url: string;
   readonly capturedAt: string | undefined;
   readonly browser: string | undefined;
   readonly document?: LoadedDocument;
-  /** When the load event began, in seconds since the first request; undefined where nobody says. */
+  /** Start of the load event, in seconds since the first request; undefined if unknown. */
   readonly loadSeconds?: number;
-  /** All requests over the network, failed ones too. */
+  /** Number of requests over the network, including failed ones. */
   readonly requests: number;
   readonly exchanges: readonly Exchange[];
   readonly notes: readonly Note[];

@@ -1,6 +1,6 @@
-import { ExitCode, LabError } from '../errors.js';
+import { ExitCode, LabError } from '../io/errors.js';
 
-/** How the browser gets to a page that is to be captured. */
+/** How the browser loads the page to capture. */
 export interface CaptureOptions {
   readonly url: string;
   readonly waitMilliseconds: number;
@@ -12,7 +12,7 @@ export interface CaptureOptions {
   readonly spki: string | undefined;
   readonly insecureCertificate: boolean;
   readonly keepCookies: boolean;
-  /** A status other than of success that the document may have. */
+  /** A status outside 2xx that the document may have. */
   readonly allowStatus: number | undefined;
 }
 
@@ -33,7 +33,7 @@ export const CAPTURE_OPTIONS = {
 const MAX_WAIT_MS = 600_000;
 const MAX_TIMEOUT_SECONDS = 600;
 
-/** What is asked for: a page to capture, or a HAR file to take over. */
+/** What to capture: a page, or a HAR file to convert. */
 export type CaptureRequest =
   | { readonly kind: 'page'; readonly out: string; readonly options: CaptureOptions }
   | {
@@ -44,21 +44,31 @@ export type CaptureRequest =
       readonly allowStatus: number | undefined;
     };
 
-/** Checks the words and options of the command line. */
-export function captureRequest(words: readonly string[], values: Record<string, unknown>): CaptureRequest {
+/** Checks the arguments and options of the command line. */
+export function captureRequest(
+  words: readonly string[],
+  values: Record<string, unknown>,
+): CaptureRequest {
   const out = text(values.out);
   if (out === undefined) throw usage('the command capture needs --out DIR');
   const keepCookies = values['keep-cookies'] === true;
   const allowStatus =
-    text(values['allow-status']) === undefined ? undefined : integer(values, 'allow-status', 0, 300, 599);
+    text(values['allow-status']) === undefined
+      ? undefined
+      : integer(values, 'allow-status', 0, 300, 599);
   const har = text(values.har);
   const [url, ...more] = words;
   if (more.length > 0 || (url === undefined) === (har === undefined)) {
-    throw usage('the form is: pronghorn-lab capture URL --out DIR, or: pronghorn-lab capture --har FILE --out DIR');
+    throw usage(
+      'usage: pronghorn-lab capture URL --out DIR, or: pronghorn-lab capture --har FILE --out DIR',
+    );
   }
   if (har !== undefined) {
-    const useless = Object.keys(values).find((name) => !['out', 'har', 'keep-cookies', 'allow-status'].includes(name));
-    if (useless !== undefined) throw usage(`--${useless} is for capturing a URL, not for --har`, 'leave it out');
+    const useless = Object.keys(values).find(
+      (name) => !['out', 'har', 'keep-cookies', 'allow-status'].includes(name),
+    );
+    if (useless !== undefined)
+      throw usage(`--${useless} is only for capturing a URL, not for --har`, 'remove it');
     return { kind: 'har', out, har, keepCookies, allowStatus };
   }
   const options: CaptureOptions = {
@@ -66,7 +76,9 @@ export function captureRequest(words: readonly string[], values: Record<string, 
     waitMilliseconds: integer(values, 'wait-ms', 2000, 0, MAX_WAIT_MS),
     timeoutSeconds: integer(values, 'timeout', 60, 1, MAX_TIMEOUT_SECONDS),
     chromium: text(values.chromium) ?? text(process.env.CHROMIUM),
-    resolverRules: (Array.isArray(values.resolve) ? values.resolve : []).map((rule) => resolverRule(String(rule))),
+    resolverRules: (Array.isArray(values.resolve) ? values.resolve : []).map((rule) =>
+      resolverRule(String(rule)),
+    ),
     spki: checkedSpki(text(values.spki)),
     insecureCertificate: values['insecure-certificate'] === true,
     keepCookies,
@@ -78,23 +90,34 @@ export function captureRequest(words: readonly string[], values: Record<string, 
 function checkedUrl(given: string): string {
   const url = URL.canParse(given) ? new URL(given) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) {
-    throw usage(`${given} is not a URL of http or https`, 'write it out, such as https://example.org/');
+    throw usage(
+      `${given} is not an http or https URL`,
+      'give the full URL, such as https://example.org/',
+    );
   }
   if (url.username !== '' || url.password !== '') {
-    throw usage('the URL holds a name or a password, which would stand in the recording', 'leave them out');
+    throw usage(
+      'the URL contains a user name or password, which the recording would reveal',
+      'remove them',
+    );
   }
   url.hash = '';
   return url.href;
 }
 
-/** `HOST=ADDRESS` or `HOST=ADDRESS:PORT`, an IPv6 address in brackets, as a rule of Chromium. */
+/**
+ * Returns a Chromium resolver rule for `HOST=ADDRESS` or `HOST=ADDRESS:PORT`, with an IPv6 address
+ * in brackets.
+ */
 function resolverRule(given: string): string {
   const [, host, address] =
-    /^([A-Za-z0-9*._-]+)=([A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?)$/.exec(given) ?? [];
+    /^([A-Za-z0-9*._-]+)=([A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?)$/.exec(
+      given,
+    ) ?? [];
   if (host === undefined || address === undefined) {
     throw usage(
       `--resolve ${given} is not HOST=ADDRESS or HOST=ADDRESS:PORT`,
-      'such as www.example.org=127.0.0.1:8443',
+      'for example www.example.org=127.0.0.1:8443',
     );
   }
   return `MAP ${host} ${address}`;
@@ -103,14 +126,20 @@ function resolverRule(given: string): string {
 function checkedSpki(given: string | undefined): string | undefined {
   if (given !== undefined && Buffer.from(given, 'base64').length !== 32) {
     throw usage(
-      `--spki ${given} is not the SHA-256 of a public key in base64`,
-      '`pronghorn serve` prints that of its certificate',
+      `--spki ${given} is not the SHA-256 hash of a public key in base64`,
+      '`pronghorn serve` prints the hash of its certificate',
     );
   }
   return given;
 }
 
-function integer(values: Record<string, unknown>, name: string, otherwise: number, low: number, high: number): number {
+function integer(
+  values: Record<string, unknown>,
+  name: string,
+  otherwise: number,
+  low: number,
+  high: number,
+): number {
   const given = text(values[name]);
   if (given === undefined) return otherwise;
   const number = /^\d+$/.test(given) ? Number(given) : NaN;

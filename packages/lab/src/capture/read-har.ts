@@ -1,12 +1,12 @@
 import { z } from 'zod';
-import { ExitCode, LabError, messageOf } from '../errors.js';
-import { readText } from '../toml-file.js';
-import { iconsOf, titleOf } from './document.js';
+import { ExitCode, LabError, messageOf } from '../io/errors.js';
+import { readText } from '../io/toml-file.js';
+import { iconsOf, titleOf } from './html-document.js';
 import type { Capture, Exchange, LoadedDocument, Note } from './exchange.js';
 import { originOf } from './recording.js';
 import { kindOf, thinkTimes, type ThinkTime, type Wait } from './think-time.js';
 
-/** HAR files of some browsers say null where others leave a key out. */
+/** HAR files of some browsers have null where others omit a key. */
 const maybeNumber = z
   .number()
   .nullish()
@@ -75,8 +75,8 @@ type ReadEntry = z.infer<typeof harFile>['log']['entries'][number];
 type ReadPage = NonNullable<z.infer<typeof harFile>['log']['pages']>[number];
 
 /**
- * Reads a HAR file that somebody exported with content. Of several pages in it, such as the visits of a test, the first is taken; what a replay
- * loads is its document.
+ * Reads a HAR file that was exported with content. If it has several pages, such as the runs of a
+ * test, the first is used; a replay loads its document.
  */
 export function readHar(path: string): Capture {
   const parsed = harFile.safeParse(parseJson(readText(path, 'the HAR file'), path));
@@ -84,28 +84,33 @@ export function readHar(path: string): Capture {
     const issue = parsed.error.issues[0];
     throw new LabError(
       ExitCode.Malformed,
-      `${path} is no HAR file: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`,
+      `${path} is not a valid HAR file: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`,
     );
   }
   const { entries, pages, browser, creator } = parsed.data.log;
   const ofWeb = entries.filter(isOfWeb);
   const page = pages?.find(({ id }) => ofWeb.some(({ pageref }) => pageref === id));
   const web = inOrder(
-    ofWeb.filter(({ pageref }) => page === undefined || pageref === undefined || pageref === page.id),
+    ofWeb.filter(
+      ({ pageref }) => page === undefined || pageref === undefined || pageref === page.id,
+    ),
   );
   const start = startOf(web);
-  if (start === undefined) throw new LabError(ExitCode.Malformed, `${path} has no request over http or https`);
+  if (start === undefined)
+    throw new LabError(ExitCode.Malformed, `${path} has no http or https request`);
   if (web.every(({ response }) => response.content.text === undefined)) {
     throw new LabError(
       ExitCode.Malformed,
-      `${path} holds no content of any response`,
+      `${path} has no response content`,
       'export it with content ("Save all as HAR with content"), or capture the URL itself',
     );
   }
   const began = Date.parse(start.startedDateTime);
   const plain = web.map((entry) => exchangeOf(entry, began));
   const { document, icons, navigation } = documentOf(start, plain.filter(isExchange));
-  const think = thinkTimes(plain.map((each, at) => waitOf(web[at] as ReadEntry, navigation.has(each))));
+  const think = thinkTimes(
+    plain.map((each, at) => waitOf(web[at] as ReadEntry, navigation.has(each))),
+  );
   const read = plain.map((each, at) => withThinkTime(each, think[at]));
   const exchanges = read.filter(isExchange);
   const loadSeconds = loadSecondsOf(page, began);
@@ -120,7 +125,9 @@ export function readHar(path: string): Capture {
     requests: web.length,
     exchanges: exchanges.map((each) => (icons.has(each.url) ? { ...each, icon: true } : each)),
     notes: [
-      ...(others === 0 ? [] : [noteOf(start, `${others} requests of other pages in the HAR file are left out`)]),
+      ...(others === 0
+        ? []
+        : [noteOf(start, `${others} requests of other pages in the HAR file are skipped`)]),
       ...(loadSeconds === undefined ? [noteOf(start, NO_LOAD_EVENT)] : []),
       ...read.filter((each): each is Note => 'reason' in each),
     ],
@@ -128,25 +135,28 @@ export function readHar(path: string): Capture {
 }
 
 const NO_LOAD_EVENT =
-  'the HAR file does not say when the load event was; a load is judged by what it requests before its own load event';
+  'the HAR file has no time of the load event; a load counts the requests before its own load event';
 
 function noteOf({ request: { method, url } }: ReadEntry, reason: string): Note {
   return { method, url: withoutFragment(url), reason };
 }
 
-/** A proxy lists its tunnels too, which are no requests of the page. */
+/** Returns whether an entry is a request of the page; a proxy also lists its tunnels. */
 function isOfWeb({ request: { method, url } }: ReadEntry): boolean {
   return method.toUpperCase() !== 'CONNECT' && /^https?:/.test(url) && URL.canParse(url);
 }
 
-/** In the order in which they began, where all say when. */
+/** Sorts the entries by start time, if all have one. */
 function inOrder(entries: readonly ReadEntry[]): ReadEntry[] {
   const began = ({ startedDateTime }: ReadEntry): number => Date.parse(startedDateTime);
   if (entries.some((entry) => Number.isNaN(began(entry)))) return [...entries];
   return [...entries].sort((one, other) => began(one) - began(other));
 }
 
-/** The request of the document, or the first of the redirects to it. A proxy may have seen others before. */
+/**
+ * Returns the request of the document or the first redirect to it. A proxy may have seen others
+ * before.
+ */
 function startOf(entries: readonly ReadEntry[]): ReadEntry | undefined {
   const isStart = ({ request: { method }, response }: ReadEntry): boolean =>
     method === 'GET' && (isHtml(response) || locationOf(response) !== undefined);
@@ -165,15 +175,25 @@ function locationOf({ status, headers }: ReadEntry['response']): string | undefi
   return status >= 300 && status < 400 ? field(headers, 'location') : undefined;
 }
 
-function field(headers: readonly { name: string; value: string }[], wanted: string): string | undefined {
+function field(
+  headers: readonly { name: string; value: string }[],
+  wanted: string,
+): string | undefined {
   return headers.find(({ name }) => name.toLowerCase() === wanted)?.value;
 }
 
-/** What the first request led to, with the redirects before it, and the icons that it names, which browsers ask for when they like. */
+/**
+ * Returns what the first request led to, with the redirects before it, and the icons that the
+ * document names, which browsers request at arbitrary times.
+ */
 function documentOf(
   start: ReadEntry,
   exchanges: readonly Exchange[],
-): { document: LoadedDocument | undefined; icons: ReadonlySet<string>; navigation: ReadonlySet<Exchange | Note> } {
+): {
+  document: LoadedDocument | undefined;
+  icons: ReadonlySet<string>;
+  navigation: ReadonlySet<Exchange | Note>;
+} {
   const navigation = new Set<Exchange | Note>();
   const passed = new Set<string>();
   let url = withoutFragment(start.request.url);
@@ -185,7 +205,11 @@ function documentOf(
     if (!isRedirect || location === undefined || !URL.canParse(location, url)) {
       const html = found?.body?.toString('utf8') ?? '';
       const title = titleOf(html);
-      const document = found && { url, status: found.status, ...(title !== undefined && { title }) };
+      const document = found && {
+        url,
+        status: found.status,
+        ...(title !== undefined && { title }),
+      };
       return { document, icons: iconsOf(html, url, exchanges), navigation };
     }
     passed.add(url);
@@ -193,7 +217,9 @@ function documentOf(
   }
 }
 
-/** Counted from the document's request, as a browser counts, and not from when a tool says that the page began. */
+/**
+ * Counts from the document's request, as a browser does, and not from a tool's start of the page.
+ */
 function loadSecondsOf(page: ReadPage | undefined, began: number): number | undefined {
   const onLoad = page?.pageTimings?.onLoad;
   if (onLoad === undefined || onLoad <= 0) return undefined;
@@ -201,8 +227,14 @@ function loadSecondsOf(page: ReadPage | undefined, began: number): number | unde
   return ((Number.isNaN(start) || Number.isNaN(began) ? 0 : start - began) + onLoad) / 1000;
 }
 
-/** Times of HAR are milliseconds one after the other, -1 where there was nothing, and that of TLS is in that of the connection. */
-function waitOf({ request, response, startedDateTime, timings }: ReadEntry, mainDocument: boolean): Wait {
+/**
+ * Converts HAR times, which are consecutive durations in milliseconds, -1 for a phase that did not
+ * occur; the TLS time is part of the connection time.
+ */
+function waitOf(
+  { request, response, startedDateTime, timings }: ReadEntry,
+  mainDocument: boolean,
+): Wait {
   const { wait, blocked, dns, connect, ssl, send, receive } = timings ?? {};
   const took = (milliseconds: number | undefined): number => Math.max(0, milliseconds ?? 0);
   const sent = Date.parse(startedDateTime) + took(blocked) + took(dns) + took(connect) + took(send);
@@ -249,16 +281,29 @@ function exchangeOf(
   };
 }
 
-function contentOf(method: string, status: number, { content }: ReadEntry['response']): Buffer | undefined {
-  if (content.text !== undefined) return Buffer.from(content.text, content.encoding === 'base64' ? 'base64' : 'utf8');
-  const hasNone = method === 'HEAD' || status === 204 || status === 304 || (status > 300 && status < 400);
+function contentOf(
+  method: string,
+  status: number,
+  { content }: ReadEntry['response'],
+): Buffer | undefined {
+  if (content.text !== undefined)
+    return Buffer.from(content.text, content.encoding === 'base64' ? 'base64' : 'utf8');
+  const hasNone =
+    method === 'HEAD' || status === 204 || status === 304 || (status > 300 && status < 400);
   return hasNone || content.size === 0 ? Buffer.alloc(0) : undefined;
 }
 
-function wireBytesOf({ bodySize, _transferSize: whole, headersSize }: ReadEntry['response']): number | undefined {
+function wireBytesOf({
+  bodySize,
+  _transferSize: whole,
+  headersSize,
+}: ReadEntry['response']): number | undefined {
   if (bodySize !== undefined && bodySize >= 0) return bodySize;
-  // Chromium gives the whole response only; its fields over HTTP/2 and 3 are a few dozen bytes.
-  return whole !== undefined && whole > 0 ? Math.max(0, whole - Math.max(0, headersSize ?? 0)) : undefined;
+  // Chromium reports only the size of the whole response; its fields over HTTP/2 and 3 take a few
+  // dozen bytes.
+  return whole !== undefined && whole > 0
+    ? Math.max(0, whole - Math.max(0, headersSize ?? 0))
+    : undefined;
 }
 
 function withoutFragment(url: string): string {

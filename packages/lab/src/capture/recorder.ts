@@ -1,17 +1,20 @@
 import type { CDPSession, Protocol as DevTools } from 'puppeteer-core';
-import { messageOf } from '../errors.js';
-import { isIconRequest } from '../load/requests.js';
+import { messageOf } from '../io/errors.js';
+import { isIconRequest } from '../load/page-requests.js';
 import type { Exchange, Note } from './exchange.js';
 import { originOf } from './recording.js';
 import { kindOf, thinkTimes, type Wait } from './think-time.js';
 
-/** A message of the developer tools, as it came. */
+/** A message of the developer tools. */
 export interface Message {
   readonly method: string;
   readonly params: object;
 }
 
-/** What the browser may hold of all bodies, and of one, until they are fetched from it: it forgets the oldest otherwise. */
+/**
+ * Bytes that the browser may buffer for all bodies, and for one, until they are fetched; beyond
+ * that it discards the oldest.
+ */
 const ALL_BODIES_BYTES = 1 << 30;
 const BODY_BYTES = 512 << 20;
 
@@ -37,19 +40,19 @@ type Response = DevTools.Network.Response;
 type ResourceTiming = DevTools.Network.ResourceTiming;
 type RawHeaders = DevTools.Network.Headers;
 
-/** One request of a chain of redirects, which have an ID in common. */
+/** One request in a chain of redirects, which share an ID. */
 interface Hop {
   readonly method: string;
   readonly url: string;
   readonly start: number;
   readonly type: string | undefined;
   readonly icon: boolean;
-  /** Of the page's own frame. */
+  /** Whether this is the main frame's document. */
   readonly isMainDocument: boolean;
   response?: Response;
-  /** The browser had it, and nothing of it crossed the network. */
+  /** Set if the browser's cache answered, so nothing crossed the network. */
   cached?: true;
-  /** When the last content came. */
+  /** Time of the last data received. */
   dataAt?: number;
   hasRawHeaders?: boolean;
   end?: number;
@@ -61,72 +64,89 @@ interface Hop {
 
 interface Chain {
   readonly hops: Hop[];
-  /** The header fields as they were on the wire, which come in messages of their own and in the order of the hops. */
+  /** Header fields as on the wire; they come in separate messages, in the order of the hops. */
   readonly rawHeaders: RawHeaders[];
 }
 
-/** Collects each request of a page, of its frames and of its workers, with the content of its response. */
+/** Collects all requests of a page, its frames and its workers, with their response bodies. */
 export class Recorder {
   readonly #chains = new Map<string, Chain>();
-  /** What no replay has, by URL, and what it is. */
+  /** What a replay lacks, with its description by URL. */
   readonly #leftOut = new Map<string, string>();
   readonly #messages: Message[] = [];
   #first: number | undefined;
   #mainFrame: string | undefined;
   #load: number | undefined;
 
-  /** Starts listening to a target of the browser and to those that it starts. Call before the navigation. */
+  /**
+   * Starts listening to a target of the browser and to the targets that it starts. Call before the
+   * navigation.
+   */
   async attach(session: CDPSession): Promise<void> {
     this.#listen(session);
     session.on('sessionattached', (child: CDPSession) => {
-      // It waits until it is told to run. One that is gone by then has nothing to tell.
+      // The target waits until it is told to run. One that has ended meanwhile has nothing to
+      // report.
       this.attach(child)
         .then(() => child.send('Runtime.runIfWaitingForDebugger'))
         .catch(() => undefined);
     });
-    await session.send('Network.enable', { maxTotalBufferSize: ALL_BODIES_BYTES, maxResourceBufferSize: BODY_BYTES });
-    await session.send('Target.setAutoAttach', { autoAttach: true, waitForDebuggerOnStart: true, flatten: true });
+    await session.send('Network.enable', {
+      maxTotalBufferSize: ALL_BODIES_BYTES,
+      maxResourceBufferSize: BODY_BYTES,
+    });
+    await session.send('Target.setAutoAttach', {
+      autoAttach: true,
+      waitForDebuggerOnStart: true,
+      flatten: true,
+    });
   }
 
-  /** The messages that a HAR file is made from. */
+  /** Returns the messages from which the HAR file is made. */
   messages(): readonly Message[] {
     return this.#messages;
   }
 
-  /** Whether every request has come to its end. */
+  /** Returns whether all requests have ended. */
   settled(): boolean {
     return this.#hops().every(({ end, failure }) => end !== undefined || failure !== undefined);
   }
 
-  /** Why no document came, if none did. */
+  /** Returns why no document was received; undefined if one was. */
   documentFailure(): string | undefined {
     const document = this.#hops().findLast(({ isMainDocument }) => isMainDocument);
     const status = document?.response?.status ?? 0;
-    return document?.failure === undefined ? undefined : status >= 400 ? `status ${status}` : document.failure;
+    return document?.failure === undefined
+      ? undefined
+      : status >= 400
+        ? `status ${status}`
+        : document.failure;
   }
 
-  /** Notes that something is there whose requests nobody sees, and which a replay does not have. */
+  /** Notes something whose requests cannot be observed and which a replay lacks. */
   leaveOut(url: string, what: string): void {
     this.#leftOut.set(url, what);
   }
 
-  /** Says when the load event began, on the clock of the developer tools in seconds. */
+  /** Sets the start of the load event, on the developer tools' clock in seconds. */
   loaded(at: number): void {
     this.#load = at;
   }
 
-  /** The same in seconds since the first request. */
+  /** Start of the load event in seconds since the first request. */
   get loadSeconds(): number | undefined {
-    return this.#load === undefined || this.#first === undefined ? undefined : this.#load - this.#first;
+    return this.#load === undefined || this.#first === undefined
+      ? undefined
+      : this.#load - this.#first;
   }
 
-  /** What was captured until now, in the order in which requests began. */
+  /** Returns the capture so far, in the order in which requests began. */
   async result(): Promise<{ requests: number; exchanges: Exchange[]; notes: Note[] }> {
     const exchanges: Exchange[] = [];
     const notes: Note[] = [...this.#leftOut].map(([url, what]) => ({
       method: 'GET',
       url,
-      reason: `${what}, which a replay does not have`,
+      reason: `${what}, which a replay lacks`,
     }));
     const hops = this.#hopsWithHeaders();
     const think = thinkTimes(hops.map(([hop]) => waitOf(hop)));
@@ -134,11 +154,19 @@ export class Recorder {
       const own = think[at];
       const { method, url, response, failure, end } = hop;
       if (hop.isMainDocument && this.#load !== undefined && hop.start > this.#load) {
-        notes.push({ method, url, reason: 'the page went on to it after its load event; no load waits for it' });
+        notes.push({
+          method,
+          url,
+          reason: 'the page navigated to it after its load event; loads do not wait for it',
+        });
       }
       if (end === undefined && this.#leftOut.has(url)) continue;
       if (response === undefined || failure !== undefined || end === undefined) {
-        notes.push({ method, url, reason: `${failure ?? 'had not ended when the capture did'}; a replay answers 404` });
+        notes.push({
+          method,
+          url,
+          reason: `${failure ?? 'did not end before the capture did'}; a replay answers 404`,
+        });
         continue;
       }
       const body = await contentOf(hop);
@@ -164,7 +192,7 @@ export class Recorder {
   #listen(session: CDPSession): void {
     for (const method of [...PAGE_EVENTS, ...NETWORK_EVENTS]) {
       session.on(method, (params) => {
-        // Larger than all others together, and no HAR holds it.
+        // Larger than all others together, and not part of a HAR file.
         if (method !== 'Network.dataReceived') this.#messages.push({ method, params });
       });
     }
@@ -184,13 +212,15 @@ export class Recorder {
     });
     session.on('Network.dataReceived', ({ requestId, encodedDataLength, timestamp }) => {
       const hop = this.#last(requestId);
-      if (hop) Object.assign(hop, { dataAt: timestamp, dataBytes: hop.dataBytes + encodedDataLength });
+      if (hop)
+        Object.assign(hop, { dataAt: timestamp, dataBytes: hop.dataBytes + encodedDataLength });
     });
     session.on('Network.loadingFinished', ({ requestId, timestamp, encodedDataLength }) => {
       const hop = this.#last(requestId);
       if (!hop) return;
       hop.end = timestamp;
-      hop.wireBytes = hop.dataBytes || Math.max(0, encodedDataLength - (hop.response?.encodedDataLength ?? 0));
+      hop.wireBytes =
+        hop.dataBytes || Math.max(0, encodedDataLength - (hop.response?.encodedDataLength ?? 0));
       hop.body = fetchBody(session, requestId);
     });
     session.on('Network.loadingFailed', ({ requestId, errorText, blockedReason }) => {
@@ -209,8 +239,12 @@ export class Recorder {
     const { requestId, request, timestamp, type, redirectResponse, redirectHasExtraInfo } = event;
     const before = this.#last(requestId);
     if (redirectResponse !== undefined && before !== undefined) {
-      Object.assign(before, { response: redirectResponse, hasRawHeaders: redirectHasExtraInfo, end: timestamp });
-      // Browsers do not look at the content of a redirect, and give it to nobody.
+      Object.assign(before, {
+        response: redirectResponse,
+        hasRawHeaders: redirectHasExtraInfo,
+        end: timestamp,
+      });
+      // Browsers discard the body of a redirect and do not expose it.
       before.body = Promise.resolve(Buffer.alloc(0));
     }
     this.#first ??= timestamp;
@@ -222,7 +256,8 @@ export class Recorder {
       start: timestamp,
       type,
       icon: isIconRequest(event),
-      isMainDocument: type === 'Document' && event.frameId !== undefined && event.frameId === this.#mainFrame,
+      isMainDocument:
+        type === 'Document' && event.frameId !== undefined && event.frameId === this.#mainFrame,
       dataBytes: 0,
     });
   }
@@ -243,7 +278,7 @@ export class Recorder {
     return this.#hopsWithHeaders().map(([hop]) => hop);
   }
 
-  /** `data:` and `blob:` URLs never leave the browser and are left out. */
+  /** `data:` and `blob:` URLs never leave the browser and are skipped. */
   #hopsWithHeaders(): [Hop, RawHeaders | undefined][] {
     const all = [...this.#chains.values()].flatMap(({ hops, rawHeaders }) => {
       let next = 0;
@@ -252,14 +287,23 @@ export class Recorder {
         hop.hasRawHeaders === true ? rawHeaders[next++] : undefined,
       ]);
     });
-    return all.filter(([{ url }]) => /^https?:/.test(url)).sort(([one], [other]) => one.start - other.start);
+    return all
+      .filter(([{ url }]) => /^https?:/.test(url))
+      .sort(([one], [other]) => one.start - other.start);
   }
 }
 
-/** Times of the developer tools are milliseconds after the request's start, in seconds itself, and -1 where there was nothing. */
+/**
+ * Converts the developer tools' times, which are milliseconds after the request's start (itself in
+ * seconds), or -1 for a phase that did not occur.
+ */
 function waitOf({ url, response, cached, end, dataAt, dataBytes, isMainDocument }: Hop): Wait {
   const nothing = { connectMs: undefined, sentMs: undefined, waitMs: undefined, endMs: undefined };
-  const what = { origin: originOf(url), kind: kindOf(response?.mimeType), mainDocument: isMainDocument };
+  const what = {
+    origin: originOf(url),
+    kind: kindOf(response?.mimeType),
+    mainDocument: isMainDocument,
+  };
   const { timing, fromDiskCache, fromServiceWorker, fromPrefetchCache } = response ?? {};
   const isLocal = [cached, fromDiskCache, fromServiceWorker, fromPrefetchCache].includes(true);
   if (response === undefined || timing === undefined || isLocal) return { ...what, ...nothing };
@@ -277,34 +321,41 @@ function waitOf({ url, response, cached, end, dataAt, dataBytes, isMainDocument 
 }
 
 /**
- * How long the connection took to open. One that was begun before the request wanted it seems to begin with the request, or with
- * the end of the choice of a proxy, and is shorter than a round trip.
+ * Returns how long the connection took to open. A connection begun before the request seems to
+ * begin with the request, or with the end of the proxy choice, so its time is shorter than a round
+ * trip.
  */
-function connectOf({ connectStart, connectEnd, sslStart, proxyEnd }: ResourceTiming): number | undefined {
+function connectOf({
+  connectStart,
+  connectEnd,
+  sslStart,
+  proxyEnd,
+}: ResourceTiming): number | undefined {
   if (connectStart <= Math.max(0, proxyEnd)) return undefined;
-  // Over QUIC the two are one, and take a round trip together.
+  // Over QUIC, connection and TLS are one handshake of one round trip.
   return (sslStart > connectStart ? sslStart : connectEnd) - connectStart;
 }
 
-/** The content, or why it cannot be had. */
+/** Returns the body, or why it cannot be read. */
 async function fetchBody(session: CDPSession, requestId: string): Promise<Buffer | string> {
   try {
     const { body, base64Encoded } = await session.send('Network.getResponseBody', { requestId });
     return Buffer.from(body, base64Encoded ? 'base64' : 'utf8');
   } catch (thrown) {
     const why = messageOf(thrown).replace(/^Protocol error \(Network\.getResponseBody\): /, '');
-    return `its content could not be had (${why})`;
+    return `its body could not be read (${why})`;
   }
 }
 
 async function contentOf({ method, response, body, wireBytes }: Hop): Promise<Buffer | string> {
   const content = await body;
-  const mayHaveNone = method === 'HEAD' || method === 'OPTIONS' || [204, 205, 304].includes(response?.status ?? 0);
+  const mayHaveNone =
+    method === 'HEAD' || method === 'OPTIONS' || [204, 205, 304].includes(response?.status ?? 0);
   if (typeof content === 'string' && (mayHaveNone || wireBytes === 0)) return Buffer.alloc(0);
   return content ?? Buffer.alloc(0);
 }
 
-/** The browser joins fields of the same name by line feeds. */
+/** Splits fields of the same name, which the browser joins with line feeds. */
 function fields(headers: RawHeaders): [string, string][] {
   return Object.entries(headers).flatMap(([name, value]) =>
     value.split('\n').map((each): [string, string] => [name.toLowerCase(), each]),

@@ -1,4 +1,6 @@
-/** Whether a field's value is likely to let somebody act as the person who captured the page. */
+/** Returns whether a field's value is likely to authenticate the person who captured the page. */
 export function isSecret(name: string): boolean {
-  return /^(cookie|set-cookie|authorization|proxy-authorization)$|token|secret|api-?key|session/i.test(name);
+  return /^(cookie|set-cookie|authorization|proxy-authorization)$|token|secret|api-?key|session/i.test(
+    name,
+  );
 }

@@ -1,22 +1,28 @@
-/** What is known of how long a response let wait. Times are milliseconds, those of day on one clock for the whole load. */
+/**
+ * The known timing of a response. Times are in milliseconds; absolute times share one clock for the
+ * whole load.
+ */
 export interface Wait {
   /** Host and port. */
   readonly origin: string;
-  /** A file as it lies there, or something that the server makes for each request. */
+  /** Whether the response is a stored file or made by the server per request. */
   readonly kind: Kind;
-  /** The page's own document, or a redirect to it: the server works on it in another way than on what comes after. */
+  /**
+   * Whether this is the page's document or a redirect to it, which the server produces differently
+   * from the rest.
+   */
   readonly mainDocument?: boolean;
-  /** Of whichever origins share one; undefined where nobody says. */
+  /** Identifies a connection across origins that share it; undefined if unknown. */
   readonly connection?: number;
-  /** How long the connection took to open, TLS left out, for a request that had to open one. */
+  /** How long the connection took to open without TLS, for a request that opened one. */
   readonly connectMs: number | undefined;
-  /** When the request had been sent; undefined where nobody says. */
+  /** When the request had been sent; undefined if unknown. */
   readonly sentMs: number | undefined;
-  /** From then to the first byte of the response. */
+  /** Time from then to the first byte of the response. */
   readonly waitMs: number | undefined;
-  /** When the last byte of its content had come, as far as it came. */
+  /** When the last received byte of the body arrived. */
   readonly endMs: number | undefined;
-  /** What came of its content, as it was on the wire; undefined where nobody says. */
+  /** Received bytes of the body as on the wire; undefined if unknown. */
   readonly bytes?: number | undefined;
 }
 
@@ -25,40 +31,47 @@ export type Kind = 'file' | 'made';
 /** How long a server took to produce a response. */
 export interface ThinkTime {
   readonly seconds: number;
-  /** `wait`: counted from the wait itself. `estimate`: other responses delayed this one, so that it follows from theirs. */
+  /**
+   * `wait`: counted from the response's own wait. `estimate`: derived from other responses, which
+   * delayed this one.
+   */
   readonly from: ThinkTimeSource;
 }
 
 export const THINK_TIME_SOURCES = ['wait', 'estimate'] as const;
 export type ThinkTimeSource = (typeof THINK_TIME_SOURCES)[number];
 
-/** A wait of which more than this may be the other responses' is not counted. */
+/** A wait is not counted if more than this part of it may be due to other responses. */
 const CERTAIN_MS = 5;
 
-/** The most that a TLS record holds: none of it can be read before its last byte has come. */
+/** Maximum size of a TLS record: nothing of it can be read before its last byte arrives. */
 const RECORD_BYTES = 16_384;
 
-/** A replay takes no longer ones. */
-const MOST_SECONDS = 600;
+/** A replay accepts no longer think times. */
+const MAX_SECONDS = 600;
 
 /**
- * How long the server took for each of the responses; undefined where that cannot be told.
+ * Returns how long the server took for each response; undefined if unknown.
  *
- * A wait is a round trip, the time of the server, and the time for which the response stood behind others in the queues of
- * the network and of the server's connection. That last part is the recording network's, and a replay has its own. While such
- * queues are not empty, bytes arrive: a response cannot have been ready a round trip before the stretch of bytes began that
- * ends with its own first byte. So the server's time lies between two bounds, one with and one without that stretch, over
- * whatever connections its bytes came: all of them may share the slowest link.
+ * A wait consists of a round trip, the server's time, and the time for which the response was
+ * queued behind others in the network and in the server's connection. The last part belongs to the
+ * recording network, and a replay has its own. While such queues are not empty, bytes arrive: a
+ * response cannot have been ready more than a round trip before the start of the busy period that
+ * ends with its own first byte. So the server's time has two bounds, with and without that period,
+ * over all connections on which bytes arrived: they may all share the slowest link.
  *
- * Where the bounds are close, the lower one counts. Elsewhere the median of those that count, of the same origin and kind but the
- * page's own document, is the estimate where it lies between the bounds. Outside of them it says nothing of this response: then,
- * or without any, the lower bound is the estimate, unless it is 0.
+ * If the bounds are close, the lower one counts. Otherwise the estimate is the median of the
+ * counted ones of the same origin and kind, without the page's document, provided that it lies
+ * between the bounds. If it does not, or there is none, the lower bound is the estimate, unless it
+ * is 0.
  */
 export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
   const roundTrips = roundTripsOf(waits);
   const bodies = bodiesOf(waits);
   const recordMs = recordMsOf(bodies);
-  const bounds = waits.map((wait) => boundsOf(wait, bodies, roundTrips.get(wait.origin) ?? 0, recordMs));
+  const bounds = waits.map((wait) =>
+    boundsOf(wait, bodies, roundTrips.get(wait.origin) ?? 0, recordMs),
+  );
   const counted = new Map<string, number[]>();
   for (const [at, found] of bounds.entries()) {
     const wait = waits[at] as Wait;
@@ -70,8 +83,9 @@ export function thinkTimes(waits: readonly Wait[]): (ThinkTime | undefined)[] {
     if (found === undefined) return undefined;
     if (isCertain(found)) return { seconds: secondsOf(found.least), from: 'wait' };
     const wait = waits[at] as Wait;
-    // The document is made in another way than others.
-    const usual = wait.mainDocument === true ? undefined : lowerMedian(counted.get(likeness(wait)) ?? []);
+    // The document is produced differently from other responses.
+    const usual =
+      wait.mainDocument === true ? undefined : lowerMedian(counted.get(likeness(wait)) ?? []);
     if (usual !== undefined && found.least <= usual && usual <= found.most) {
       return { seconds: secondsOf(usual), from: 'estimate' };
     }
@@ -90,7 +104,7 @@ interface Body {
   readonly endMs: number;
 }
 
-/** When content was received, the last to end first. */
+/** Returns when each body was received, the last to end first. */
 function bodiesOf(waits: readonly Wait[]): Body[] {
   const bodies = waits.flatMap((of): Body[] => {
     const { sentMs, waitMs, endMs } = of;
@@ -100,16 +114,26 @@ function bodiesOf(waits: readonly Wait[]): Body[] {
   return bodies.sort((one, other) => other.endMs - one.endMs);
 }
 
-/** How long a full record is on its way over the narrowest link, in the middle of the responses that tell; 0 if none does. */
+/**
+ * Returns how long a full record takes over the narrowest link: the median of the responses that
+ * show it, 0 if none does.
+ */
 function recordMsOf(bodies: readonly Body[]): number {
   const times = bodies.flatMap(({ of: { bytes = 0 }, firstMs, endMs }) =>
-    // Of the first record only its end is seen.
-    bytes >= 1.5 * RECORD_BYTES ? [((endMs - firstMs) * RECORD_BYTES) / (bytes - RECORD_BYTES)] : [],
+    // Only the end of the first record is visible.
+    bytes >= 1.5 * RECORD_BYTES
+      ? [((endMs - firstMs) * RECORD_BYTES) / (bytes - RECORD_BYTES)]
+      : [],
   );
   return lowerMedian(times) ?? 0;
 }
 
-function boundsOf(wait: Wait, bodies: readonly Body[], roundTripMs: number, recordMs: number): Bounds | undefined {
+function boundsOf(
+  wait: Wait,
+  bodies: readonly Body[],
+  roundTripMs: number,
+  recordMs: number,
+): Bounds | undefined {
   const { sentMs, waitMs } = wait;
   if (waitMs === undefined || waitMs < 0) return undefined;
   const most = Math.max(0, waitMs - roundTripMs);
@@ -117,10 +141,11 @@ function boundsOf(wait: Wait, bodies: readonly Body[], roundTripMs: number, reco
   const firstMs = sentMs + waitMs;
   let busyFromMs = firstMs;
   for (const body of bodies) {
-    // What had ended when the request was sent stood before nothing.
+    // Bodies that had ended when the request was sent did not delay it.
     if (body.endMs <= sentMs) break;
     if (body.of === wait || body.firstMs >= firstMs) continue;
-    // A congestion window lets pass one burst for each round trip, with pauses between them, and a record is on its way unseen.
+    // A congestion window passes one burst per round trip with pauses in between, and a record in
+    // transit is not visible.
     if (body.endMs + roundTripMs + recordMs < busyFromMs) break;
     busyFromMs = Math.min(busyFromMs, body.firstMs);
   }
@@ -135,15 +160,15 @@ function likeness({ origin, kind }: Wait): string {
   return `${kind} ${origin}`;
 }
 
-/** To a tenth of a millisecond: what is less is the browser's own. */
+/** Rounds to a tenth of a millisecond; less is the browser's own time. */
 function secondsOf(milliseconds: number): number {
-  return Math.min(MOST_SECONDS, Math.round(milliseconds * 10) / 10_000);
+  return Math.min(MAX_SECONDS, Math.round(milliseconds * 10) / 10_000);
 }
 
 /**
- * The round trip to each origin: what its connections took to open, in the middle of them, or the least wait for any of its
- * responses where that is less, since each wait has a round trip in it. An origin that has its requests on a connection of
- * another one has that one's.
+ * Returns the round trip to each origin: the median of the times that its connections took to open,
+ * or the shortest wait for any of its responses if that is less, since each wait contains a round
+ * trip. An origin that uses another origin's connection has that origin's round trip.
  */
 function roundTripsOf(waits: readonly Wait[]): ReadonlyMap<string, number> {
   const opened = new Map<number, number>();
@@ -159,13 +184,15 @@ function roundTripsOf(waits: readonly Wait[]): ReadonlyMap<string, number> {
       ...connections.map((connection) => opened.get(connection)),
       ...own.filter(({ connection }) => connection === undefined).map(({ connectMs }) => connectMs),
     ];
-    const least = [lowerMedian(connects.filter(isTime)), ...own.map(({ waitMs }) => waitMs)].filter(isTime);
+    const least = [lowerMedian(connects.filter(isTime)), ...own.map(({ waitMs }) => waitMs)].filter(
+      isTime,
+    );
     if (least.length > 0) roundTrips.set(origin, Math.min(...least));
   }
   return roundTrips;
 }
 
-/** A connection that was opened before it was wanted took no time, which says nothing of the way. */
+/** A connection that was opened in advance took no time, which says nothing about the path. */
 function isTime(milliseconds: number | undefined): milliseconds is number {
   return milliseconds !== undefined && milliseconds > 0;
 }
@@ -174,22 +201,32 @@ function lowerMedian(values: readonly number[]): number | undefined {
   return [...values].sort((one, other) => one - other)[Math.ceil(values.length / 2) - 1];
 }
 
-/** What kind of response a media type is of, as far as that can be told: pages and data are made, what pages are built of is stored. */
+/**
+ * Returns the kind of response from its media type, as far as it tells: pages and data are dynamic,
+ * subresources are static.
+ */
 export function kindOf(mediaType: string | undefined): Kind {
-  return /^(image|font|audio|video)\/|css|javascript|ecmascript|wasm|font/i.test(mediaType ?? '') ? 'file' : 'made';
+  return /^(image|font|audio|video)\/|css|javascript|ecmascript|wasm|font/i.test(mediaType ?? '')
+    ? 'file'
+    : 'made';
 }
 
-/** How many think times of a recording were counted, estimated, and left out since nothing tells them. */
+/** Number of think times of a recording that were counted, estimated, or left out as unknown. */
 export interface ThinkTimeCounts {
   readonly counted: number;
   readonly estimated: number;
   readonly leftOut: number;
-  /** Of recordings of before waits were told apart: they have what a response stood behind others as well. */
+  /**
+   * From recordings older than the distinction: these also contain the time behind other responses.
+   */
   readonly untold: number;
 }
 
 export function countThinkTimes(
-  entries: readonly { readonly thinkSeconds?: number | undefined; readonly thinkFrom?: ThinkTimeSource | undefined }[],
+  entries: readonly {
+    readonly thinkSeconds?: number | undefined;
+    readonly thinkFrom?: ThinkTimeSource | undefined;
+  }[],
 ): ThinkTimeCounts {
   const known = entries.filter(({ thinkSeconds }) => thinkSeconds !== undefined);
   const from = (source: ThinkTimeSource | undefined): number =>
@@ -202,7 +239,12 @@ export function countThinkTimes(
   };
 }
 
-export function thinkTimesInWords({ counted, estimated, leftOut, untold }: ThinkTimeCounts): string {
+export function describeThinkTimes({
+  counted,
+  estimated,
+  leftOut,
+  untold,
+}: ThinkTimeCounts): string {
   const parts = [
     ...(untold > 0 ? [`${untold} of unknown origin`] : []),
     `${counted} counted`,
@@ -212,20 +254,20 @@ export function thinkTimesInWords({ counted, estimated, leftOut, untold }: Think
   return parts.join(', ');
 }
 
-/** What is wrong with the think times of a recording, if too few of them were counted to be what its server took. */
+/** Returns a warning if too few think times of a recording were counted to represent its server. */
 export function thinkTimesWarning(counts: ThinkTimeCounts): string | undefined {
   const { counted, estimated, leftOut, untold } = counts;
   if (untold > 0) {
     return (
-      `of ${untold} think times it is not known whether other responses are in them, which hides differences between transports; ` +
+      `${untold} think times may include time behind other responses, which hides differences between transports; ` +
       'capture the page again, or set `think_times = false`'
     );
   }
   const all = counted + estimated + leftOut;
-  // Where there are none, none are imitated.
+  // Without think times, none are imitated.
   if (counted + estimated === 0 || 2 * counted >= all) return undefined;
   return (
-    `only ${counted} of ${all} think times were counted, the others were estimated (${estimated}) or left out (${leftOut}), since other ` +
-    'responses came in the meantime; capture the page over a faster link, or set `think_times = false`'
+    `only ${counted} of ${all} think times were counted; the others were estimated (${estimated}) or left out (${leftOut}) because ` +
+    'other responses arrived in the meantime; capture the page over a faster link, or set `think_times = false`'
   );
 }

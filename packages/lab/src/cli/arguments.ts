@@ -1,8 +1,8 @@
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { z } from 'zod';
-import { ExitCode, LabError, messageOf } from '../errors.js';
-import type { MachineUse } from '../lock.js';
-import { MAX_SEED } from '../seed.js';
+import { ExitCode, LabError, messageOf } from '../io/errors.js';
+import type { MachineUse } from '../campaign/lock.js';
+import { MAX_SEED } from '../campaign/seed.js';
 import { parseThreshold, type Threshold } from '../thresholds/parse.js';
 
 export function parse(
@@ -12,7 +12,7 @@ export function parse(
 ): { positional: string; values: Record<string, unknown> } {
   const { positionals, values } = parseWords(args, options);
   const [positional, ...more] = positionals;
-  if (positional === undefined || more.length > 0) throw usage(`the form is: pronghorn-lab ${form}`);
+  if (positional === undefined || more.length > 0) throw usage(`usage: pronghorn-lab ${form}`);
   return { positional, values };
 }
 
@@ -29,7 +29,8 @@ export function parseWords(
 
 export function parseSeed(given: string): number {
   const seed = /^\d+$/.test(given) ? Number(given) : NaN;
-  if (!(seed <= MAX_SEED)) throw usage(`--seed must be a whole number from 0 to ${MAX_SEED}, not ${given}`);
+  if (!(seed <= MAX_SEED))
+    throw usage(`--seed must be a whole number from 0 to ${MAX_SEED}, not ${given}`);
   return seed;
 }
 
@@ -42,14 +43,14 @@ export function parseWhole(option: string, given: string, low: number, high: num
 }
 
 export function parseThresholds(given: unknown): Threshold[] {
-  return texts(given).map((condition) => parseThreshold(condition));
+  return strings(given).map((condition) => parseThreshold(condition));
 }
 
-export function texts(value: unknown): string[] {
+export function strings(value: unknown): string[] {
   return z.array(z.string()).parse(value ?? []);
 }
 
-export function text(value: unknown): string | undefined {
+export function nonEmptyString(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
@@ -57,14 +58,20 @@ export function timestamp(): string {
   return new Date().toISOString().slice(0, 19).replaceAll(':', '').replace('T', '-');
 }
 
-/** Of commands that measure. */
-export const MACHINE_OPTIONS = { wait: { type: 'boolean' }, 'share-machine': { type: 'boolean' } } as const;
+/** Options of the commands that measure. */
+export const MACHINE_OPTIONS = {
+  wait: { type: 'boolean' },
+  'share-machine': { type: 'boolean' },
+} as const;
 
-/** For all campaigns of a shell or a CI system, instead of the option for each. */
+/**
+ * Environment variable that stands for `--share-machine`, for all campaigns of a shell or CI
+ * system.
+ */
 const SHARE_VARIABLE = 'PRONGHORN_LAB_SHARE_MACHINE';
 
 export function machineUse(values: Record<string, unknown>): MachineUse {
-  const shared = text(process.env[SHARE_VARIABLE]) ?? '0';
+  const shared = nonEmptyString(process.env[SHARE_VARIABLE]) ?? '0';
   if (!['0', '1'].includes(shared)) throw usage(`${SHARE_VARIABLE} must be 0 or 1, not ${shared}`);
   return { share: values['share-machine'] === true || shared === '1', wait: values.wait === true };
 }

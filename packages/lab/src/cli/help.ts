@@ -1,9 +1,9 @@
-import { LEAST_SECONDS } from '../conformance/run.js';
-import { ownVersion } from '../environment.js';
-import { CONGESTION_CONTROLS } from '../plan.js';
-import { MAX_SEED } from '../seed.js';
+import { MIN_SECONDS } from '../conformance/run-conformance.js';
+import { ownVersion } from '../campaign/environment.js';
+import { CONGESTION_CONTROLS } from '../campaign/plan.js';
+import { MAX_SEED } from '../campaign/seed.js';
 
-export const HELP = `pronghorn-lab ${ownVersion()}: loads a page in Chromium over HTTP/2 and HTTP/3 through an emulated link.
+export const HELP = `pronghorn-lab ${ownVersion()}: loads pages in Chromium over HTTP/1.1, HTTP/2 and HTTP/3 through an emulated link, and compares the loads.
 
 usage:
   pronghorn-lab run PLAN.toml [--out DIR] [--resume] [--seed N] [--profile NAME]... [--pronghorn PATH] [--chromium PATH]
@@ -14,59 +14,59 @@ usage:
   pronghorn-lab capture --har FILE --out DIR [--keep-cookies] [--allow-status CODE]
   pronghorn-lab report DIR... [--fail-if CONDITION]...
   pronghorn-lab har DIR LOAD
-  pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and as for run]
+  pronghorn-lab reproduce kiwee|cloudflare|tencent [--out DIR] [--resume] [--blocks N] [and the options of run]
   pronghorn-lab conformance [--congestion NAMES] [--repeats N] [--seconds N] [--out DIR] [--seed N] [--pronghorn PATH]
                      [--wait] [--share-machine]
 
-run      runs a plan's campaign; writes samples, table and report to DIR (default: lab-results/NAME-TIME)
-page     generates a page from its specification
-capture  loads a page in Chromium, or reads a HAR file with content, and records it for \`pronghorn replay\`
-report   makes tables and report again from the samples in DIR; of several, counts their A/A controls together
-har      writes one load of a campaign, by its number, to stdout as HAR 1.2
-reproduce  runs the campaign of a published result by criteria that are written down first, and prints published
-           beside measured with a verdict for each criterion
-conformance  compares each congestion controller over TCP with its namesake over QUIC, on a fixed link
+run      runs a plan's campaign; writes samples, tables and a report to DIR (default: lab-results/NAME-TIME)
+page     generates a page from a specification
+capture  records a page for \`pronghorn replay\`, by loading it in Chromium or from a HAR file with content
+report   rebuilds the tables and the report from the samples in DIR; pools the A/A controls of several folders
+har      writes one load of a campaign, by number, to stdout as HAR 1.2
+reproduce  runs the campaign of a published study against criteria that are fixed before the first load, and prints
+           the published next to the measured figures with a verdict for each criterion
+conformance  compares each congestion controller over TCP with the same one over QUIC, on a fixed link
 
-  --out DIR         output folder; it must not exist, or be empty
-  --resume          go on with the campaign that is in DIR, after it was interrupted or killed
-  --profile NAME    only this one of the plan's link profiles; may be given several times
-  --blocks N        instead of the study's 50 blocks
+  --out DIR         output folder; must not exist or must be empty
+  --resume          continue the interrupted or killed campaign in DIR
+  --profile NAME    run only this link profile of the plan; repeatable
+  --blocks N        number of blocks, instead of the study's 50
   --congestion A,B  controllers to check: ${CONGESTION_CONTROLS.join(', ')} (default: all)
-  --repeats N       transfers of each (default: 3)
-  --seconds N       how long a transfer takes (default: 10, at least ${LEAST_SECONDS})
-  --seed N          instead of the plan's seed; 0 to ${MAX_SEED}
-  --pronghorn PATH  the program pronghorn (default: $PRONGHORN, target/release/pronghorn, the PATH)
-  --chromium PATH   the browser (default: $CHROMIUM, Debian's place, the PATH)
-  --watch-all       write NetLog and pictures of each load and keep them, not only for the rehearsal; slows the loads
-  --fail-if COND    end with code 4 where this is true, such as 'h3.median > 1.1 * h2.median' or
-                    'surely h3.firstByte.p90 > 300 ms on lte'; may be given several times
-  --wait            wait while another campaign measures on this machine, instead of ending with code 75
-  --share-machine   measure beside others that were given this too, and say so in the report;
-                    PRONGHORN_LAB_SHARE_MACHINE=1 is the same
-  --wait-ms N       how long to go on recording after the load event (2000), and for what is then on its way
-  --timeout SECONDS when to stop waiting for the load event (60)
-  --resolve HOST=ADDR[:PORT]  where a host is, instead of asking the name service; repeat for more; HOST may be *
-  --spki HASH       accept certificates with the public key of this SHA-256, in base64
+  --repeats N       transfers per controller and protocol (default: 3)
+  --seconds N       duration of a transfer (default: 10, minimum: ${MIN_SECONDS})
+  --seed N          seed, 0 to ${MAX_SEED} (default: the plan's)
+  --pronghorn PATH  the pronghorn program (default: $PRONGHORN, target/release/pronghorn, then the PATH)
+  --chromium PATH   the browser (default: $CHROMIUM, Debian's path, then the PATH)
+  --watch-all       record a NetLog and screenshots of every load, not only of the rehearsal; slows the loads
+  --fail-if COND    exit with code 4 if the condition holds, such as 'h3.median > 1.1 * h2.median' or
+                    'surely h3.firstByte.p90 > 300 ms on lte'; repeatable
+  --wait            wait while another campaign measures on this machineinstead of exiting with code 75
+  --share-machine   run beside other campaigns that were given this option too; the report says so;
+                    PRONGHORN_LAB_SHARE_MACHINE=1 does the same
+  --wait-ms N       how long to keep recording after the load event (2000), and then for requests in flight
+  --timeout SECONDS how long to wait for the load event (60)
+  --resolve HOST=ADDR[:PORT]  connect to ADDR for HOST instead of asking DNS; repeatable; HOST may be *
+  --spki HASH       accept certificates whose public key has this SHA-256 hash, in base64
   --insecure-certificate  accept any certificate
-  --keep-cookies    write cookies, authorization fields and posted forms too; they are left out otherwise
-  --allow-status CODE  record a document that was answered with this status, which is an error otherwise
-  --har FILE        take a HAR file with content instead of a URL
+  --keep-cookies    also record cookies, authorization fields and posted forms, which are removed by default
+  --allow-status CODE  record a document with this status, which is an error by default
+  --har FILE        read a HAR file with content instead of loading a URL
   --help, --version
 
-The table goes to stdout, progress and errors to stderr.
+Tables go to stdout, progress and errors to stderr.
 
 exit codes:
-  0    done (invalid or incomplete loads are in the table)
-  1    a bug in pronghorn-lab
-  2    wrong use of the command line
-  3    done, but an arm has no valid, completed load
-  4    done, and a condition of --fail-if is true
-  65   a plan, page specification, link profile, samples file, recording or HAR file is malformed
-  66   a file or folder that was named is not there
-  69   pronghorn, Chromium, openssl or flock is missing, the link does not work here, or a page to capture cannot be loaded or
-       was answered with another status than of success (--allow-status)
-  73   the output folder cannot be made or is not empty, or a disk takes nothing more (--resume goes on)
-  75   another campaign works in the folder, or measures on this machine
-  77   network namespaces or the TUN device are not permitted
-  130  interrupted; what was measured until then is in the output folder (of a capture nothing)
+  0    success (invalid or incomplete loads are in the table)
+  1    internal error: a bug in pronghorn-lab
+  2    invalid command line
+  3    finished, but an arm has no valid, completed load
+  4    finished, but a --fail-if condition holds
+  65   malformed plan, page specification, link profile, samples file, recording or HAR file
+  66   a named file or folder does not exist
+  69   pronghorn, Chromium, openssl or flock is missing, the link does not work on this machine, or the page to capture
+       cannot be loaded or has a status outside 2xx (--allow-status)
+  73   the output folder cannot be created or is not empty, or a disk is full or unwritable (--resume continues)
+  75   another campaign uses the folder or measures on this machine
+  77   no permission for network namespaces or the TUN device
+  130  interrupted; the loads so far are in the output folder (a capture writes nothing)
 `;

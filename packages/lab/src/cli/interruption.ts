@@ -1,4 +1,7 @@
-/** Aborts at the first SIGINT or SIGTERM. At the second the process ends at once, as it would without a handler. */
+/**
+ * Returns a signal that aborts at the first SIGINT or SIGTERM. The second ends the process at once,
+ * as without a handler.
+ */
 export function interruption(): AbortSignal {
   const controller = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {

@@ -1,18 +1,26 @@
 /**
- * The comparison of one arm with another over pairs of loads, one pair a block.
+ * Comparison of two arms over pairs of loads, one pair per block.
  *
- * A load that did not complete has the time Infinity: it is slower than all that did, in each figure here. So the
- * difference of a pair is +∞ if only the arm's load did not complete, −∞ if only the other's, and 0 if neither did:
- * of the two nothing is known that would tell them apart. Ranks take these as they are. A median on such a load is
- * infinite; an interval that reaches one has no end on that side.
+ * A load that did not complete has the time Infinity: in each figure here it is slower than all
+ * that did. The difference of a pair is +∞ if only the arm's load did not complete, −∞ if only the
+ * other's, and 0 if neither did, since nothing is known that distinguishes them. Rank tests work
+ * with these values. A median that falls on such a load is infinite; an interval that reaches one
+ * has no limit on that side.
  */
 
-import { bootstrap, LEAST_BLOCKS, type Estimate } from '../statistics/bootstrap.js';
+import { bootstrap, MIN_BLOCKS, type Estimate } from '../statistics/bootstrap.js';
 import { detectableRatio } from '../statistics/detectable.js';
 import { mannWhitney, wilcoxonSignedRank, type RankTest } from '../statistics/rank-tests.js';
-import { hodgesLehmann, mean, median, percentile, ratio, type Statistic } from '../statistics/weighted.js';
+import {
+  hodgesLehmann,
+  mean,
+  median,
+  percentile,
+  ratio,
+  type Statistic,
+} from '../statistics/weighted.js';
 
-/** The times of one block, in seconds; Infinity for a load that did not complete. */
+/** The two times of a block, in seconds; Infinity for a load that did not complete. */
 export interface Pair {
   readonly block: number;
   readonly base: number;
@@ -25,7 +33,7 @@ export interface BlockTime {
   readonly seconds: number;
 }
 
-/** Pairs, and how many blocks have a valid load of one arm only. */
+/** Pairs, and the number of blocks with a valid load of only one arm. */
 export interface Pairs {
   readonly pairs: readonly Pair[];
   readonly incompleteBlocks: number;
@@ -33,7 +41,9 @@ export interface Pairs {
 
 export interface Comparison {
   readonly blocks: number;
-  /** The arm's median by the base's. Undefined if both are on loads that did not complete. */
+  /**
+   * The arm's median divided by the base's. Undefined if both fall on loads that did not complete.
+   */
   readonly medianRatio: Estimate | undefined;
   readonly p90Ratio: Estimate | undefined;
   /** The Hodges-Lehmann shift of the paired differences, in seconds: negative where the arm is faster. */
@@ -42,7 +52,7 @@ export interface Comparison {
   readonly mannWhitney: RankTest;
 }
 
-/** Joins the loads of two arms by block. A block whose load of either arm is missing or invalid has no pair. */
+/** Joins the loads of two arms by block. A block with a missing or invalid load has no pair. */
 export function pairUp(base: readonly BlockTime[], arm: readonly BlockTime[]): Pairs {
   const others = new Map(arm.map(({ block, seconds }) => [block, seconds]));
   const pairs = base.flatMap(({ block, seconds }) => {
@@ -53,12 +63,12 @@ export function pairUp(base: readonly BlockTime[], arm: readonly BlockTime[]): P
   return { pairs, incompleteBlocks: blocks.size - pairs.length };
 }
 
-/** The arm's time less the base's; 0 if neither load completed. */
+/** Returns the arm's time minus the base's; 0 if neither load completed. */
 export function difference({ base, arm }: Pair): number {
   return base === arm ? 0 : arm - base;
 }
 
-/** Compares the arm with the base over the blocks. `seed` is that of the bootstrap. */
+/** Compares the arm with the base over the blocks. `seed` is the bootstrap's. */
 export function compare(pairs: readonly Pair[], seed: number): Comparison {
   const differences = pairs.map(difference);
   const base = pairs.map((pair) => pair.base);
@@ -84,16 +94,21 @@ export function compare(pairs: readonly Pair[], seed: number): Comparison {
   };
 }
 
-/** The 95 % interval of the ratio of medians alone, for the rule that ends a campaign. */
+/** Returns the ratio of medians with its 95 % interval, for the stopping rule. */
 export function medianRatio(pairs: readonly Pair[], seed: number): Estimate | undefined {
-  const [arm, base] = [median(pairs.map((pair) => pair.arm)), median(pairs.map((pair) => pair.base))];
-  return isKnown(pairs.length, arm, base) ? bootstrap(pairs.length, { it: ratio(arm, base) }, seed).it : undefined;
+  const [arm, base] = [
+    median(pairs.map((pair) => pair.arm)),
+    median(pairs.map((pair) => pair.base)),
+  ];
+  return isKnown(pairs.length, arm, base)
+    ? bootstrap(pairs.length, { it: ratio(arm, base) }, seed).it
+    : undefined;
 }
 
-/** Which figure of each arm a ratio is of. */
+/** The figure of each arm that a ratio is computed from. */
 export type Figure = 'median' | 'p90' | 'p99' | 'mean';
 
-/** A figure of paired or single times as the bootstrap takes it. */
+/** Returns a figure of paired or single times in the form that the bootstrap takes. */
 export function statisticOf(figure: Figure, times: readonly number[]): Statistic {
   switch (figure) {
     case 'median':
@@ -107,7 +122,10 @@ export function statisticOf(figure: Figure, times: readonly number[]): Statistic
   }
 }
 
-/** The ratio above 1 that would have been found in these pairs with 80 % power by a test at level `alpha`. */
+/**
+ * Returns the ratio above 1 that a test at level `alpha` would have detected in these pairs with 80
+ * % power.
+ */
 export function detectable(pairs: readonly Pair[], alpha: number): number | undefined {
   return detectableRatio(
     pairs.map(({ base, arm }) => (base === arm ? 0 : Math.log(arm / base))),
@@ -115,9 +133,9 @@ export function detectable(pairs: readonly Pair[], alpha: number): number | unde
   );
 }
 
-/** Whether so few blocks can say anything at all. */
+/** Returns whether there are too few blocks for any statement. */
 export function tooFew(blocks: number): boolean {
-  return blocks < LEAST_BLOCKS;
+  return blocks < MIN_BLOCKS;
 }
 
 function isKnown(blocks: number, over: Statistic, under: Statistic): boolean {

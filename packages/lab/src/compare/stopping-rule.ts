@@ -1,19 +1,20 @@
 import { partnerOf } from './partners.js';
 import { enough } from './stopping.js';
 import { pairUp, type BlockTime, type Pair } from './pairs.js';
-import { Answered, warmthOf, type Warmth } from '../cold.js';
-import type { Plan } from '../plan.js';
-import { faultsOfRound, type RoundLoad } from '../rounds.js';
-import type { Sample } from '../sample.js';
-import { REHEARSAL, type ScheduledLoad } from '../schedule.js';
-import { deriveSeed } from '../seed.js';
+import { AnsweredProtocols, warmthOf, type Warmth } from '../run/cold-servers.js';
+import type { Plan } from '../campaign/plan.js';
+import { faultsOfRound, type RoundLoad } from '../campaign/rounds.js';
+import type { Sample } from '../samples/sample.js';
+import { REHEARSAL, type ScheduledLoad } from '../campaign/schedule.js';
+import { deriveSeed } from '../campaign/seed.js';
 
-/** What the rule has to know of a load that was made. */
-export interface Made extends RoundLoad, Pick<Sample, 'profile' | 'page' | 'arm' | 'block' | 'valid' | 'times'> {
+/** The part of a load that the stopping rule needs. */
+export interface LoadFacts
+  extends RoundLoad, Pick<Sample, 'profile' | 'page' | 'arm' | 'block' | 'valid' | 'times'> {
   readonly warmth: Warmth;
 }
 
-export function pickMade(sample: Sample): Made {
+export function pickMade(sample: Sample): LoadFacts {
   const { profile, page, arm, block, valid, times, machine, link } = sample;
   const judgedBy = link && {
     kept_deadlines: link.kept_deadlines,
@@ -25,30 +26,33 @@ export function pickMade(sample: Sample): Made {
 }
 
 /**
- * Says which profiles and pages have blocks enough. It looks at whole blocks only, and decides the same from the same
- * loads: a campaign that is resumed stops where one that ran through would have.
+ * Decides which profiles and pages have enough blocks. It considers whole blocks only, and its
+ * decision depends on the loads alone: a resumed campaign stops where an uninterrupted one would
+ * have.
  */
 export class StoppingRule {
-  /** The loads by profile and page, and by block in them. */
-  readonly #rounds = new Map<string, Map<number, Made[]>>();
-  /** The block before which a profile and page had enough. */
+  /** Loads by profile and page, then by block. */
+  readonly #rounds = new Map<string, Map<number, LoadFacts[]>>();
+  /** First block that is no longer needed, by profile and page. */
   readonly #enough = new Map<string, number>();
 
   constructor(
     private readonly plan: Pick<Plan, 'arms' | 'baseline' | 'blocks'>,
     private readonly seed: number,
-    before: Iterable<Made>,
+    before: Iterable<LoadFacts>,
   ) {
     for (const made of before) this.add(made);
   }
 
-  add(made: Made): void {
+  add(made: LoadFacts): void {
     const place = placeOf(made.profile, made.page);
-    const rounds = this.#rounds.get(place) ?? new Map<number, Made[]>();
+    const rounds = this.#rounds.get(place) ?? new Map<number, LoadFacts[]>();
     this.#rounds.set(place, rounds.set(made.block, [...(rounds.get(made.block) ?? []), made]));
   }
 
-  /** Whether a load need not be made, since its profile and page had enough before its block. */
+  /**
+   * Returns whether a load can be skipped, because its profile and page had enough blocks before.
+   */
   isEnough({ profile, page, block }: Pick<ScheduledLoad, 'profile' | 'page' | 'block'>): boolean {
     const { min, max, intervalPercent } = this.plan.blocks;
     if (block > (profile.blocks ?? max)) return true;
@@ -63,14 +67,20 @@ export class StoppingRule {
     return true;
   }
 
-  /** Each arm against what it is compared with, over the blocks before this one. */
+  /** Returns the pairs of each arm with its partner over the blocks before this one. */
   #pairs(place: string, before: number): Pair[][] {
-    const rounds = [...(this.#rounds.get(place) ?? [])].filter(([block]) => block !== REHEARSAL && block < before);
+    const rounds = [...(this.#rounds.get(place) ?? [])].filter(
+      ([block]) => block !== REHEARSAL && block < before,
+    );
     const counted = rounds.flatMap(([, loads]) => (faultsOfRound(loads).length === 0 ? loads : []));
     const answered = this.#answered(before);
-    const valid = counted.filter((made) => made.valid && answered.whyCold(made.warmth) === undefined);
+    const valid = counted.filter(
+      (made) => made.valid && answered.whyCold(made.warmth) === undefined,
+    );
     const timesOf = (name: string): BlockTime[] =>
-      valid.filter(({ arm }) => arm === name).map(({ block, times }) => ({ block, seconds: times.load ?? Infinity }));
+      valid
+        .filter(({ arm }) => arm === name)
+        .map(({ block, times }) => ({ block, seconds: times.load ?? Infinity }));
     const { arms, baseline } = this.plan;
     return arms.flatMap((arm) => {
       const base = partnerOf(arm, arms, baseline);
@@ -78,11 +88,12 @@ export class StoppingRule {
     });
   }
 
-  /** By what was known before the block, so that a resumed campaign decides as the other. */
-  #answered(before: number): Answered {
-    const answered = new Answered();
+  /** Returns what was known before the block, so that a resumed campaign decides the same. */
+  #answered(before: number): AnsweredProtocols {
+    const answered = new AnsweredProtocols();
     const rounds = [...this.#rounds.values()].flatMap((blocks) => [...blocks]);
-    for (const { warmth } of rounds.flatMap(([block, loads]) => (block < before ? loads : []))) answered.add(warmth);
+    for (const { warmth } of rounds.flatMap(([block, loads]) => (block < before ? loads : [])))
+      answered.add(warmth);
     return answered;
   }
 }

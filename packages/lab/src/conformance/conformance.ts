@@ -1,18 +1,22 @@
 import { z } from 'zod';
-import { CONGESTION_CONTROLS, type Congestion } from '../plan.js';
+import { CONGESTION_CONTROLS, type Congestion } from '../campaign/plan.js';
 import { energyDistance, type Point } from './distance.js';
 
 export const BULK_PROTOCOLS = ['h2', 'h3'] as const;
 export type BulkProtocol = (typeof BULK_PROTOCOLS)[number];
 
-const second = z.object({ throughputMbit: z.number(), queueDelayMs: z.number(), lostPackets: z.number() });
+const second = z.object({
+  throughputMbit: z.number(),
+  queueDelayMs: z.number(),
+  lostPackets: z.number(),
+});
 
 const transfer = z.object({
   congestion: z.enum(CONGESTION_CONTROLS),
   protocol: z.enum(BULK_PROTOCOLS),
-  /** 1 for the first. */
+  /** Starts at 1. */
   repeat: z.number(),
-  /** Of the link; the same for both protocols of a repeat. */
+  /** Seed of the link; the same for both protocols of a repeat. */
   linkSeed: z.number(),
   valid: z.boolean(),
   invalidReasons: z.array(z.string()),
@@ -41,7 +45,10 @@ const side = z.object({
   firstSecondMbit: range,
   initialWindowBytes: range.optional(),
   initialWindowPackets: range.optional(),
-  /** Between transfers of this protocol: what the same thing twice differs by. Left out for one transfer only. */
+  /**
+   * Distance between transfers of this protocol, the spread of repeated measurements. Absent for a
+   * single transfer.
+   */
   within: range.optional(),
 });
 export type Side = z.infer<typeof side>;
@@ -50,12 +57,12 @@ const controller = z.object({
   congestion: z.enum(CONGESTION_CONTROLS),
   h2: side.optional(),
   h3: side.optional(),
-  /** Between each transfer over TCP and each over QUIC. */
+  /** Distance between each transfer over TCP and each over QUIC. */
   distance: range.optional(),
   verdict: z.enum(['alike', 'apart', 'unknown']),
 });
 
-/** A controller by its name, over TCP and over QUIC. */
+/** A controller over TCP and over QUIC. */
 export type Controller = z.infer<typeof controller>;
 
 export const conformanceSchema = z.object({
@@ -64,13 +71,13 @@ export const conformanceSchema = z.object({
   startedAt: z.string(),
   seed: z.number(),
   repeats: z.number(),
-  /** How long a transfer takes that fills the link. */
+  /** Duration of a transfer that fills the link. */
   seconds: z.number(),
   link: z.object({
     name: z.string(),
     sha256: z.string(),
     rateMbit: z.number(),
-    /** What a packet waits behind a full queue. */
+    /** Time that a packet waits behind a full queue. */
     queueMs: z.number(),
   }),
   pronghorn: z.object({ version: z.string(), sha256: z.string() }),
@@ -81,28 +88,40 @@ export const conformanceSchema = z.object({
   controllers: z.array(controller),
 });
 
-/** `conformance.json`. */
+/** The contents of `conformance.json`. */
 export type Conformance = z.infer<typeof conformanceSchema>;
 
-/** Up to here two controllers are called alike: a tenth of the link's rate, or of its full queue. */
+/**
+ * Maximum distance of controllers that count as alike: a tenth of the link's rate, or of its full
+ * queue.
+ */
 export const ALIKE_WITHIN = 0.1;
 
 /**
- * Compares the two versions of each controller. A repeat with a transfer that is not valid counts for nothing: left out one by one, those of the
- * transport that has more packets, or costs more processor time, would be left out when they were disturbed, and the others not.
+ * Compares the two versions of each controller. A repeat with an invalid transfer does not count at
+ * all: otherwise disturbances would exclude mostly the transfers of the transport with more packets
+ * or more processor time.
  */
-export function compareControllers(transfers: readonly Transfer[], link: Conformance['link']): Controller[] {
+export function compareControllers(
+  transfers: readonly Transfer[],
+  link: Conformance['link'],
+): Controller[] {
   const controllers = [...new Set(transfers.map(({ congestion }) => congestion))];
   return controllers.map((congestion) => compareOne(congestion, transfers, link));
 }
 
-function compareOne(congestion: Congestion, transfers: readonly Transfer[], link: Conformance['link']): Controller {
+function compareOne(
+  congestion: Congestion,
+  transfers: readonly Transfer[],
+  link: Conformance['link'],
+): Controller {
   const own = transfers.filter((each) => each.congestion === congestion);
   const broken = new Set(own.flatMap(({ valid, repeat }) => (valid ? [] : [repeat])));
   const of = (protocol: BulkProtocol): Transfer[] =>
     own.filter((each) => each.protocol === protocol && !broken.has(each.repeat));
   const [h2, h3] = [of('h2'), of('h3')];
-  const clouds = (those: readonly Transfer[]): Point[][] => those.map((each) => pointsOf(each, link));
+  const clouds = (those: readonly Transfer[]): Point[][] =>
+    those.map((each) => pointsOf(each, link));
   const [tcp, quic] = [clouds(h2), clouds(h3)];
   const cross = tcp.flatMap((one) => quic.map((other) => energyDistance(one, other)));
   const sides = { h2: sideOf(h2, tcp), h3: sideOf(h3, quic) };
@@ -117,8 +136,9 @@ function compareOne(congestion: Congestion, transfers: readonly Transfer[], link
 }
 
 /**
- * `alike`: TCP and QUIC differ by no more than {@link ALIKE_WITHIN}, or than two transfers of one of them differ. Without a
- * second transfer of both nothing is known of that, and no verdict is given.
+ * Returns the verdict. `alike`: TCP and QUIC differ by no more than {@link ALIKE_WITHIN}, or than
+ * two transfers of one of them. Without a second transfer of both, that spread is unknown and there
+ * is no verdict.
  */
 function verdictOf(
   distance: Range | undefined,
@@ -129,7 +149,7 @@ function verdictOf(
   return distance.median <= Math.max(ALIKE_WITHIN, tcp.max, quic.max) ? 'alike' : 'apart';
 }
 
-/** The seconds of a transfer as shares of the link's rate and of its full queue. */
+/** Returns the seconds of a transfer as shares of the link's rate and of its full queue. */
 export function pointsOf({ shape }: Transfer, { rateMbit, queueMs }: Conformance['link']): Point[] {
   return shape.windows.map(({ throughputMbit, queueDelayMs }) => ({
     throughput: throughputMbit / rateMbit,
@@ -147,7 +167,9 @@ function sideOf(transfers: readonly Transfer[], clouds: readonly Point[][]): Sid
   if (!throughputMbit || !queueDelayMs || !lostPercent || !firstSecondMbit) return undefined;
   const initialWindowBytes = of((shape) => shape.initialWindow?.bytes);
   const initialWindowPackets = of((shape) => shape.initialWindow?.packets);
-  const within = rangeOf(clouds.flatMap((one, at) => clouds.slice(at + 1).map((other) => energyDistance(one, other))));
+  const within = rangeOf(
+    clouds.flatMap((one, at) => clouds.slice(at + 1).map((other) => energyDistance(one, other))),
+  );
   return {
     transfers: transfers.length,
     ...{ throughputMbit, queueDelayMs, lostPercent, firstSecondMbit },
@@ -157,10 +179,13 @@ function sideOf(transfers: readonly Transfer[], clouds: readonly Point[][]): Sid
   };
 }
 
-/** Median, least and most of what is there. */
+/** Returns median, minimum and maximum of the known values. */
 function rangeOf(values: readonly (number | undefined)[]): Range | undefined {
   const sorted = values.filter((value) => value !== undefined).sort((a, b) => a - b);
-  const [low, high] = [sorted[Math.ceil(sorted.length / 2) - 1], sorted[Math.floor(sorted.length / 2)]];
+  const [low, high] = [
+    sorted[Math.ceil(sorted.length / 2) - 1],
+    sorted[Math.floor(sorted.length / 2)],
+  ];
   if (low === undefined || high === undefined) return undefined;
   return { median: (low + high) / 2, min: sorted[0] as number, max: sorted.at(-1) as number };
 }

@@ -1,49 +1,77 @@
-import { LabError, ExitCode } from '../errors.js';
-import { nearestRank } from '../statistics.js';
+import { LabError, ExitCode } from '../io/errors.js';
+import { nearestRank } from '../statistics/figures.js';
 import { flowsOf, isLost, type Flow, type Packet } from '../trace/packets.js';
 
 /** One second of a transfer. */
 export interface TransferSecond {
-  /** Of IP packets that the link handed to the client, in Mbit/s. */
+  /** Throughput of IP packets that the link delivered to the client, in Mbit/s. */
   readonly throughputMbit: number;
-  /** How long a packet that arrived in this second waited for the rate on average, in milliseconds. */
+  /** Mean time that packets arriving in this second waited in the queue, in milliseconds. */
   readonly queueDelayMs: number;
   readonly lostPackets: number;
 }
 
 /** How a congestion controller used the link during one bulk transfer. */
 export interface TransferShape {
-  /** From the first packet of the transfer that reached the link to the last one. */
+  /** Time from the first to the last packet of the transfer at the link. */
   readonly seconds: number;
-  /** Of all whole seconds from the second one on. */
+  /** Throughput over all whole seconds from the second one on. */
   readonly throughputMbit: number;
-  /** Of all packets of these seconds. */
-  readonly queueDelayMs: { readonly p5: number; readonly p50: number; readonly p95: number; readonly mean: number };
-  /** Of the packets down, those that the link dropped: its queue was full, since it loses none otherwise. */
+  /** Queue delay over all packets of these seconds. */
+  readonly queueDelayMs: {
+    readonly p5: number;
+    readonly p50: number;
+    readonly p95: number;
+    readonly mean: number;
+  };
+  /**
+   * Percentage of downstream packets that the link dropped. Its queue was full, since it has no
+   * other losses.
+   */
   readonly lostPercent: number;
-  /** What had come through in the first second, slow start included. */
+  /** Throughput of the first second, which includes slow start. */
   readonly firstSecondMbit: number;
-  /** What was sent before the first acknowledgement of any of it; undefined if the start of the flow is not to be seen. */
+  /**
+   * Payload sent before its first acknowledgement; undefined if the start of the flow is not
+   * visible.
+   */
   readonly initialWindow: { readonly packets: number; readonly bytes: number } | undefined;
-  /** Each whole second from the second one on: the first one is how a transfer starts, not how it goes on. */
+  /**
+   * The whole seconds from the second one on: the first one shows the start of a transfer, not its
+   * steady state.
+   */
   readonly windows: readonly TransferSecond[];
 }
 
 const SECOND_MS = 1000;
 
-/** What the link's packets say of the download in them. `rateMbit` is that of the link's way down. */
-export function shapeOf(packets: readonly Packet[], protocol: 'tcp' | 'udp', rateMbit: number): TransferShape {
+/**
+ * Computes the shape of a download from the link's packets. `rateMbit` is the link's downstream
+ * rate.
+ */
+export function shapeOf(
+  packets: readonly Packet[],
+  protocol: 'tcp' | 'udp',
+  rateMbit: number,
+): TransferShape {
   const flow = bulkFlow(packets, protocol);
   const down = flow?.packets.filter(({ way }) => way === 'down') ?? [];
   const [first, last] = [down.find(({ payload }) => payload > 0), down.at(-1)];
   if (flow === undefined || first === undefined || last === undefined) {
-    throw new LabError(ExitCode.Unavailable, `the link saw no download over ${protocol.toUpperCase()}`);
+    throw new LabError(
+      ExitCode.Unavailable,
+      `the link saw no download over ${protocol.toUpperCase()}`,
+    );
   }
   const start = first.arrived;
   const count = Math.floor((last.arrived - start) / SECOND_MS);
-  const seconds = Array.from({ length: count }, (_, at) => secondOf(down, start + at * SECOND_MS, rateMbit));
+  const seconds = Array.from({ length: count }, (_, at) =>
+    secondOf(down, start + at * SECOND_MS, rateMbit),
+  );
   const windows = seconds.slice(1);
-  const steady = down.filter(({ arrived }) => arrived >= start + SECOND_MS && arrived < start + count * SECOND_MS);
+  const steady = down.filter(
+    ({ arrived }) => arrived >= start + SECOND_MS && arrived < start + count * SECOND_MS,
+  );
   const delays = steady.map((packet) => delayOf(packet, rateMbit)).sort((a, b) => a - b);
   return {
     seconds: (last.arrived - start) / SECOND_MS,
@@ -61,7 +89,7 @@ export function shapeOf(packets: readonly Packet[], protocol: 'tcp' | 'udp', rat
   };
 }
 
-/** The flow with the most bytes down. */
+/** Returns the flow with the most downstream bytes. */
 function bulkFlow(packets: readonly Packet[], protocol: 'tcp' | 'udp'): Flow | undefined {
   const bytes = (flow: Flow): number =>
     flow.packets.reduce((sum, { way, payload }) => sum + (way === 'down' ? payload : 0), 0);
@@ -70,7 +98,8 @@ function bulkFlow(packets: readonly Packet[], protocol: 'tcp' | 'udp'): Flow | u
 }
 
 function secondOf(down: readonly Packet[], from: number, rateMbit: number): TransferSecond {
-  const within = (at: number | undefined): boolean => at !== undefined && at >= from && at < from + SECOND_MS;
+  const within = (at: number | undefined): boolean =>
+    at !== undefined && at >= from && at < from + SECOND_MS;
   const arrived = down.filter((packet) => within(packet.arrived));
   const bytes = down.reduce((sum, packet) => sum + (within(packet.left) ? packet.bytes : 0), 0);
   return {
@@ -80,28 +109,32 @@ function secondOf(down: readonly Packet[], from: number, rateMbit: number): Tran
   };
 }
 
-/** How long the bytes before it kept a packet from being sent. */
+/** Returns how long the bytes queued before a packet delayed it. */
 function delayOf({ queueBytes }: Packet, rateMbit: number): number {
   return (queueBytes * 8) / (rateMbit * 1000);
 }
 
 /**
- * The initial window as the link saw it: the payload that came down after the client's request, until the first packet of the
- * client that can know of any of it reaches the server.
+ * Returns the initial window as seen at the link: the downstream payload after the client's
+ * request, until the server receives the first packet of the client that can acknowledge any of it.
  *
- * The request is in the client's first flight after it has heard of the server. What the server sends beside the response, such as
- * session tickets, is part of the window and of this figure.
+ * The request is in the client's first flight after a packet from the server. Other data that the
+ * server sends, such as session tickets, is part of the window and of this figure.
  */
 function initialWindow({ packets }: Flow): TransferShape['initialWindow'] {
   const carrying = packets.filter(({ payload, left }) => payload > 0 && left !== undefined);
   const heard = carrying.find(({ way }) => way === 'down')?.left;
-  const asked = carrying.find(({ way, arrived }) => way === 'up' && heard !== undefined && arrived >= heard)?.left;
+  const asked = carrying.find(
+    ({ way, arrived }) => way === 'up' && heard !== undefined && arrived >= heard,
+  )?.left;
   const from = packets.find(({ way, payload, arrived }) => {
     return way === 'down' && payload > 0 && asked !== undefined && arrived >= asked;
   });
   if (from?.left === undefined) return undefined;
   const told = from.left;
-  const until = packets.find(({ way, arrived, left }) => way === 'up' && arrived >= told && left !== undefined)?.left;
+  const until = packets.find(
+    ({ way, arrived, left }) => way === 'up' && arrived >= told && left !== undefined,
+  )?.left;
   if (until === undefined) return undefined;
   const sent = packets.filter(({ way, payload, arrived }) => {
     return way === 'down' && payload > 0 && arrived >= from.arrived && arrived < until;

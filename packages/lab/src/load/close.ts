@@ -3,7 +3,7 @@ import type { Browser } from 'puppeteer-core';
 
 const CLOSE_SECONDS = 5;
 
-/** Closes a browser in order, so that its NetLog is whole, or by force when it does not answer. */
+/** Closes a browser cleanly, so that its NetLog is complete, or by force if it does not answer. */
 export async function closeBrowser(browser: Browser): Promise<void> {
   const closed = browser.close().then(
     () => true,

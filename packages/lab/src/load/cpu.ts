@@ -1,11 +1,11 @@
 import type { Browser, Protocol as DevTools } from 'puppeteer-core';
-import type { BrowserCpu } from '../sample.js';
+import type { BrowserCpu } from '../samples/sample.js';
 
 export type Processes = readonly DevTools.SystemInfo.ProcessInfo[];
 
 const NETWORK_SERVICE = 'network.mojom.NetworkService';
 
-/** The browser's processes with the processor time that each has used. */
+/** Returns the browser's processes with the processor time used by each. */
 export async function readProcesses(browser: Browser): Promise<Processes> {
   const session = await browser.target().createCDPSession();
   try {
@@ -15,7 +15,10 @@ export async function readProcesses(browser: Browser): Promise<Processes> {
   }
 }
 
-/** What was used between two readings. A process that ended in between is not in it: none that matters to a load does. */
+/**
+ * Returns the processor time used between two readings. A process that ended in between is not
+ * included; none that matters to a load does.
+ */
 export function cpuBetween(before: Processes, after: Processes): BrowserCpu {
   const sum = { network: 0, renderer: 0, gpu: 0, other: 0 };
   for (const { id, type, cpuTime } of after) {

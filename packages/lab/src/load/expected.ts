@@ -1,49 +1,54 @@
-import type { DevToolsRequest } from '../sample.js';
+import type { DevToolsRequest } from '../samples/sample.js';
 
-/** One request of a recorded page, with the answer that it got then and that a replay gives again. */
+/** One request of a recorded page, with the response that a replay gives. */
 export interface RecordedRequest {
   readonly method: string;
   readonly url: string;
   readonly status: number;
   /**
-   * When it began: `before-load` if before the load event began, so that a load is complete only with it; `after-load` if later,
-   * as polling and beacons do, so that no load is judged by it; `unknown` if the recording does not say when the load event was.
+   * When it began: `before-load` if before the load event began, so a complete load needs it;
+   * `after-load` if later, as with polling and beacons, so it does not count; `unknown` if the
+   * recording does not say when the load event was.
    */
   readonly when: 'before-load' | 'after-load' | 'unknown';
 }
 
 /** What a load has to fetch to be complete. */
 export type Expected =
-  /** A page that is not ours: nobody knows its requests, nor which of them may fail. Its document has to come. */
+  /**
+   * An external page: its requests are unknown, and so is which may fail. Its document has to be
+   * received.
+   */
   | { readonly kind: 'document' }
-  /** So many requests, all answered with success, before the load event. */
+  /** A number of requests, all answered with success, before the load event. */
   | { readonly kind: 'count'; readonly requests: number }
   | {
       readonly kind: 'recording';
       readonly requests: readonly RecordedRequest[];
-      /** How the document was answered. */
+      /** Status of the document's response. */
       readonly documentStatus: number;
-      /** From the first request to the load event; 0 where that is not known. */
+      /** Time from the first request to the load event; 0 if unknown. */
       readonly loadSeconds: number;
     };
 
-/** How far a load has come with what it has to fetch. */
+/** A load's progress towards completeness. */
 export interface Completeness {
   readonly answered: number;
   readonly of: number;
-  /** The first one that went wrong, or that has no answer yet. */
+  /** The first request that failed or has no response yet. */
   readonly bad?: DevToolsRequest;
-  /** What else is wrong. */
+  /** Any other problem. */
   readonly problem?: string;
-  /** Requests on their way that count. */
+  /** Whether requests that count are in flight. */
   readonly pending: boolean;
-  /** A request that the page may still make. */
+  /** Whether the page may still make a request that counts. */
   readonly missing: boolean;
 }
 
 /**
- * Compares the requests of a load with what it has to fetch. `loadEventMs` is when its load event began, on the clock of the
- * requests' `startedMonotonicMs`; undefined if there was none. The browser's own request for the page's icon never counts.
+ * Compares the requests of a load with what it has to fetch. `loadEventMs` is when its load event
+ * began, on the clock of the requests' `startedMonotonicMs`; undefined without one. The browser's
+ * own request for the page's icon never counts.
  */
 export function completenessOf(
   all: readonly DevToolsRequest[],
@@ -66,7 +71,7 @@ export function completenessOf(
   }
 }
 
-/** The URLs that a load waits for until they have come, however long after the load event that is. */
+/** Returns the URLs that a load waits for, however long after the load event they come. */
 export function awaitedUrls(
   all: readonly DevToolsRequest[],
   expected: Expected,
@@ -89,13 +94,15 @@ function judgedOf(
       return document === undefined ? [] : [{ found: [document], isAnswer: isAnswered }];
     }
     case 'count':
-      return requests.filter(isBeforeLoad).map((request) => ({ found: [request], isAnswer: isAnswered }));
+      return requests
+        .filter(isBeforeLoad)
+        .map((request) => ({ found: [request], isAnswer: isAnswered }));
     case 'recording':
       return judgedOfRecording(requests, expected.requests, isBeforeLoad);
   }
 }
 
-/** The document that is loaded in the end: the last of its redirects. */
+/** Returns the final document, after all redirects. */
 export function documentOf(
   requests: readonly DevToolsRequest[],
   loadEventMs: number | undefined,
@@ -104,18 +111,21 @@ export function documentOf(
   return before.findLast(({ mainDocument }) => mainDocument === true) ?? requests[0];
 }
 
-/** What has no time of its own, as in samples of earlier versions, was there from the start. */
+/**
+ * Requests without a start time, as in samples of earlier versions, count as begun before the load
+ * event.
+ */
 function beganBefore(loadEventMs: number | undefined): (request: DevToolsRequest) => boolean {
   return ({ startedMonotonicMs: started }) =>
     loadEventMs === undefined || started === undefined || started <= loadEventMs;
 }
 
-/** Whether a response came whole, with a status of success. */
+/** Returns whether a response was complete and had a status of success. */
 export function isAnswered(request: DevToolsRequest): boolean {
   return isWhole(request) && (request.status ?? 0) < 400;
 }
 
-/** Whether a request got the answer that a recording has: the same failure, or any success. */
+/** Returns whether a request got the recorded answer: the same failure, or any success. */
 export function isAnsweredAs(status: number): (request: DevToolsRequest) => boolean {
   return (request) => isAnswered(request) || (isWhole(request) && request.status === status);
 }
@@ -128,11 +138,11 @@ function hasEnded({ finished, error }: DevToolsRequest): boolean {
   return finished || error !== undefined;
 }
 
-/** The requests of a load that stand for one that counts; one good answer is enough. */
+/** The requests of a load that match one that counts; one good answer is enough. */
 interface Found {
   readonly found: readonly DevToolsRequest[];
   readonly isAnswer: (request: DevToolsRequest) => boolean;
-  /** Of a recorded one that was not found. */
+  /** Description of a recorded request that was not found. */
   readonly missing?: string;
 }
 
@@ -151,9 +161,10 @@ function verdict(all: readonly Found[], of: number): Completeness {
 }
 
 /**
- * A page may ask for something else each time: by the time, by chance, or by what the screen is. A replay answers another query
- * of a known path, and what it does not know with 404. So a recorded request is found in the same request, else in one of the
- * same path with another query, else in an unknown one to the same host.
+ * Finds the recorded requests in a load. A page may make different requests each time, depending on
+ * time, chance or screen. A replay answers another query of a known path, and unknown paths with
+ * 404. So a recorded request matches the same request, else one of the same path with another
+ * query, else an unknown one to the same host.
  */
 function judgedOfRecording(
   requests: readonly DevToolsRequest[],
@@ -167,7 +178,11 @@ function judgedOfRecording(
   const byHost = new Map<string, DevToolsRequest[]>();
   for (const request of requests) {
     const { method = 'GET', url } = request;
-    const [query, path, host] = [keyOf(method, url, 'query'), keyOf(method, url, 'path'), keyOf(method, url, 'host')];
+    const [query, path, host] = [
+      keyOf(method, url, 'query'),
+      keyOf(method, url, 'path'),
+      keyOf(method, url, 'host'),
+    ];
     if (known.has(query)) add(exact, query, request);
     else if (knownPaths.has(path)) add(byPath, path, request);
     else add(byHost, host, request);
@@ -182,16 +197,18 @@ function judgedOfRecording(
       if (before.length > 0) judged.set(key, { found: before, isAnswer: isAnsweredAs(status) });
       continue;
     }
-    const unknown = (): DevToolsRequest[] => byHost.get(keyOf(method, url, 'host'))?.filter(isUnknownToReplay) ?? [];
+    const unknown = (): DevToolsRequest[] =>
+      byHost.get(keyOf(method, url, 'host'))?.filter(isUnknownToReplay) ?? [];
     const isAnswer = isAnsweredAs(status);
     if (found.length > 0) judged.set(key, { found, isAnswer });
-    else if (unknown().length > 0) judged.set(key, { found: unknown(), isAnswer: isUnknownToReplay });
+    else if (unknown().length > 0)
+      judged.set(key, { found: unknown(), isAnswer: isUnknownToReplay });
     else judged.set(key, { found, isAnswer, missing: url });
   }
   return [...judged.values()];
 }
 
-/** Whether a request got what a replay says to one that it does not know. */
+/** Returns whether a request got the replay's response for unknown requests. */
 function isUnknownToReplay(request: DevToolsRequest): boolean {
   return isWhole(request) && request.status === 404;
 }
@@ -202,7 +219,10 @@ function add<T>(map: Map<string, T[]>, key: string, value: T): void {
   else list.push(value);
 }
 
-/** As a replay tells requests apart: it has all schemes and ports of a host, and an arm in clear asks for http://. */
+/**
+ * Returns the key by which a replay tells requests apart: it serves all schemes and ports of a
+ * host, and an arm without TLS requests http://.
+ */
 function keyOf(method: string, url: string, until: 'host' | 'path' | 'query'): string {
   const { hostname, pathname, search } = new URL(url);
   const parts = { host: hostname, path: hostname + pathname, query: hostname + pathname + search };

@@ -1,42 +1,54 @@
-import type { Discovery, Protocol, Visit } from '../plan.js';
-import type { Confinement } from '../sandbox.js';
+import type { Discovery, Protocol, Visit } from '../campaign/plan.js';
+import type { Confinement } from '../run/sandbox.js';
 import type { Expected } from './expected.js';
 
 /** A page at the browser's own end of the link. */
 export interface WarmPage {
-  /** The server's command, which says where it listens. */
+  /** Command of the page's server, which prints its address. */
   readonly command: readonly string[];
-  /** `host:port` that leads to it. Undefined for one that is asked in clear, at the address where it says that it listens. */
+  /**
+   * `host:port` that leads to the server. Undefined for a page without TLS, which is requested at
+   * the server's printed address.
+   */
   readonly origin?: string;
 }
 
-/** What the process behind the link is told. Written as a file, since a path is all that a command line should carry. */
+/**
+ * Parameters of the process behind the link. They are written to a file, so that the command line
+ * has only a path.
+ */
 export interface LoadJob {
   readonly chromium: string;
   readonly confinement: Confinement;
   readonly protocol: Protocol;
   readonly visit: Visit;
-  /** What a warm browser has shown before the load. */
+  /** The page that a warm browser shows before the load. */
   readonly warmPage?: WarmPage;
   readonly discovery?: Discovery;
   readonly url: string;
-  /** `host:port` of all that the page names; they lead to the server, and every other name to nothing. */
+  /**
+   * `host:port` of all hosts of the page. They lead to the server; all other names fail to resolve.
+   */
   readonly origins: readonly string[];
-  /** Undefined for a page that is loaded where it is: names are then looked up as on this machine. */
+  /**
+   * Undefined for a page that is loaded from its own server: names are then resolved as usual on
+   * this machine.
+   */
   readonly serverAddress?: string;
-  /** Where a DNS server is to answer for the hosts, for an arm that asks one. */
+  /** Address at which a DNS server answers for the hosts, for an arm that uses one. */
   readonly resolverAddress?: string;
   readonly spki?: string;
   readonly timeoutSeconds: number;
   readonly expected: Expected;
-  /** Until how long after the start of the load event its paints count. */
+  /** Paints count until this long after the start of the load event. */
   readonly lookMs: number;
   /**
-   * Whether the load is watched: Chromium writes its NetLog, with several events for each request and one for each QUIC
-   * packet, and a picture of the page at each change. That takes processor time from the load.
+   * Whether the load is watched: Chromium writes its NetLog, with several events per request and
+   * one per QUIC packet, and a screenshot at each change of the page. That takes processor time
+   * from the load.
    */
   readonly watched: boolean;
-  /** A folder of this load's own. The browser's profile is made in it, and the result written to it. */
+  /** A separate folder for this load, with the browser's profile and the result. */
   readonly folder: string;
 }
 

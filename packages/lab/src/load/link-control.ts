@@ -1,23 +1,27 @@
 import { readSync, writeSync } from 'node:fs';
 import process from 'node:process';
 
-/** Names the descriptor of the socket over which `pronghorn link` takes orders, see docs/link.md. */
+/**
+ * Environment variable with the descriptor of the socket on which `pronghorn link` takes commands,
+ * see docs/link.md.
+ */
 const VARIABLE = 'PRONGHORN_LINK_CONTROL';
 
 /**
- * Tells the link that this process runs behind that the load begins or has ended, and waits until it has taken notice.
+ * Tells the link around this process that the load begins or has ended, and waits for the answer.
  *
- * The answer takes as long as the link takes to look at the machine, some milliseconds. Nothing else may happen here
- * meanwhile, so it is waited for without the event loop.
+ * The answer takes some milliseconds, in which the link reads the machine's counters. Nothing else
+ * may happen here meanwhile, so the wait blocks the event loop.
  */
-export function tellLink(order: 'start' | 'end'): void {
+export function notifyLink(order: 'start' | 'end'): void {
   const descriptor = Number(process.env[VARIABLE]);
   if (!Number.isInteger(descriptor) || descriptor <= 0) {
-    throw new Error(`${VARIABLE} is not set: the link is of another version than the lab`);
+    throw new Error(`${VARIABLE} is not set: the link and the lab have different versions`);
   }
   writeSync(descriptor, `${order}\n`);
   const answer = readLine(descriptor);
-  if (answer !== (order === 'start' ? 'started' : 'ended')) throw new Error(`the link answers ${order} by: ${answer}`);
+  if (answer !== (order === 'start' ? 'started' : 'ended'))
+    throw new Error(`the link answered ${order} with: ${answer}`);
 }
 
 function readLine(descriptor: number): string {
@@ -27,5 +31,5 @@ function readLine(descriptor: number): string {
     if (byte[0] === 0x0a) return line;
     line += byte.toString('latin1');
   }
-  throw new Error('the link has closed its end of the socket');
+  throw new Error('the link closed the control socket');
 }

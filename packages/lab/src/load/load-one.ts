@@ -1,32 +1,37 @@
 /**
- * Loads the page once in a fresh browser and writes what it saw. Runs behind the link, as the command of
- * `pronghorn link`, with the path of a job file as its argument. Exit code 0 means that the result is written,
- * however the load went.
+ * Loads the page once in a fresh browser and writes what it observed. Runs behind the link, as the
+ * command of `pronghorn link`, with the path of a job file as its argument. Exit code 0 means that
+ * the result is written, however the load ended.
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TimeoutError, type Browser, type Page } from 'puppeteer-core';
-import { browserArguments } from '../browser.js';
-import { messageOf } from '../errors.js';
-import type { BrowserSide } from '../sample.js';
-import { launchBrowser } from '../sandbox.js';
+import { browserArguments } from '../run/browser.js';
+import { messageOf } from '../io/errors.js';
+import type { BrowserSide } from '../samples/sample.js';
+import { launchBrowser } from '../run/sandbox.js';
 import { closeBrowser } from './close.js';
 import { cpuBetween, readProcesses } from './cpu.js';
 import { completenessOf } from './expected.js';
 import { JobFile, type LoadJob } from './job.js';
-import { tellLink } from './link-control.js';
-import { readQuicCongestion } from './netlog.js';
+import { notifyLink } from './link-control.js';
+import { readQuicCongestion } from './quic-congestion.js';
 import { NameServer } from './name-server.js';
 import { outcomeOf, type LoadEnd } from './outcome.js';
-import { RequestLog } from './requests.js';
+import { RequestLog } from './page-requests.js';
 import { Screens } from './screens.js';
 import { Wait } from './settle.js';
-import { prepareTimeline, readLoadEvent, readNavigationStart, readTimeline } from './timeline.js';
+import {
+  prepareTimeline,
+  readLoadEvent,
+  readNavigationStart,
+  readTimeline,
+} from './page-timeline.js';
 import { warm } from './warm.js';
 
 const SETTLE_POLL_MS = 10;
-/** How much longer than a load the browser may take to answer. */
+/** Additional time for the browser's answers beyond a load's timeout. */
 const PROTOCOL_SECONDS = 60;
 
 async function main(): Promise<void> {
@@ -34,13 +39,17 @@ async function main(): Promise<void> {
   if (path === undefined) throw new Error('usage: load-one.js JOB.json');
   const job = JSON.parse(readFileSync(path, 'utf8')) as LoadJob;
   const { discovery, resolverAddress, serverAddress } = job;
-  const ours = discovery === 'https-record' && resolverAddress !== undefined && serverAddress !== undefined;
-  const names = ours ? await NameServer.start({ ...job, resolverAddress, serverAddress }) : undefined;
+  const ours =
+    discovery === 'https-record' && resolverAddress !== undefined && serverAddress !== undefined;
+  const names = ours
+    ? await NameServer.start({ ...job, resolverAddress, serverAddress })
+    : undefined;
   const browser = await launch(job);
   let seen: BrowserSide;
   try {
-    // Whoever was there before has shown that page.
-    if (job.warmPage !== undefined && job.visit === 'first') await warm(browser, job.warmPage, job.timeoutSeconds);
+    // In a repeat visit the visit before has warmed the browser.
+    if (job.warmPage !== undefined && job.visit === 'first')
+      await warm(browser, job.warmPage, job.timeoutSeconds);
     seen = job.visit === 'first' ? await load(browser, job) : await loadAgain(browser, job);
   } finally {
     await closeBrowser(browser);
@@ -59,7 +68,8 @@ async function launch(job: LoadJob): Promise<Browser> {
   const { chromium, confinement, folder } = job;
   const browser = await launchBrowser({
     ...{ chromium, confinement, folder },
-    // A document's first byte may take as long as a load: half of the plans have more time than the library.
+    // A document's first byte may take as long as a load, and half of the plans allow more time
+    // than the library's default.
     protocolTimeout: (job.timeoutSeconds + PROTOCOL_SECONDS) * 1000,
     args: browserArguments(job, netLog),
     writes: netLog === undefined ? [] : [netLog],
@@ -73,22 +83,31 @@ async function launch(job: LoadJob): Promise<Browser> {
   return browser;
 }
 
-/** A visit of which only the second load counts: by then the browser knows the server, but has no connection and nothing of the page. */
+/**
+ * Makes a visit of which only the second load counts: by then the browser knows the server, but has
+ * no connection and nothing of the page.
+ */
 async function loadAgain(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   const page = await browser.newPage();
   const before = await navigate(page, job);
   if (before.kind !== 'loaded') {
-    const reason = before.kind === 'timeout' ? `no load event in ${before.seconds} s` : before.error;
-    return { outcome: 'failed', reason: `the visit before: ${reason}`, resources: [], requests: [] };
+    const reason =
+      before.kind === 'timeout' ? `no load event in ${before.seconds} s` : before.error;
+    return {
+      outcome: 'failed',
+      reason: `the first load of the repeat visit failed: ${reason}`,
+      resources: [],
+      requests: [],
+    };
   }
-  // The page is left, so that nothing of it is in memory either.
+  // Leaves the page, so that its memory cache is dropped too.
   await page.goto('about:blank');
   await closeConnections(browser);
   await page.close();
   return load(browser, job);
 }
 
-/** Closes all connections, and keeps the sessions that were learned on them. */
+/** Closes all connections, but keeps the TLS sessions learned on them. */
 async function closeConnections(browser: Browser): Promise<void> {
   const page = await browser.newPage();
   await page.goto('chrome://net-internals/#sockets');
@@ -102,24 +121,26 @@ async function load(browser: Browser, job: LoadJob): Promise<BrowserSide> {
   const log = new RequestLog();
   await log.attach(session);
   await prepareTimeline(page);
-  const screens = job.watched ? await Screens.start(session, join(job.folder, JobFile.Screens)) : undefined;
+  const screens = job.watched
+    ? await Screens.start(session, join(job.folder, JobFile.Screens))
+    : undefined;
   const before = await readProcesses(browser);
-  // Whatever the browser has sent so far, a load that is counted finds the link as it is under its seed: jitter, outages and
-  // losses begin with its first packet.
+  // A counted load finds the link as its seed defines it, whatever the browser has sent before:
+  // jitter, outages and losses begin with its first packet.
   const isBehindLink = job.serverAddress !== undefined;
-  if (isBehindLink) tellLink('start');
+  if (isBehindLink) notifyLink('start');
   const startedMs = performance.now();
   const end = await navigate(page, job);
   const after = await readProcesses(browser);
   const loadEventMs = end.kind === 'loaded' ? await readLoadEvent(page, session) : undefined;
   if (end.kind === 'loaded') await settle(log, job, startedMs, loadEventMs);
-  // Of a load that did not complete neither may answer: what is waited for both is the wait for one.
+  // After an incomplete load neither may answer; running both at once limits the wait.
   const [timeline, navigationStartMonotonicMs] = await Promise.all([
     readTimeline(page, job.lookMs),
     readNavigationStart(session),
   ]);
-  // What decides completeness, last byte and paints has crossed it by now.
-  if (isBehindLink) tellLink('end');
+  // Everything that decides completeness, last byte and paints has crossed the link by now.
+  if (isBehindLink) notifyLink('end');
   await screens?.stop(timeline.timeOriginMs);
   const requests = log.requests();
   return {
@@ -142,8 +163,9 @@ async function navigate(page: Page, job: LoadJob): Promise<LoadEnd> {
 }
 
 /**
- * Waits for the ends of the requests that count: those that were on their way at the load event, as scripts and workers have them,
- * for as long as the load may take, so that a slow link does not make a load incomplete; and those that are missing.
+ * Waits for the ends of the requests that count: those in flight at the load event, such as from
+ * scripts and workers, for as long as the load may take, so that a slow link does not make a load
+ * incomplete; and missing ones.
  */
 async function settle(
   log: RequestLog,
@@ -172,6 +194,8 @@ try {
   await main();
   process.exit(0);
 } catch (thrown) {
-  process.stderr.write(`error: the browser's side failed: ${messageOf(thrown).split('\n')[0] ?? ''}\n`);
+  process.stderr.write(
+    `error: the browser process failed: ${messageOf(thrown).split('\n')[0] ?? ''}\n`,
+  );
   process.exit(1);
 }

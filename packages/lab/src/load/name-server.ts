@@ -1,7 +1,7 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { decode, encode, type Answer, type Packet } from 'dns-packet';
-import { hostsOf } from '../site.js';
+import { hostsOf } from '../run/site.js';
 import type { LoadJob } from './job.js';
 
 const DNS_PORT = 53;
@@ -12,14 +12,14 @@ const NO_SUCH_NAME = 3;
 const AUTHORITATIVE = 1 << 10;
 
 /**
- * The value of the record `1 . alpn="h3,h2"` (RFC 9460, section 2.2): priority 1, the owner's own name as the target, and
- * the parameter `alpn` (key 1) with its list of names, each behind its length.
+ * The value of the record `1 . alpn="h3,h2"` (RFC 9460, section 2.2): priority 1, the owner's own
+ * name as the target, and the parameter `alpn` (key 1) with its list of length-prefixed names.
  */
 const HTTPS_RECORD = Buffer.from([0, 1, 0, 0, 1, 0, 6, 2, 0x68, 0x33, 2, 0x68, 0x32]);
 
 /**
- * A DNS server for the page's hosts: their address, and a record that says that they speak HTTP/3. It answers at the
- * browser's end of the link, as a resolver in the home would that has the answer already.
+ * A DNS server for the page's hosts, with their address and a record that announces HTTP/3. It
+ * answers at the browser's end of the link, like a home resolver that has the answer cached.
  */
 export class NameServer {
   readonly #socket: Socket;
@@ -33,7 +33,10 @@ export class NameServer {
     resolverAddress,
     origins,
     serverAddress,
-  }: LoadJob & { readonly resolverAddress: string; readonly serverAddress: string }): Promise<NameServer> {
+  }: LoadJob & {
+    readonly resolverAddress: string;
+    readonly serverAddress: string;
+  }): Promise<NameServer> {
     const hosts = new Set(hostsOf({ origins }));
     const socket = createSocket('udp4');
     const server = new NameServer(socket);
@@ -46,7 +49,7 @@ export class NameServer {
     return server;
   }
 
-  /** How often a browser asked for the HTTPS record of a host. */
+  /** Number of a browser's queries for the HTTPS record of a host. */
   get httpsQueries(): number {
     return this.#httpsQueries;
   }
@@ -71,7 +74,7 @@ export class NameServer {
     });
   }
 
-  /** Nothing for a type that the host does not have, which is an answer too. */
+  /** Returns no records for a type that the host does not have, which is a valid answer. */
   #records(name: string, type: number, address: string): Answer[] {
     switch (type) {
       case A:
@@ -79,7 +82,14 @@ export class NameServer {
       case HTTPS_TYPE:
         this.#httpsQueries += 1;
         // The library knows the type by its number only.
-        return [{ type: `UNKNOWN_${HTTPS_TYPE}`, name, ttl: SECONDS_TO_LIVE, data: HTTPS_RECORD } as unknown as Answer];
+        return [
+          {
+            type: `UNKNOWN_${HTTPS_TYPE}`,
+            name,
+            ttl: SECONDS_TO_LIVE,
+            data: HTTPS_RECORD,
+          } as unknown as Answer,
+        ];
       default:
         return [];
     }

@@ -1,5 +1,11 @@
-import type { BrowserSide, DevToolsRequest } from '../sample.js';
-import { completenessOf, documentOf, isAnsweredAs, type Completeness, type Expected } from './expected.js';
+import type { BrowserSide, DevToolsRequest } from '../samples/sample.js';
+import {
+  completenessOf,
+  documentOf,
+  isAnsweredAs,
+  type Completeness,
+  type Expected,
+} from './expected.js';
 
 /** How the navigation ended. */
 export type LoadEnd =
@@ -7,7 +13,7 @@ export type LoadEnd =
   | { readonly kind: 'timeout'; readonly seconds: number }
   | { readonly kind: 'failed'; readonly error: string };
 
-/** The outcome of a load, from how the navigation ended and what became of its requests. */
+/** Returns the outcome of a load, from the end of its navigation and the state of its requests. */
 export function outcomeOf(
   end: LoadEnd,
   requests: readonly DevToolsRequest[],
@@ -32,7 +38,8 @@ function ending(
   const { answered, of } = completeness;
   switch (end.kind) {
     case 'timeout': {
-      const counted = expected.kind === 'document' ? '' : `; ${answered} of ${of} requests answered`;
+      const counted =
+        expected.kind === 'document' ? '' : `; ${answered} of ${of} requests answered`;
       return { outcome: 'timeout', reason: `no load event in ${end.seconds} s${counted}` };
     }
     case 'failed':
@@ -45,21 +52,31 @@ function ending(
 }
 
 /**
- * Why what the browser shows is not the page: an error page of the browser's own, or of the server. Its times are not the page's.
- * Undefined too for a document that has not been answered at all, which has no times.
+ * Returns why the browser shows something other than the page: an error page of the browser or the
+ * server, whose times are not the page's. Undefined too if the document was not answered at all, in
+ * which case there are no times.
  */
-function documentFault(end: LoadEnd, document: DevToolsRequest | undefined, expected: Expected): string | undefined {
+function documentFault(
+  end: LoadEnd,
+  document: DevToolsRequest | undefined,
+  expected: Expected,
+): string | undefined {
   const status = document?.status;
   const recorded = expected.kind === 'recording' ? expected.documentStatus : undefined;
-  if (status !== undefined && status >= 400 && status !== recorded) return `the document was answered with ${status}`;
+  if (status !== undefined && status >= 400 && status !== recorded)
+    return `the document has status ${status}`;
   if (end.kind === 'failed') return firstLine(end.error);
   const isThere = document !== undefined && isAnsweredAs(recorded ?? 200)(document);
-  return end.kind === 'loaded' && expected.kind === 'document' && !isThere ? 'the document has no answer' : undefined;
+  return end.kind === 'loaded' && expected.kind === 'document' && !isThere
+    ? 'the document has no response'
+    : undefined;
 }
 
 function whyIncomplete({ answered, of, bad, problem }: Completeness): string | undefined {
   if (bad !== undefined) {
-    const what = bad.error ?? (bad.status !== undefined && bad.status >= 400 ? `status ${bad.status}` : 'no end');
+    const what =
+      bad.error ??
+      (bad.status !== undefined && bad.status >= 400 ? `status ${bad.status}` : 'not finished');
     return `${answered} of ${of} requests answered; ${bad.url}: ${what}`;
   }
   return problem === undefined ? undefined : `${answered} of ${of} requests answered; ${problem}`;

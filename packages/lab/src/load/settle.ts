@@ -1,24 +1,25 @@
 import type { Completeness } from './expected.js';
 
-/** How long a load is waited for after its load event. */
+/** How long to wait after a load's load event. */
 
 /** The developer tools' last messages follow the load event by a few milliseconds. */
-const LEAST_MS = 1_000;
+const MIN_MS = 1_000;
 
-/** Of a load with a load event, in milliseconds on one clock. */
+/** A load that had a load event; times in milliseconds on one clock. */
 export interface Loaded {
   readonly startedMs: number;
-  /** How long the recorded page took until its load event; 0 where nothing is recorded. */
+  /** Time until the recorded page's load event; 0 without a recording. */
   readonly recordedMs: number;
-  /** When the plan's time for it is over. */
+  /** When the plan's time for the load ends. */
   readonly untilMs: number;
 }
 
 /**
- * The wait for what counts: for requests that are on their way as long as the load may take, and for those that are missing. The page may
- * make these by a timer, or when another one has come: in the recording it had made them by the load event, so that no timer was longer
- * than all of that load. Over a slow arm the timer may start when the last request has ended, so the time
- * is counted from there again.
+ * The wait for requests that count: for those in flight as long as the load may take, and for
+ * missing ones. The page may make missing requests by a timer or after another response. In the
+ * recording it had made them before the load event, so no timer was longer than that whole load.
+ * Over a slow arm the timer may start when the last request has ended, so the time is counted again
+ * from there.
  */
 export class Wait {
   #sinceMs: number;
@@ -34,6 +35,6 @@ export class Wait {
     const { recordedMs, untilMs } = this.loaded;
     if (pending) this.#sinceMs = Math.max(this.#sinceMs, nowMs);
     if (pending) return nowMs >= untilMs;
-    return !missing || nowMs >= Math.min(untilMs, this.#sinceMs + Math.max(LEAST_MS, recordedMs));
+    return !missing || nowMs >= Math.min(untilMs, this.#sinceMs + Math.max(MIN_MS, recordedMs));
   }
 }

@@ -6,16 +6,21 @@ import type { Browser } from 'puppeteer-core';
 import type { WarmPage } from './job.js';
 
 /**
- * Loads a page that shares nothing with the one to come, so that starting the browser is not part of the load's time: another host at
- * another port, served by a server of its own at the browser's end of the link, which is gone before the load begins. It comes over the
- * arm's protocol, or what that costs a browser once would be left to the load.
+ * Loads a page that shares nothing with the measured one, so that the browser's start is not part
+ * of the load's time: another host and port, with a server of its own at the browser's end of the
+ * link that is gone before the load begins. It uses the arm's protocol, so that first-use costs of
+ * the protocol do not fall on the load.
  */
-export async function warm(browser: Browser, { command, origin }: WarmPage, timeoutSeconds: number): Promise<void> {
+export async function warm(
+  browser: Browser,
+  { command, origin }: WarmPage,
+  timeoutSeconds: number,
+): Promise<void> {
   const [program, ...args] = command as [string, ...string[]];
   const server = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   const ended = once(server, 'exit');
   const end = (): void => void server.kill();
-  // A load that is interrupted ends at once, by `process.exit`.
+  // An interrupted load ends at once, by `process.exit`.
   process.once('exit', end);
   try {
     const address = await addressOf(createInterface({ input: server.stderr }));
@@ -25,7 +30,7 @@ export async function warm(browser: Browser, { command, origin }: WarmPage, time
       waitUntil: 'load',
       timeout: timeoutSeconds * 1000,
     });
-    // Two frames: by then one has been drawn.
+    // After two frames, one has been drawn.
     await page.evaluate(
       'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve(undefined))))',
     );
@@ -42,5 +47,5 @@ async function addressOf(lines: AsyncIterable<string>): Promise<string> {
     const address = /^listening on https?:\/\/(\S+)/.exec(line)?.[1];
     if (address !== undefined) return address;
   }
-  throw new Error('the server of the page that warms the browser ended before it listened');
+  throw new Error('the server of the warm-up page exited before it listened');
 }

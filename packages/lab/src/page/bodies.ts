@@ -1,6 +1,6 @@
 import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
-import { ExitCode, LabError } from '../errors.js';
-import { randomBytes } from '../seed.js';
+import { ExitCode, LabError } from '../io/errors.js';
+import { randomBytes } from '../campaign/seed.js';
 import { GLYPH, trueTypeFont } from './font.js';
 import { childrenOf, type Planned } from './layout.js';
 import { LARGEST, pngImage, SMALL } from './png.js';
@@ -8,7 +8,7 @@ import { requestCount, type PageSpec } from './spec.js';
 
 const LARGEST_STYLE = `display: block; width: ${LARGEST.width}px; height: ${LARGEST.height}px;`;
 
-/** The content of a resource, exactly as long as it was planned. */
+/** Returns a resource's body of exactly the planned length. */
 export function resourceBody(
   resource: Planned,
   all: readonly Planned[],
@@ -31,19 +31,30 @@ function familyOf(index: number): string {
   return `Lab Sign ${index}`;
 }
 
-/** Each style sheet declares its share of the fonts, background images and other sheets; the first one lays the page out. */
-function styleSheet(resource: Planned, all: readonly Planned[], host: string, random: RandomGenerator): Buffer {
+/**
+ * Returns a style sheet with its share of the fonts, background images and imports; the first one
+ * also has the layout.
+ */
+function styleSheet(
+  resource: Planned,
+  all: readonly Planned[],
+  host: string,
+  random: RandomGenerator,
+): Buffer {
   const children = childrenOf(resource, all);
   const rules = [
-    // No rule may stand before an import.
-    ...ofKind(children, 'stylesheet').map((child) => `@import url("${reference(child, resource, host)}");\n`),
+    // No rule may precede an import.
+    ...ofKind(children, 'stylesheet').map(
+      (child) => `@import url("${reference(child, resource, host)}");\n`,
+    ),
     ...ofKind(children, 'font').map(
       (child) =>
         `@font-face { font-family: "${familyOf(child.index)}"; src: url("${reference(child, resource, host)}") format("truetype"); }\n` +
         `.sign-${child.index} { font-family: "${familyOf(child.index)}"; }\n`,
     ),
     ...ofKind(children, 'image').map(
-      (child) => `.picture-${child.index} { background: url("${reference(child, resource, host)}") 0 0 / cover; }\n`,
+      (child) =>
+        `.picture-${child.index} { background: url("${reference(child, resource, host)}") 0 0 / cover; }\n`,
     ),
   ];
   if (resource.index === 0) {
@@ -57,8 +68,13 @@ function styleSheet(resource: Planned, all: readonly Planned[], host: string, ra
   return filled(resource, rules.join(''), '/*', '*/\n', random);
 }
 
-/** A script that leaves a mark on the document, and asks for the scripts and images that it is to name. */
-function script(resource: Planned, all: readonly Planned[], host: string, random: RandomGenerator): Buffer {
+/** Returns a script that marks the document and requests the scripts and images assigned to it. */
+function script(
+  resource: Planned,
+  all: readonly Planned[],
+  host: string,
+  random: RandomGenerator,
+): Buffer {
   const children = childrenOf(resource, all);
   const code = [
     `document.documentElement.setAttribute('data-script-${resource.index}', 'ran');\n`,
@@ -76,35 +92,50 @@ function script(resource: Planned, all: readonly Planned[], host: string, random
   return filled(resource, code.join(''), '/*', '*/\n', random);
 }
 
-/** As a script of the document sees it: relative to the document, not to the script. */
+/**
+ * Returns the reference as a script of the document resolves it: relative to the document, not to
+ * the script.
+ */
 function quoted(child: Planned, host: string): string {
   return `'${fromDocument(child, host)}'`;
 }
 
-/** The HTML document: `html_bytes` of it, and nothing else when the page has no resources. */
-export function documentBody(spec: PageSpec, all: readonly Planned[], host: string, random: RandomGenerator): Buffer {
+/** Returns the HTML document of `html_bytes`; it has no references if the page has no resources. */
+export function documentBody(
+  spec: PageSpec,
+  all: readonly Planned[],
+  host: string,
+  random: RandomGenerator,
+): Buffer {
   const direct = all.filter(({ discoveredBy }) => discoveredBy === 'document');
   const href = (resource: Planned): string => fromDocument(resource, host);
   const head = [
     '<meta charset="utf-8">',
     '<meta name="viewport" content="width=device-width">',
     `<title>${escape(spec.name)}</title>`,
-    // Without this a browser asks for /favicon.ico, one request more than the page has.
+    // Without this a browser requests /favicon.ico, an additional request.
     '<link rel="icon" href="data:,">',
     ...ofKind(direct, 'stylesheet').map((sheet) => `<link rel="stylesheet" href="${href(sheet)}">`),
     ...ofKind(direct, 'script').map((code) => `<script src="${href(code)}" defer></script>`),
   ];
-  const signs = ofKind(all, 'font').map(({ index }) => `<span class="sign sign-${index}">${GLYPH}</span>`);
+  const signs = ofKind(all, 'font').map(
+    ({ index }) => `<span class="sign sign-${index}">${GLYPH}</span>`,
+  );
   const pictures = ofKind(all, 'image').filter(({ discoveredBy }) => discoveredBy === 'stylesheet');
   const html = [
     '<!doctype html>\n<html lang="en">\n<head>',
     ...head,
     '</head>\n<body>',
     `<h1>${escape(spec.name)}</h1>`,
-    ...pictures.map(({ index, largest }) => `<div class="picture-${index}" style="${pictureStyle(largest)}"></div>`),
+    ...pictures.map(
+      ({ index, largest }) =>
+        `<div class="picture-${index}" style="${pictureStyle(largest)}"></div>`,
+    ),
     ...ofKind(direct, 'image')
       .filter(({ largest }) => largest)
-      .map((image) => `<img src="${href(image)}" alt="image ${image.index}" style="${LARGEST_STYLE}">`),
+      .map(
+        (image) => `<img src="${href(image)}" alt="image ${image.index}" style="${LARGEST_STYLE}">`,
+      ),
     `<p>A generated page of ${requestCount(spec)} requests.</p>`,
     `<p>${signs.join(' ')}</p>`,
     `<div class="images">\n${ofKind(direct, 'image')
@@ -124,12 +155,15 @@ function fromDocument(resource: Planned, host: string): string {
   return resource.origin === undefined ? resource.path : absolute(resource, host);
 }
 
-/** How a style sheet names a resource: both are in a folder of their own below the root of their host. */
+/**
+ * Returns how a style sheet references a resource: both are in a folder below the root of their
+ * host.
+ */
 function reference(child: Planned, parent: Planned, host: string): string {
   return child.origin === parent.origin ? `../${child.path}` : absolute(child, host);
 }
 
-/** Without a scheme, so that a page over clear text stays one. */
+/** Returns a URL without a scheme, so that a page over http:// stays on it. */
 function absolute({ origin, path }: Planned, host: string): string {
   return `//${origin === undefined ? host : `${origin}.${host}`}/${path}`;
 }
@@ -138,7 +172,7 @@ function ofKind(resources: readonly Planned[], kind: Planned['kind']): Planned[]
   return resources.filter((resource) => resource.kind === kind);
 }
 
-/** `content`, and a comment of noise that brings it to exactly the size that was asked for. */
+/** Returns `content` with a comment of noise that pads it to exactly the requested size. */
 function filled(
   file: { path: string; size: number },
   content: string,
@@ -151,11 +185,13 @@ function filled(
     const needed = file.size - noiseLength;
     throw new LabError(
       ExitCode.Malformed,
-      `${file.path} needs ${needed} bytes for its own content but is to have ${file.size}`,
-      file.path === 'index.html' ? `set html_bytes to ${needed} or more` : "raise its group's bytes",
+      `${file.path} needs ${needed} bytes for its content, but its size is ${file.size}`,
+      file.path === 'index.html'
+        ? `set html_bytes to ${needed} or more`
+        : 'increase the bytes of its group',
     );
   }
-  // Base64 holds neither of the comments' ends.
+  // Base64 contains neither comment terminator.
   const noise = randomBytes(Math.ceil((noiseLength * 3) / 4), random)
     .toString('base64')
     .slice(0, noiseLength);

@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
-import { ExitCode, LabError, messageOf, systemCode } from '../errors.js';
-import { writeFolderAtOnce } from '../output-folder.js';
+import { ExitCode, LabError, messageOf, systemCode } from '../io/errors.js';
+import { writeFolderAtOnce } from '../io/output-folder.js';
 import {
   describeBody,
   isRecording,
@@ -26,26 +26,29 @@ const CONTENT_TYPES: Readonly<Record<PageFile['kind'], string>> = {
 
 const manifest = z.object({ name: z.string(), requests: z.int().min(1), bytes: z.int().min(0) });
 
-/** What the lab knows of a page that it is going to serve. */
+/** The properties of a page that the lab needs to serve it. */
 export interface PageFacts {
   readonly name: string;
-  /** Those that count for a complete load. Undefined for a page that is not ours. */
+  /** Number of requests that count for a complete load. Undefined for an external page. */
   readonly requests: number | undefined;
-  /** Bytes of all bodies that count, or undefined for a folder that this program did not generate. */
+  /** Bytes of all bodies that count; undefined for a folder that the lab did not generate. */
   readonly bytes: number | undefined;
-  /** Fewer than so many bytes no complete load has: undefined for a page that may ask for something else each time. */
+  /**
+   * Minimum number of bytes of a complete load; undefined for a page whose requests may differ each
+   * time.
+   */
   readonly leastBytes: number | undefined;
-  /** The manifest as it is written, which holds a hash of each file. */
+  /** Text of the manifest, which contains a hash of each file. */
   readonly manifestText: string | undefined;
-  /** Of a recording, which has hosts and a document of its own. */
+  /** Facts of a recording, which has hosts and a document of its own. */
   readonly recording?: RecordingFacts;
-  /** Of a page that is loaded where it is. */
+  /** Set for a page that is loaded from its own server. */
   readonly live?: { readonly url: string; readonly spki: string | undefined };
 }
 
 /**
- * Writes a generated page and its manifest into `folder`, whole or not at all. A page on several hosts becomes a recording too,
- * so that `pronghorn replay` serves them all.
+ * Writes a generated page and its manifest into `folder`, all or nothing. A page on several hosts
+ * also becomes a recording, so that `pronghorn replay` can serve all hosts.
  */
 export function writePage(page: Page, folder: string): void {
   writeFolderAtOnce(folder, (partial) => {
@@ -55,7 +58,8 @@ export function writePage(page: Page, folder: string): void {
       writeFileSync(file, each.body);
     }
     writeFileSync(join(partial, MANIFEST), `${JSON.stringify(page.manifest, undefined, 2)}\n`);
-    if (page.files.some(({ origin }) => origin !== undefined)) writeRecording(partial, recordingOf(page));
+    if (page.files.some(({ origin }) => origin !== undefined))
+      writeRecording(partial, recordingOf(page));
   });
 }
 
@@ -68,7 +72,7 @@ function recordingOf(page: Page): Recording {
     method: 'GET',
     url: `https://${hostOf(file, page.host)}/${file.kind === 'document' ? '' : file.path}`,
     status: 200,
-    // A browser takes fonts of other hosts only with their leave.
+    // Browsers accept fonts of other hosts only with CORS permission.
     headers: [
       ['content-type', CONTENT_TYPES[file.kind]],
       ['access-control-allow-origin', '*'],
@@ -80,15 +84,15 @@ function recordingOf(page: Page): Recording {
 }
 
 /**
- * Looks at a folder that holds a page. Its number of requests comes from its manifest, or from the plan
- * for a page that was made by other means.
+ * Inspects a folder that contains a page. The number of its requests comes from its manifest, or
+ * from the plan for a page that the lab did not generate.
  */
 export function inspectPageFolder(folder: string, requestsInPlan: number | undefined): PageFacts {
   if (isRecording(folder)) {
     if (requestsInPlan !== undefined) {
       throw new LabError(
         ExitCode.Malformed,
-        `the plan says that the page makes ${requestsInPlan} requests, and ${folder} is a recording, which lists those that count`,
+        `the plan sets \`requests = ${requestsInPlan}\`, but ${folder} is a recording, which lists the requests that count`,
         'remove `requests` from the plan',
       );
     }
@@ -101,14 +105,14 @@ export function inspectPageFolder(folder: string, requestsInPlan: number | undef
   if (known === undefined && requestsInPlan === undefined) {
     throw new LabError(
       ExitCode.Malformed,
-      `the page folder ${folder} has no ${MANIFEST}, so the number of its requests is not known`,
+      `the page folder ${folder} has no ${MANIFEST}, so the number of its requests is unknown`,
       "add `requests = N` to the plan's [page] table",
     );
   }
   if (known !== undefined && requestsInPlan !== undefined && known.requests !== requestsInPlan) {
     throw new LabError(
       ExitCode.Malformed,
-      `the plan says that the page makes ${requestsInPlan} requests, and ${folder}/${MANIFEST} says ${known.requests}`,
+      `the plan sets \`requests = ${requestsInPlan}\`, but ${folder}/${MANIFEST} has ${known.requests}`,
       'remove `requests` from the plan',
     );
   }
@@ -125,7 +129,7 @@ function requireFile(file: string, folder: string): void {
   throw new LabError(
     ExitCode.InputMissing,
     `the page folder ${folder} has no index.html`,
-    'make a page with `pronghorn-lab page SPEC --out DIR`, or name a folder that holds one',
+    'generate a page with `pronghorn-lab page SPEC --out DIR`, or name a folder that contains one',
   );
 }
 
@@ -136,12 +140,16 @@ function readManifest(folder: string): PageFacts | undefined {
     text = readFileSync(file, 'utf8');
   } catch (thrown) {
     if (systemCode(thrown) === 'ENOENT') return undefined;
-    throw new LabError(ExitCode.InputMissing, `${file} cannot be read: ${messageOf(thrown)}`);
+    throw new LabError(ExitCode.InputMissing, `cannot read ${file}: ${messageOf(thrown)}`);
   }
   try {
     const { name, requests, bytes } = manifest.parse(JSON.parse(text));
     return { name, requests, bytes, leastBytes: bytes, manifestText: text };
   } catch {
-    throw new LabError(ExitCode.Malformed, `${file} is not a page's manifest`, 'generate the page again');
+    throw new LabError(
+      ExitCode.Malformed,
+      `${file} is not a valid page manifest`,
+      'generate the page again',
+    );
   }
 }

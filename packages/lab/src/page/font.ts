@@ -1,19 +1,21 @@
 import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
-import { randomBytes } from '../seed.js';
+import { randomBytes } from '../campaign/seed.js';
 
 /** The character that each generated font has a glyph for: the first of the private use area. */
 export const GLYPH = '\ue000';
 
 const GLYPH_CODE = 0xe000;
 const UNITS_PER_EM = 1000;
-/** The glyph is a square from the base line up. */
+/** Side of the glyph, a square above the base line. */
 const SIDE = 700;
 const ADVANCE = 800;
 
 /**
- * A valid TrueType font of exactly `size` bytes with one glyph, and a private table of noise that makes up the size.
+ * Returns a valid TrueType font of exactly `size` bytes with one glyph, and a private table of
+ * noise as padding.
  *
- * A browser fetches a font only when a character needs it, and logs an error for a broken one; so this is a real one.
+ * A browser fetches a font only when a character needs it, and logs an error for an invalid one, so
+ * the font has to be valid.
  */
 export function trueTypeFont(size: number, family: string, random: RandomGenerator): Buffer {
   const tables: ReadonlyMap<string, Buffer> = new Map<string, Buffer>([
@@ -28,17 +30,25 @@ export function trueTypeFont(size: number, family: string, random: RandomGenerat
     ['name', names(family)],
     ['post', post()],
   ]);
-  const filledWith = (noise: Buffer): Buffer => assemble(new Map<string, Buffer>([...tables, ['zfil', noise]]));
+  const filledWith = (noise: Buffer): Buffer =>
+    assemble(new Map<string, Buffer>([...tables, ['zfil', noise]]));
   const used = filledWith(Buffer.alloc(0)).length;
-  if (used > size) throw new RangeError(`a TrueType font needs ${used} bytes, not ${size}`);
+  if (used > size)
+    throw new RangeError(`a TrueType font needs at least ${used} bytes, not ${size}`);
   return filledWith(randomBytes(size - used, random));
 }
 
-/** Puts tables, sorted by tag, behind their directory, each but the last padded to four bytes. */
+/**
+ * Assembles tables, sorted by tag, after their directory; all but the last are padded to four
+ * bytes.
+ */
 function assemble(tables: ReadonlyMap<string, Buffer>): Buffer {
   const power = Math.floor(Math.log2(tables.size));
   const directory: Buffer[] = [
-    Buffer.concat([longs(0x0001_0000), words(tables.size, 16 << power, power, 16 * (tables.size - (1 << power)))]),
+    Buffer.concat([
+      longs(0x0001_0000),
+      words(tables.size, 16 << power, power, 16 * (tables.size - (1 << power))),
+    ]),
   ];
   const bodies: Buffer[] = [];
   let offset = 12 + 16 * tables.size;
@@ -67,7 +77,7 @@ function head(): Buffer {
   return Buffer.concat([
     longs(0x0001_0000, 0x0001_0000, 0, 0x5f0f_3cf5),
     words(0, UNITS_PER_EM),
-    Buffer.alloc(16), // created and modified: no time, so that equal seeds make equal fonts
+    Buffer.alloc(16), // created and modified: 0, so that equal seeds make equal fonts
     words(0, 0, SIDE, SIDE, 0, 8, 2, 0, 0),
   ]);
 }
@@ -83,7 +93,10 @@ function maximumProfile(): Buffer {
   const glyphs = 2;
   const points = 4;
   const contours = 1;
-  return Buffer.concat([longs(0x0001_0000), words(glyphs, points, contours, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)]);
+  return Buffer.concat([
+    longs(0x0001_0000),
+    words(glyphs, points, contours, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+  ]);
 }
 
 function os2(): Buffer {
@@ -92,10 +105,18 @@ function os2(): Buffer {
   const privateUseArea = longs(0, 1 << 28, 0, 0);
   const vendor = Buffer.from('    ', 'latin1');
   const range = words(0x40, GLYPH_CODE, GLYPH_CODE, 800, -200, 0, 800, 200);
-  return Buffer.concat([metrics, panose, privateUseArea, vendor, range, longs(1, 0), words(500, SIDE, 0, 0x20, 0)]);
+  return Buffer.concat([
+    metrics,
+    panose,
+    privateUseArea,
+    vendor,
+    range,
+    longs(1, 0),
+    words(500, SIDE, 0, 0x20, 0),
+  ]);
 }
 
-/** Format 4 with one character, and the closing segment that the format asks for. */
+/** Returns a format 4 map with one character and the final segment that the format requires. */
 function characterMap(): Buffer {
   const delta = (1 - GLYPH_CODE) & 0xffff;
   const segments = words(GLYPH_CODE, 0xffff, 0, GLYPH_CODE, 0xffff, delta, 1, 0, 0);
@@ -113,7 +134,14 @@ function squareGlyph(): Buffer {
 }
 
 function names(family: string): Buffer {
-  const values = [family, 'Regular', `${family} Regular`, family, 'Version 1', family.replaceAll(' ', '')];
+  const values = [
+    family,
+    'Regular',
+    `${family} Regular`,
+    family,
+    'Version 1',
+    family.replaceAll(' ', ''),
+  ];
   const ids = [1, 2, 3, 4, 5, 6];
   const texts = values.map((value) => Buffer.from(value, 'utf16le').swap16());
   let offset = 0;
@@ -145,7 +173,7 @@ function pad4(data: Buffer): Buffer {
   return Buffer.concat([data, Buffer.alloc((4 - (data.length % 4)) % 4)]);
 }
 
-/** The sum of a table's big-endian words, as the format defines it. */
+/** Returns the sum of a table's big-endian words, as the format defines it. */
 function checksum(data: Buffer): number {
   const padded = pad4(data);
   let sum = 0;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { HOST } from '../browser.js';
-import { deriveSeed, generator } from '../seed.js';
+import { HOST } from '../run/browser.js';
+import { deriveSeed, generator } from '../campaign/seed.js';
 import { documentBody, resourceBody } from './bodies.js';
 import { layOut } from './layout.js';
 import type { PageSpec, ResourceKind } from './spec.js';
@@ -9,14 +9,17 @@ import type { PageSpec, ResourceKind } from './spec.js';
 export interface PageFile {
   readonly path: string;
   readonly kind: 'document' | ResourceKind;
-  /** The host below the page's own that it is on; without one it is on the page's. */
+  /** Name of the host below the page's own; undefined for the page's own host. */
   readonly origin?: string;
   readonly body: Buffer;
 }
 
-/** A generated page: the HTML document first, then its resources. The same specification makes the same bytes. */
+/**
+ * A generated page: the HTML document first, then its resources. The same specification gives the
+ * same bytes.
+ */
 export interface Page {
-  /** The host of the document, which those of all `origin`s are below. */
+  /** Host of the document; the hosts of all `origin`s are below it. */
   readonly host: string;
   readonly files: readonly PageFile[];
   readonly manifest: PageManifest;
@@ -26,20 +29,31 @@ export interface Page {
 export interface PageManifest {
   readonly name: string;
   readonly seed: number;
-  /** Requests of one load, the document's own included. */
+  /** Requests of one load, including the document. */
   readonly requests: number;
-  /** Bytes of all bodies together. */
+  /** Bytes of all bodies. */
   readonly bytes: number;
-  /** `host` is there for files that are not on the page's own. */
-  readonly files: readonly { path: string; host?: string; kind: string; bytes: number; sha256: string }[];
+  /** `host` is set for files on other hosts than the page's own. */
+  readonly files: readonly {
+    path: string;
+    host?: string;
+    kind: string;
+    bytes: number;
+    sha256: string;
+  }[];
 }
 
-/** Makes the page that `spec` describes, as it is on `host`. */
+/** Generates the page that `spec` describes, served from `host`. */
 export function generatePage(spec: PageSpec, host: string = HOST): Page {
   const planned = layOut(spec);
-  const random = (path: string): ReturnType<typeof generator> => generator(deriveSeed(spec.seed, spec.name, path));
+  const random = (path: string): ReturnType<typeof generator> =>
+    generator(deriveSeed(spec.seed, spec.name, path));
   const files: PageFile[] = [
-    { path: 'index.html', kind: 'document', body: documentBody(spec, planned, host, random('index.html')) },
+    {
+      path: 'index.html',
+      kind: 'document',
+      body: documentBody(spec, planned, host, random('index.html')),
+    },
     ...planned.map((resource): PageFile => {
       const { path, kind, origin } = resource;
       const body = resourceBody(resource, planned, host, random(path));
@@ -49,7 +63,7 @@ export function generatePage(spec: PageSpec, host: string = HOST): Page {
   return { host, files, manifest: manifestOf(spec, files, host) };
 }
 
-/** The host that a file is on. */
+/** Returns the host of a file. */
 export function hostOf({ origin }: PageFile, host: string): string {
   return origin === undefined ? host : `${origin}.${host}`;
 }

@@ -1,26 +1,35 @@
-import { deriveSeed, generator } from '../seed.js';
+import { deriveSeed, generator } from '../campaign/seed.js';
 import { sizesOf } from './sizes.js';
-import { discoverer, type Discoverer, type PageSpec, type ResourceGroup, type ResourceKind } from './spec.js';
+import {
+  discoverer,
+  type Discoverer,
+  type PageSpec,
+  type ResourceGroup,
+  type ResourceKind,
+} from './spec.js';
 
-/** A resource before it has a body: where it is, how large it is to be, and what names it. */
+/** A planned resource without its body: its path, its size, and what names it. */
 export interface Planned {
   readonly kind: ResourceKind;
-  /** Below the root of its own host. */
+  /** Path relative to the root of its own host. */
   readonly path: string;
-  /** The host below the page's, or undefined for the page's own. */
+  /** Name of the host below the page's; undefined for the page's own. */
   readonly origin: string | undefined;
   readonly size: number;
-  /** The position among the resources of its kind. */
+  /** Index among the resources of its kind. */
   readonly index: number;
   readonly discoveredBy: Discoverer;
-  /** How many scripts lie between the document's scripts and this resource, plus one; 0 if no script names it. */
+  /**
+   * Number of scripts between the document's scripts and this resource, plus one; 0 if no script
+   * names it.
+   */
   readonly depth: number;
-  /** The group that it is of. */
+  /** Index of its group. */
   readonly group: number;
   readonly largest: boolean;
 }
 
-/** All resources of a page, in the order of its specification. */
+/** Plans all resources of a page, in the order of its specification. */
 export function layOut(spec: PageSpec): Planned[] {
   const seen = new Map<ResourceKind, number>();
   return spec.resources.flatMap((group, position) => {
@@ -43,7 +52,10 @@ export function layOut(spec: PageSpec): Planned[] {
   });
 }
 
-/** Scripts of a group stand in so many levels as it is deep, evenly; images that a script names all on the same. */
+/**
+ * Returns a member's level: scripts of a group are spread evenly over its levels, and images that a
+ * script names are all on the same level.
+ */
 function depthOf(group: ResourceGroup, at: number): number {
   if (discoverer(group) !== 'script') return 0;
   const depth = group.depth ?? 1;
@@ -63,7 +75,10 @@ function pathOf(kind: ResourceKind, index: number): string {
   }
 }
 
-/** What `parent`, a style sheet or a script, names. Each resource that the document does not name has exactly one parent. */
+/**
+ * Returns the resources that `parent`, a style sheet or a script, names. Each resource that the
+ * document does not name has exactly one parent.
+ */
 export function childrenOf(parent: Planned, all: readonly Planned[]): Planned[] {
   return all.filter((child) => child !== parent && parentOf(child, all) === parent);
 }
@@ -79,13 +94,21 @@ function parentOf(child: Planned, all: readonly Planned[]): Planned | undefined 
   }
 }
 
-/** A style sheet is imported by one of the document's, everything else is named in any of them. */
+/**
+ * Returns the possible parents: a style sheet is imported by one of the document's sheets,
+ * everything else can be named in any sheet.
+ */
 function candidateSheets(child: Planned, all: readonly Planned[]): Planned[] {
   const sheets = all.filter(({ kind }) => kind === 'stylesheet');
-  return child.kind === 'stylesheet' ? sheets.filter(({ discoveredBy }) => discoveredBy === 'document') : sheets;
+  return child.kind === 'stylesheet'
+    ? sheets.filter(({ discoveredBy }) => discoveredBy === 'document')
+    : sheets;
 }
 
-/** A chain stays in its group, whose first level hangs from the document's scripts. */
+/**
+ * Returns the possible parents: a script chain stays in its group, and its first level is named by
+ * the document's scripts.
+ */
 function scriptsAbove(child: Planned, all: readonly Planned[]): Planned[] {
   const above = all.filter(({ kind, depth }) => kind === 'script' && depth === child.depth - 1);
   const own = above.filter(({ group }) => group === child.group);

@@ -1,37 +1,45 @@
 import { crc32, deflateSync } from 'node:zlib';
 import { uniformInt } from 'pure-rand/distribution/uniformInt';
 import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
-import { randomBytes } from '../seed.js';
+import { randomBytes } from '../campaign/seed.js';
 
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-/** Pixels of an image. */
+/** An image's dimensions in pixels. */
 interface Dimensions {
   readonly width: number;
   readonly height: number;
 }
 
 export const SMALL: Dimensions = { width: 24, height: 16 };
-/** Largest contentful paint counts no more pixels than an image has of its own. */
+/**
+ * Dimensions of the large image: largest contentful paint counts no more pixels than the image
+ * itself has.
+ */
 export const LARGEST: Dimensions = { width: 960, height: 400 };
 
 const TRUECOLOUR = 2;
-/** Length, type and checksum around each chunk's data. */
+/** Bytes of length, type and checksum around each chunk's data. */
 const CHUNK_OVERHEAD = 12;
 
 type Colour = readonly [number, number, number];
 
 /**
- * A valid PNG image of exactly `size` bytes: a small gradient, and a private chunk of noise that makes up the size.
+ * Returns a valid PNG image of exactly `size` bytes: a small gradient, and a private chunk of noise
+ * as padding.
  *
- * The noise is in a chunk that decoders skip, so that decoding costs the same for each size.
+ * Decoders skip the noise chunk, so decoding costs the same for each size.
  */
-export function pngImage(size: number, random: RandomGenerator, dimensions: Dimensions = SMALL): Buffer {
+export function pngImage(
+  size: number,
+  random: RandomGenerator,
+  dimensions: Dimensions = SMALL,
+): Buffer {
   const pixels = deflateSync(gradient(dimensions, random), { level: 9 });
   const head = [SIGNATURE, chunk('IHDR', header(dimensions)), chunk('IDAT', pixels)];
   const end = chunk('IEND', Buffer.alloc(0));
   const used = Buffer.concat([...head, end]).length + CHUNK_OVERHEAD;
-  if (used > size) throw new RangeError(`a PNG image needs ${used} bytes, not ${size}`);
-  // Lower-case first and second letter: ancillary and private, which decoders must skip.
+  if (used > size) throw new RangeError(`a PNG image needs at least ${used} bytes, not ${size}`);
+  // Lower-case first and second letters: ancillary and private, which decoders must skip.
   return Buffer.concat([...head, chunk('fiLl', randomBytes(size - used, random)), end]);
 }
 
@@ -44,7 +52,10 @@ function header({ width, height }: Dimensions): Buffer {
   return data;
 }
 
-/** Rows of pixels, each row with filter type 0 in front. The rows of a wide image are of one colour each, which packs well. */
+/**
+ * Returns rows of pixels, each after filter type 0. Each row of a wide image has one colour, which
+ * compresses well.
+ */
 function gradient({ width, height }: Dimensions, random: RandomGenerator): Buffer {
   const from = colour(random);
   const to = colour(random);

@@ -1,11 +1,11 @@
 import { uniformFloat64 } from 'pure-rand/distribution/uniformFloat64';
 import type { RandomGenerator } from 'pure-rand/types/RandomGenerator';
-import { shuffled } from '../seed.js';
+import { shuffled } from '../campaign/seed.js';
 
-/** The smallest size of a resource: what a real font with a long name needs, and some room. */
+/** Minimum size of a resource: the size of a real font with a long name, plus a margin. */
 export const MIN_BYTES = 1024;
 
-/** How the sizes of a group are given. */
+/** The size parameters of a group. */
 export interface GroupSizes {
   readonly count: number;
   readonly total_bytes?: number | undefined;
@@ -15,19 +15,24 @@ export interface GroupSizes {
 
 /** Standard deviations between the median and the 90th percentile of a normal distribution. */
 const Z90 = 1.2815515655446004;
-/** More spread than this no web page has: the largest of three resources would be e^8 times the median. */
+/**
+ * Maximum spread, beyond that of any web page: the largest of three resources would be e^8 times
+ * the median.
+ */
 const MAX_SPREAD = 8;
 
 /**
- * The sizes of a group's members.
+ * Returns the sizes of a group's members.
  *
- * With a median they follow a log-normal distribution, as sizes on the web do about: few large ones make most of the bytes.
- * They are its quantiles in a random order and not draws from it, so that each seed has the shape that was asked for.
+ * With a median they follow a log-normal distribution, approximately like sizes on the web: few
+ * large ones make up most of the bytes. They are the distribution's quantiles in random order
+ * instead of random draws, so that each seed has the requested shape.
  */
 export function sizesOf(group: GroupSizes, random: RandomGenerator): number[] {
   const { count, total_bytes: total, median_bytes: median, p90_bytes: p90 } = group;
   if (median === undefined) return similar(count, total ?? 0, random);
-  const spread = p90 === undefined ? spreadFor(count, median, total ?? 0) : Math.log(p90 / median) / Z90;
+  const spread =
+    p90 === undefined ? spreadFor(count, median, total ?? 0) : Math.log(p90 / median) / Z90;
   const sizes = logNormal(count, median, spread);
   if (total !== undefined) {
     const rest = total - sum(sizes);
@@ -36,7 +41,7 @@ export function sizesOf(group: GroupSizes, random: RandomGenerator): number[] {
   return shuffled(sizes, random);
 }
 
-/** Sizes that differ by up to a factor of two and add up to exactly `total`. */
+/** Returns sizes that differ by up to a factor of two and add up to exactly `total`. */
 function similar(count: number, total: number, random: RandomGenerator): number[] {
   const weights = Array.from({ length: count }, () => 2 ** (uniformFloat64(random) - 0.5));
   const whole = sum(weights);
@@ -45,14 +50,17 @@ function similar(count: number, total: number, random: RandomGenerator): number[
   return result;
 }
 
-/** Quantiles from the smallest to the largest, which takes what rounding leaves over. */
+/** Returns quantiles in ascending order; the largest absorbs the rounding. */
 function logNormal(count: number, median: number, spread: number): number[] {
   return Array.from({ length: count }, (_, at) =>
     Math.max(MIN_BYTES, Math.floor(median * Math.exp(spread * normalQuantile((at + 0.5) / count)))),
   );
 }
 
-/** The spread with which so many sizes around `median` come to no more than `total`, found by halving. */
+/**
+ * Returns the spread with which so many sizes around `median` add up to no more than `total`, by
+ * bisection.
+ */
 function spreadFor(count: number, median: number, total: number): number {
   let [low, high] = [0, MAX_SPREAD];
   for (let step = 0; step < 50; step++) {
@@ -63,7 +71,10 @@ function spreadFor(count: number, median: number, total: number): number {
   return low;
 }
 
-/** The quantile of the standard normal distribution, to 4.5e-4 (Abramowitz and Stegun, 26.2.23). */
+/**
+ * Returns the quantile of the standard normal distribution, to 4.5e-4 (Abramowitz and Stegun,
+ * 26.2.23).
+ */
 function normalQuantile(probability: number): number {
   if (probability > 0.5) return -normalQuantile(1 - probability);
   const t = Math.sqrt(-2 * Math.log(probability));

@@ -1,29 +1,32 @@
 import { z } from 'zod';
-import { MAX_SEED } from '../seed.js';
-import { field, missingOr, readTomlFile, type TomlFile } from '../toml-file.js';
+import { MAX_SEED } from '../campaign/seed.js';
+import { field, missingOr, readTomlFile, type TomlFile } from '../io/toml-file.js';
 import { MIN_BYTES } from './sizes.js';
 
 export const RESOURCE_KINDS = ['stylesheet', 'script', 'font', 'image'] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
-/** Whatever a resource is named in: nothing else asks for it. */
+/** The kinds of resource that can name another one; nothing else requests it. */
 export const DISCOVERERS = ['document', 'stylesheet', 'script'] as const;
 export type Discoverer = (typeof DISCOVERERS)[number];
 
-/** The smallest mean size of a group whose sizes differ by a factor of two: its smallest member must hold a real image, font, script or style sheet. */
+/**
+ * Minimum mean size of a group whose sizes differ by a factor of two: its smallest member must
+ * contain a real image, font, script or style sheet.
+ */
 export const MIN_MEAN_BYTES = 2048;
 
-/** The same for the image that is shown large, whose pixels take room. */
+/** The same for the large image, whose pixels take space. */
 const MIN_LARGEST_BYTES = 4096;
 
-/** A log-normal distribution of fewer sizes than this has no shape. */
+/** Minimum number of sizes for which a log-normal distribution makes sense. */
 const MIN_DISTRIBUTED = 3;
 const MAX_DEPTH = 8;
 
 const CAN_DISCOVER: Readonly<Record<ResourceKind, readonly Discoverer[]>> = {
   stylesheet: ['document', 'stylesheet'],
   script: ['document', 'script'],
-  // A browser asks for a font when a style sheet says that a character needs it, and not before.
+  // A browser requests a font only when a style sheet needs it for a character.
   font: ['stylesheet'],
   image: ['document', 'stylesheet', 'script'],
 };
@@ -32,19 +35,21 @@ const group = z
   .strictObject({
     kind: field.choice(RESOURCE_KINDS),
     count: field.integer(1, 1000, 'resources'),
-    /** Bytes of the whole group. Its members differ in size, and add up to exactly this. */
+    /** Bytes of the whole group. Its members differ in size and add up to exactly this. */
     total_bytes: field.integer(MIN_BYTES, 1_000_000_000, 'bytes').optional(),
     median_bytes: field.integer(MIN_BYTES, 1_000_000_000, 'bytes').optional(),
     p90_bytes: field.integer(MIN_BYTES, 1_000_000_000, 'bytes').optional(),
     discovered_by: field.choice(DISCOVERERS).optional(),
-    /** How many scripts below those of the document the last of the group is found. */
+    /** Number of script levels below the document's scripts at which the last member is found. */
     depth: field.integer(1, MAX_DEPTH, 'scripts').optional(),
-    /** A host below the page's own; without it the resource is on the page's. */
+    /** A host below the page's own; without it the resource is on the page's host. */
     origin: field
       .text('a name for a host below the page’s')
-      .regex(/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/, { error: 'must be 1 to 32 small letters, digits or dashes' })
+      .regex(/^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/, {
+        error: 'must be 1 to 32 lower-case letters, digits or dashes',
+      })
       .optional(),
-    /** Whether it is the largest thing in sight: what largest contentful paint waits for. */
+    /** Whether this is the largest visible element, for which largest contentful paint waits. */
     largest: z.boolean({ error: 'must be true or false' }).optional(),
   })
   .superRefine((value, context) => {
@@ -74,20 +79,26 @@ function sizeProblem({
   p90_bytes: p90,
 }: GroupTable): Problem | undefined {
   if (median === undefined) {
-    if (p90 !== undefined) return ['p90_bytes', 'needs `median_bytes` beside it'];
-    if (total === undefined) return ['total_bytes', 'is missing; or give `median_bytes` and `p90_bytes`'];
+    if (p90 !== undefined) return ['p90_bytes', 'requires `median_bytes`'];
+    if (total === undefined)
+      return ['total_bytes', 'is missing; alternatively, set `median_bytes` and `p90_bytes`'];
     if (total < count * MIN_MEAN_BYTES) {
       return ['total_bytes', `must be at least ${MIN_MEAN_BYTES} for each resource of the group`];
     }
     return undefined;
   }
   if ((total === undefined) === (p90 === undefined)) {
-    return ['median_bytes', 'needs either `total_bytes` or `p90_bytes` beside it'];
+    return ['median_bytes', 'requires either `total_bytes` or `p90_bytes`'];
   }
-  if (p90 !== undefined) return p90 < median ? ['p90_bytes', 'must not be less than `median_bytes`'] : undefined;
-  if (count < MIN_DISTRIBUTED) return ['median_bytes', `needs a group of ${MIN_DISTRIBUTED} resources or more`];
+  if (p90 !== undefined)
+    return p90 < median ? ['p90_bytes', 'must not be less than `median_bytes`'] : undefined;
+  if (count < MIN_DISTRIBUTED)
+    return ['median_bytes', `requires a group of at least ${MIN_DISTRIBUTED} resources`];
   if ((total ?? 0) < count * median) {
-    return ['median_bytes', 'must not be more than the mean, which is `total_bytes` divided by `count`'];
+    return [
+      'median_bytes',
+      'must not be more than the mean, which is `total_bytes` divided by `count`',
+    ];
   }
   return undefined;
 }
@@ -100,11 +111,16 @@ function discoveryProblem(value: GroupTable): Problem | undefined {
     const listed = allowed.map((name) => `"${name}"`).join(' or ');
     return ['discovered_by', `of a ${kind} must be ${listed}, not "${given ?? by}"`];
   }
-  if (depth !== undefined && by !== 'script') return ['depth', 'belongs to `discovered_by = "script"` only'];
+  if (depth !== undefined && by !== 'script')
+    return ['depth', 'requires `discovered_by = "script"`'];
   if (kind === 'script' && (depth ?? 1) > count) return ['depth', 'must not be more than `count`'];
-  if (largest === true && (kind !== 'image' || count !== 1)) return ['largest', 'belongs to a group of one image only'];
+  if (largest === true && (kind !== 'image' || count !== 1))
+    return ['largest', 'requires a group of exactly one image'];
   if (largest === true && (total ?? 0) < MIN_LARGEST_BYTES) {
-    return ['total_bytes', `must be given, and at least ${MIN_LARGEST_BYTES}, for the largest image`];
+    return [
+      'total_bytes',
+      `is required for the largest image and must be at least ${MIN_LARGEST_BYTES}`,
+    ];
   }
   return undefined;
 }
@@ -114,7 +130,9 @@ const pageSpec = z
     name: field.text('the name of the page'),
     seed: field.integer(0, MAX_SEED),
     html_bytes: field.integer(1024, 100_000_000, 'bytes'),
-    resources: z.array(group, { error: missingOr('must be a list of tables, each headed [[resources]]') }).default([]),
+    resources: z
+      .array(group, { error: missingOr('must be a list of tables, each headed [[resources]]') })
+      .default([]),
   })
   .superRefine(({ resources }, context) => {
     const complain = (at: number, key: string, message: string): void => {
@@ -122,25 +140,33 @@ const pageSpec = z
     };
     resources.forEach((each, at) => {
       if (discoverer(each) === 'stylesheet' && !resources.some(isTop('stylesheet'))) {
-        complain(at, 'discovered_by', 'needs a group of style sheets that the document asks for');
+        complain(at, 'discovered_by', 'requires a group of style sheets that the document names');
       }
       if (discoverer(each) === 'script' && !resources.some(isTop('script'))) {
-        complain(at, 'discovered_by', 'needs a group of scripts that the document asks for');
+        complain(at, 'discovered_by', 'requires a group of scripts that the document names');
       }
       if (each.kind === 'image' && (each.depth ?? 1) > 1 + deepestScript(resources)) {
-        complain(at, 'depth', `must be ${1 + deepestScript(resources)} or less: no scripts lie deeper`);
+        complain(
+          at,
+          'depth',
+          `must be ${1 + deepestScript(resources)} or less: there are no scripts at a deeper level`,
+        );
       }
     });
     const largest = resources.flatMap((each, at) => (each.largest === true ? [at] : []));
-    if (largest.length > 1) complain(largest[1] as number, 'largest', 'is true for another image already');
+    if (largest.length > 1)
+      complain(largest[1] as number, 'largest', 'is already true for another image');
   });
 
-/** What a page is made of: one HTML document and groups of resources, all of them requested once. */
+/** A page's composition: one HTML document and groups of resources, each requested once. */
 export type PageSpec = z.infer<typeof pageSpec>;
 export type ResourceGroup = PageSpec['resources'][number];
 
-/** What names the members of a group. */
-export function discoverer({ kind, discovered_by: by }: Pick<GroupTable, 'kind' | 'discovered_by'>): Discoverer {
+/** Returns the kind of resource that names the members of a group. */
+export function discoverer({
+  kind,
+  discovered_by: by,
+}: Pick<GroupTable, 'kind' | 'discovered_by'>): Discoverer {
   return by ?? (kind === 'font' ? 'stylesheet' : 'document');
 }
 
@@ -158,7 +184,7 @@ export function readPageSpec(path: string): TomlFile<PageSpec> {
   return readTomlFile(path, 'page specification', pageSpec);
 }
 
-/** The number of requests that a load of the page makes. */
+/** Returns the number of requests of a load of the page. */
 export function requestCount(spec: PageSpec): number {
   return spec.resources.reduce((sum, { count }) => sum + count, 1);
 }

@@ -1,49 +1,70 @@
-import type { Campaign } from '../campaign-file.js';
+import type { Campaign } from '../campaign/campaign-file.js';
 import { coordinate as at, html, Html } from './html.js';
 import type { PictureStore, Pictures } from './pictures.js';
-import { choiceInWords } from './shown-loads.js';
+import { describeChoice } from './shown-loads.js';
 import { barsHeight, phasePaths, type Lane, type Race } from './side-by-side.js';
 import { ARM_COLOURS, armColour, COLOURS } from './style.js';
 
 const LANE = { width: 300, gap: 20, head: 44 };
 const MARGIN = 20;
 const TITLE = 34;
-/** The height of a lane's bars: requests by the dozen stay apart, and by the hundred the drawing stays small. */
-const MOST_BARS = 180;
-/** How long the end stays before it all starts again, in seconds. */
+/**
+ * Maximum height of a lane's bars: dozens of requests stay distinguishable, and hundreds keep the
+ * drawing small.
+ */
+const MAX_BARS = 180;
+/** How long the final state is shown before the animation restarts, in seconds. */
 const HOLD = 3;
-/** How often a clock moves on, in seconds, and the most figures that one shows. */
+/** Interval between clock updates in seconds, and the maximum number of figures of a clock. */
 const TICK = 0.1;
-const MOST_TICKS = 120;
+const MAX_TICKS = 120;
 
 /**
- * A race as one animated picture, for places that show pictures only: it runs in real time, holds at its end and starts again.
+ * Draws a race as one animated picture, for media that show only pictures: it runs in real time,
+ * pauses at its end and restarts.
  *
- * It moves by CSS, so that it needs no script, and stands still at its end where a reader prefers less motion.
+ * It is animated by CSS, so it needs no script, and it shows its final state if the reader prefers
+ * reduced motion.
  */
 export function animatedSvg(race: Race, campaign: Campaign, store: PictureStore): string {
   const { title, lanes, seconds } = race;
   const width = 2 * MARGIN + lanes.length * LANE.width + (lanes.length - 1) * LANE.gap;
-  const screens = Math.max(0, ...lanes.map(({ shown }) => (shown.pictures ? screenHeight(shown.pictures) + 8 : 0)));
-  const bars = Math.max(...lanes.map((lane) => Math.min(MOST_BARS, barsHeight(lane.bars))));
+  const screens = Math.max(
+    0,
+    ...lanes.map(({ shown }) => (shown.pictures ? screenHeight(shown.pictures) + 8 : 0)),
+  );
+  const bars = Math.max(...lanes.map((lane) => Math.min(MAX_BARS, barsHeight(lane.bars))));
   const height = MARGIN + TITLE + LANE.head + screens + bars + MARGIN;
   const total = seconds + HOLD;
   const drawn = lanes.map((lane, index) => {
     const left = MARGIN + index * (LANE.width + LANE.gap);
     return html`<g transform="translate(${left} ${MARGIN + TITLE})">
-      <rect class="arm-${armColour(campaign, lane.shown.arm)}" y="2" width="11" height="11" rx="3" />
+      <rect
+        class="arm-${armColour(campaign, lane.shown.arm)}"
+        y="2"
+        width="11"
+        height="11"
+        rx="3"
+      />
       <text class="name" x="18" y="13">${lane.shown.arm}</text>
       ${clock(lane, total)}
       <text class="soft" y="32"
         >${lane.completed ? '' : 'did not complete; '}${lane.bars.rows.length} requests,
-        ${choiceInWords(lane.shown)}</text
+        ${describeChoice(lane.shown)}</text
       >
       <g transform="translate(0 ${LANE.head})">${screen(lane, store, total)}</g>
       <g transform="translate(0 ${LANE.head + screens})">${growingBars(lane, race, bars)}</g>
     </g>`;
   });
-  return html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" role="img">
-    <title>${title}: ${lanes.map((lane) => `${lane.shown.arm} ${endInWords(lane)}`).join(', ')}</title>
+  return html`<svg
+    xmlns="http://www.w3.org/2000/svg"
+    viewBox="0 0 ${width} ${height}"
+    width="${width}"
+    role="img"
+  >
+    <title>
+      ${title}: ${lanes.map((lane) => `${lane.shown.arm} ${describeEnd(lane)}`).join(', ')}
+    </title>
     <style>
       ${new Html(styleOf(race, total))}
     </style>
@@ -53,11 +74,11 @@ export function animatedSvg(race: Race, campaign: Campaign, store: PictureStore)
   </svg> `.markup;
 }
 
-function endInWords({ end, completed }: Lane): string {
+function describeEnd({ end, completed }: Lane): string {
   return completed ? `${end.toFixed(2)} s` : 'did not complete';
 }
 
-/** The share of the whole animation at which a time is reached, in percent. */
+/** Returns the percentage of the whole animation at which a time is reached. */
 function percent(seconds: number, total: number): string {
   return `${at((100 * seconds) / total)}%`;
 }
@@ -83,21 +104,30 @@ ${Array.from({ length: ARM_COLOURS }, (_, arm) => `.arm-${arm} { fill: var(--arm
 `;
 }
 
-/** Something that is to be seen from one time of the race to another, or from then on if it is the last. */
-function moment(name: string, from: number, to: number | undefined, total: number, content: Html): Html {
+/** Shows something from one time of the race to another, or until the end if it is the last. */
+function moment(
+  name: string,
+  from: number,
+  to: number | undefined,
+  total: number,
+  content: Html,
+): Html {
   const before = from > 0 ? '0%{visibility:hidden}' : '';
-  const after = to === undefined ? '100%{visibility:visible}' : `${percent(to, total)},100%{visibility:hidden}`;
+  const after =
+    to === undefined ? '100%{visibility:visible}' : `${percent(to, total)},100%{visibility:hidden}`;
   const rule = `@keyframes ${name}{${before}${percent(from, total)}{visibility:visible}${after}}`;
   return html`<style>
       ${new Html(rule)}
     </style>
-    <g class="moment ${to === undefined ? 'last' : ''}" style="animation-name:${name}">${content}</g>`;
+    <g class="moment ${to === undefined ? 'last' : ''}" style="animation-name:${name}"
+      >${content}</g
+    >`;
 }
 
-/** Figures one after the other; the last one is the exact end. */
+/** Draws successive figures; the last one is the exact end. */
 function clock(lane: Lane, total: number): Html[] {
   const { end, shown } = lane;
-  const tick = Math.max(TICK, Math.ceil(end / MOST_TICKS / TICK) * TICK);
+  const tick = Math.max(TICK, Math.ceil(end / MAX_TICKS / TICK) * TICK);
   const times = Array.from({ length: Math.ceil(end / tick) }, (_, index) => index * tick);
   const figure = (text: string): Html =>
     html`<text class="clock" x="${LANE.width}" y="13" text-anchor="end">${text}</text>`;
@@ -110,7 +140,10 @@ function clock(lane: Lane, total: number): Html[] {
       figure(`${time.toFixed(1)} s`),
     ),
   );
-  return [...running, moment(`clock-${shown.load}-end`, end, undefined, total, figure(endInWords(lane)))];
+  return [
+    ...running,
+    moment(`clock-${shown.load}-end`, end, undefined, total, figure(describeEnd(lane))),
+  ];
 }
 
 function screen({ shown }: Lane, store: PictureStore, total: number): Html | undefined {
@@ -118,8 +151,18 @@ function screen({ shown }: Lane, store: PictureStore, total: number): Html | und
   if (pictures === undefined) return undefined;
   const height = screenHeight(pictures);
   const frames = pictures.frames.map(({ id, seconds }, index) => {
-    const picture = html`<image href="${store.dataUrl(id)}" width="${LANE.width}" height="${height}" />`;
-    return moment(`screen-${load}-${index}`, seconds, pictures.frames[index + 1]?.seconds, total, picture);
+    const picture = html`<image
+      href="${store.dataUrl(id)}"
+      width="${LANE.width}"
+      height="${height}"
+    />`;
+    return moment(
+      `screen-${load}-${index}`,
+      seconds,
+      pictures.frames[index + 1]?.seconds,
+      total,
+      picture,
+    );
   });
   return html`<rect class="screen" width="${LANE.width}" height="${height}" />${frames}`;
 }
@@ -128,7 +171,7 @@ function screenHeight({ width, height }: Pictures): number {
   return Math.round((LANE.width * height) / width);
 }
 
-/** The bars of all requests, and over them a cover that leaves them to the right as time goes on. */
+/** Draws the bars of all requests under a cover that moves to the right with time. */
 function growingBars({ bars }: Lane, { seconds }: Race, height: number): Html {
   const own = barsHeight(bars);
   const stretch = Math.min(1, height / own);

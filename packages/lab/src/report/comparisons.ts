@@ -1,13 +1,13 @@
-import type { CampaignComparisons } from '../compare/campaign.js';
-import { comparisonColumns, comparisonRows } from '../compare/table.js';
-import { comparisonNotes, disagreementInWords } from '../compare/words.js';
+import type { CampaignComparisons } from '../compare/compare-campaign.js';
+import { comparisonColumns, comparisonRows } from '../compare/comparison-table.js';
+import { comparisonNotes, describeDisagreement } from '../compare/comparison-text.js';
 import { forest } from './forest.js';
 import { html, prose, type Html } from './html.js';
 import { scrollingTable } from './scrolling-table.js';
 
 /**
- * How the arms compare: the ratios of medians as a figure, then all comparisons as a table, then how to read them, with more notes if there
- * are any.
+ * Shows how the arms compare: the ratios of medians as a figure, then all comparisons as a table,
+ * then the notes, with further ones if given.
  */
 export function comparisonsSection(
   campaign: CampaignComparisons,
@@ -22,9 +22,10 @@ export function comparisonsSection(
   const rows = comparisonRows(comparisons, false).flatMap((row, at) => {
     const one = comparisons[at];
     const found = one?.verdict.kind === 'faster' || one?.verdict.kind === 'slower';
-    const explanation = one && disagreementInWords(one);
+    const explanation = one && describeDisagreement(one);
     const cells = row.map(
-      (text, column) => html`<td class="name ${column === verdictAt && found ? 'found' : ''}">${text}</td>`,
+      (text, column) =>
+        html`<td class="name ${column === verdictAt && found ? 'found' : ''}">${text}</td>`,
     );
     if (explanation === undefined)
       return [
@@ -37,7 +38,9 @@ export function comparisonsSection(
         ${cells}
       </tr>`,
       html`<tr>
-        <td class="name" colspan="${columns.length}"><div class="explanation">${explanation}</div></td>
+        <td class="name" colspan="${columns.length}">
+          <div class="explanation">${explanation}</div>
+        </td>
       </tr>`,
     ];
   });
@@ -45,7 +48,9 @@ export function comparisonsSection(
     <h2>Comparisons</h2>
     ${control.verdict === 'repair-the-bench' ? html`<p class="notice">${comparisonNotes(campaign).at(-1)}</p>` : undefined}
     <div class="card">
-      <p class="soft small">Median load time by that of the other arm, with its 95 % interval.</p>
+      <p class="soft small">
+        Median load time divided by that of the other arm, with its 95 % interval.
+      </p>
       ${forest(loads, colourOf)}
     </div>
     <div class="card comparisons">

@@ -1,13 +1,16 @@
 import { html, type Html } from './html.js';
 import type { Pictures } from './pictures.js';
-import { choiceInWords, type ShownLoad, type ShownPlace, type Waterfalls } from './shown-loads.js';
+import { describeChoice, type ShownLoad, type ShownPlace, type Waterfalls } from './shown-loads.js';
 import type { WaterfallLoad } from './waterfall.js';
 
-/** How long one picture stands for, in seconds; the shortest that gives few enough of them. */
+/** Time between pictures in seconds; the smallest that gives few enough pictures is used. */
 const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60];
-const MOST_STEPS = 16;
+const MAX_STEPS = 16;
 
-/** A row of pictures of each arm at the same times, for each profile and page that has pictures. */
+/**
+ * Returns a row of pictures of each arm at the same times, for each profile and page that has
+ * pictures.
+ */
 export function filmstrips(
   places: readonly ShownPlace[],
   waterfalls: Waterfalls,
@@ -22,15 +25,18 @@ export function filmstrips(
     <h2>Filmstrip</h2>
     ${strips}
     <p class="soft small">
-      Each picture is what was on the screen at its time. A time in bold is of the first picture at or after a first
-      contentful paint (FCP), a largest contentful paint (LCP) or a load event.
+      Each picture shows the screen at its time. A bold time marks the first picture at or after a
+      first contentful paint (FCP), a largest contentful paint (LCP) or a load event.
     </p>
   </section>`;
 }
 
-/** The distance of two pictures in a strip of so many seconds. */
+/** Returns the time between two pictures in a strip of so many seconds. */
 export function stepOf(seconds: number): number {
-  return STEPS.find((step) => Math.ceil(seconds / step) + 1 <= MOST_STEPS) ?? Math.ceil(seconds / (MOST_STEPS - 1));
+  return (
+    STEPS.find((step) => Math.ceil(seconds / step) + 1 <= MAX_STEPS) ??
+    Math.ceil(seconds / (MAX_STEPS - 1))
+  );
 }
 
 function filmstrip(
@@ -39,15 +45,19 @@ function filmstrip(
   waterfalls: Waterfalls,
   colourOf: (arm: string) => string,
 ): Html {
-  const last = Math.max(...loads.flatMap(({ time, pictures }) => [time ?? 0, pictures?.frames.at(-1)?.seconds ?? 0]));
+  const last = Math.max(
+    ...loads.flatMap(({ time, pictures }) => [time ?? 0, pictures?.frames.at(-1)?.seconds ?? 0]),
+  );
   const step = stepOf(last);
-  const times = Array.from({ length: Math.ceil(last / step) + 1 }, (_, index) => Number((index * step).toFixed(3)));
+  const times = Array.from({ length: Math.ceil(last / step) + 1 }, (_, index) =>
+    Number((index * step).toFixed(3)),
+  );
   const rows = loads.map(
     (load) =>
       html`<p class="small">
           <span class="swatch" style="--arm:${colourOf(load.arm)}"></span><b>${load.arm}</b>
           <span class="soft"
-            >${choiceInWords(load)}${load.time === undefined ? ', did not complete' : `: ${load.time.toFixed(2)} s`}</span
+            >${describeChoice(load)}${load.time === undefined ? ', did not complete' : `: ${load.time.toFixed(2)} s`}</span
           >
         </p>
         <ol class="strip">
@@ -60,7 +70,7 @@ function filmstrip(
   </article>`;
 }
 
-/** What happened when, in seconds. */
+/** Returns events with their times in seconds. */
 function marksOf({ time }: ShownLoad, load: WaterfallLoad | undefined): [string, number][] {
   const marks: [string, number | undefined][] = [
     ['FCP', seconds(load?.browser.firstContentfulPaintMs)],
@@ -74,7 +84,11 @@ function seconds(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : milliseconds / 1000;
 }
 
-function pictureRow({ width, height, frames }: Pictures, times: readonly number[], marks: [string, number][]): Html[] {
+function pictureRow(
+  { width, height, frames }: Pictures,
+  times: readonly number[],
+  marks: [string, number][],
+): Html[] {
   return times.map((time, index) => {
     const shown = frames.findLast(({ seconds: from }) => from <= time);
     const before = times[index - 1] ?? -1;

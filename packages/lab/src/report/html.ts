@@ -1,16 +1,22 @@
-/** Markup that is safe to put into a document as it is. */
+/** Markup that needs no escaping. */
 export class Html {
   constructor(readonly markup: string) {}
 }
 
 type Part = Html | string | number | undefined | readonly Part[];
 
-/** A template for markup: text is escaped, markup and lists of it are taken as they are, undefined is nothing. */
+/**
+ * Template tag for markup: escapes text, inserts markup and lists of it unchanged, and omits
+ * undefined.
+ */
 export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Html {
   return new Html(strings.reduce((text, string, at) => text + render(parts[at - 1]) + string));
 }
 
-/** Text for a paragraph in which `code` stands between backticks, as in Markdown, where the same text goes too. */
+/**
+ * Renders text for a paragraph, with `code` between backticks as in Markdown, which uses the same
+ * text.
+ */
 export function prose(text: string): Html {
   const parts = text.split(/(`[^`]+`)/);
   return html`${parts.map((part, at) => (at % 2 === 0 ? part : html`<code>${part.slice(1, -1)}</code>`))}`;
@@ -27,7 +33,7 @@ function escape(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
-/** A number for an attribute of a drawing: two decimals, without trailing zeros. */
+/** Formats a number for a drawing's attribute: two decimals, without trailing zeros. */
 export function coordinate(value: number): string {
   return String(Math.round(value * 100) / 100);
 }

@@ -4,30 +4,30 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { JobFile } from '../load/job.js';
 import { SCREENS_INDEX } from '../load/screens.js';
-import { TRACES, tracesOf } from '../traces.js';
+import { TRACES, tracesOf } from '../samples/traces.js';
 import { html, type Html } from './html.js';
 
-/** The most pictures of one load; of more, those that come soonest after the one before are left out. */
-const MOST_OF_A_LOAD = 40;
-/** The most that all pictures of a report may have, as files; base64 makes a third more of it. */
-export const MOST_PICTURE_BYTES = 6_000_000;
+/** Maximum number of pictures per load; beyond that, those shown most briefly are dropped. */
+const MAX_PICTURES_PER_LOAD = 40;
+/** Maximum size of all picture files of a report; base64 adds a third. */
+export const MAX_PICTURE_BYTES = 6_000_000;
 
-/** A picture of the page, and from when on it was on the screen. */
+/** A screenshot of the page and since when it was shown. */
 export interface Frame {
   /** The fragment identifier of its symbol. */
   readonly id: string;
   readonly seconds: number;
 }
 
-/** What was to be seen of one load. */
+/** The screenshots of one load. */
 export interface Pictures {
   readonly width: number;
   readonly height: number;
-  /** In the order of time; at least one. */
+  /** In order of time; at least one. */
   readonly frames: readonly Frame[];
 }
 
-/** A picture that is embedded, once, however many loads and places show it. */
+/** A picture that is embedded once, however often it is shown. */
 interface Embedded {
   readonly id: string;
   readonly jpeg: Buffer;
@@ -39,34 +39,45 @@ interface Size {
   readonly height: number;
 }
 
-const index = z.array(z.object({ file: z.string().regex(/^[\w-]+\.jpg$/), seconds: z.number().nonnegative() }));
+const index = z.array(
+  z.object({ file: z.string().regex(/^[\w-]+\.jpg$/), seconds: z.number().nonnegative() }),
+);
 
-/** The pictures of a report: read from the traces of a campaign, each different one kept once, all together bounded. */
+/**
+ * The pictures of a report, read from the traces of a campaign. Each different one is kept once,
+ * and their total size is bounded.
+ */
 export class PictureStore {
   readonly #embedded = new Map<string, Embedded>();
   #bytes = 0;
-  /** Loads that have pictures for which there was no room. */
+  /** Number of loads whose pictures exceed the size limit. */
   #leftOut = 0;
 
   constructor(
     private readonly folder: string,
-    private readonly mostBytes = MOST_PICTURE_BYTES,
+    private readonly mostBytes = MAX_PICTURE_BYTES,
   ) {}
 
   get leftOut(): number {
     return this.#leftOut;
   }
 
-  /** The numbers of the loads that have pictures. */
+  /** Returns the numbers of the loads that have pictures. */
   loads(): Set<number> {
     return new Set(
       entriesOf(join(this.folder, TRACES))
-        .filter((name) => /^\d{4,}$/.test(name) && entriesOf(this.#screens(Number(name))).includes(SCREENS_INDEX))
+        .filter(
+          (name) =>
+            /^\d{4,}$/.test(name) && entriesOf(this.#screens(Number(name))).includes(SCREENS_INDEX),
+        )
         .map(Number),
     );
   }
 
-  /** Those of all these loads, or undefined where one has none that can be read, or where there is no more room for all. */
+  /**
+   * Returns the pictures of all these loads; undefined if one of them has none that can be read, or
+   * if they exceed the size limit.
+   */
   ofAll(loads: readonly number[]): Pictures[] | undefined {
     const found = loads.map((load) => this.#read(load));
     const fresh = new Map(
@@ -78,7 +89,12 @@ export class PictureStore {
     const pictures = found.flatMap(([first, ...others]) =>
       first === undefined
         ? []
-        : [{ ...first.size, frames: [first, ...others].map(({ id, seconds }) => ({ id, seconds })) }],
+        : [
+            {
+              ...first.size,
+              frames: [first, ...others].map(({ id, seconds }) => ({ id, seconds })),
+            },
+          ],
     );
     if (pictures.length < loads.length) return undefined;
     const bytes = [...fresh.values()].reduce((sum, { jpeg }) => sum + jpeg.length, 0);
@@ -91,12 +107,14 @@ export class PictureStore {
     return pictures;
   }
 
-  /** The picture's file as a URL that needs no network. */
+  /** Returns the picture's file as a data URL. */
   dataUrl(id: string): string {
     return `data:image/jpeg;base64,${this.#embedded.get(id)?.jpeg.toString('base64') ?? ''}`;
   }
 
-  /** The symbols that drawings refer to; in a document once, before them. */
+  /**
+   * Returns the symbols that drawings refer to; a document needs them once, before the drawings.
+   */
   symbols(): Html | undefined {
     if (this.#embedded.size === 0) return undefined;
     const symbols = [...this.#embedded.values()].map(
@@ -105,7 +123,9 @@ export class PictureStore {
           ><image href="${this.dataUrl(id)}" width="${width}" height="${height}"
         /></symbol>`,
     );
-    return html`<svg width="0" height="0" style="position:absolute" aria-hidden="true">${symbols}</svg>`;
+    return html`<svg width="0" height="0" style="position:absolute" aria-hidden="true">
+      ${symbols}
+    </svg>`;
   }
 
   #read(load: number): (Embedded & Frame)[] {
@@ -125,11 +145,13 @@ export class PictureStore {
   }
 }
 
-/** Leaves out what was on the screen most briefly, until there are few enough. The last one stays. */
+/** Drops the pictures shown most briefly until few enough remain. The last one stays. */
 function thinned<T extends { readonly seconds: number }>(listed: readonly T[]): readonly T[] {
   const kept = [...listed].sort((a, b) => a.seconds - b.seconds);
-  while (kept.length > MOST_OF_A_LOAD) {
-    const stays = kept.slice(0, -1).map(({ seconds }, at) => (kept[at + 1]?.seconds ?? seconds) - seconds);
+  while (kept.length > MAX_PICTURES_PER_LOAD) {
+    const stays = kept
+      .slice(0, -1)
+      .map(({ seconds }, at) => (kept[at + 1]?.seconds ?? seconds) - seconds);
     kept.splice(stays.indexOf(Math.min(...stays)), 1);
   }
   return kept;
@@ -139,7 +161,7 @@ function readIndex(path: string): z.infer<typeof index> {
   try {
     return index.parse(JSON.parse(readFileSync(path, 'utf8')));
   } catch {
-    // Pictures are an addition: a report without some of them is still right.
+    // Pictures are optional: a report without some of them is still correct.
     return [];
   }
 }
@@ -160,12 +182,19 @@ function entriesOf(folder: string): string[] {
   }
 }
 
-/** Width and height from the frame header of a JPEG file, or undefined if it is none (ITU-T T.81, B.2). */
+/**
+ * Reads width and height from the frame header of a JPEG file; undefined if there is none (ITU-T
+ * T.81, B.2).
+ */
 export function jpegSize(jpeg: Buffer): Size | undefined {
   if (jpeg.length < 4 || jpeg.readUInt16BE(0) !== 0xffd8) return undefined;
-  for (let at = 2; at + 9 <= jpeg.length && jpeg[at] === 0xff; at += 2 + jpeg.readUInt16BE(at + 2)) {
+  for (
+    let at = 2;
+    at + 9 <= jpeg.length && jpeg[at] === 0xff;
+    at += 2 + jpeg.readUInt16BE(at + 2)
+  ) {
     const marker = jpeg[at + 1] as number;
-    // SOF0 to SOF15, without the three markers in between that are none.
+    // SOF0 to SOF15, except the three markers in between that are not frame headers.
     if (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) {
       return { width: jpeg.readUInt16BE(at + 7), height: jpeg.readUInt16BE(at + 5) };
     }

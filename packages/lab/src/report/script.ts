@@ -1,8 +1,8 @@
 /**
- * The report's only script: it plays the races. All of them are complete without it, at their end; it asks for nothing and
- * keeps nothing.
+ * The report's only script, which plays the races. Without it they all show their final state. It
+ * makes no requests and stores nothing.
  *
- * A race starts when a reader says so, never by itself, so that it moves for nobody who did not ask for it.
+ * A race starts only on the reader's command, so nothing moves unasked.
  */
 export const SCRIPT = `
 for (const race of document.querySelectorAll('.race')) {

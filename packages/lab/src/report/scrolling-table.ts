@@ -1,15 +1,15 @@
 import { html, type Html } from './html.js';
 
-/** What a table is made of: `names` columns from the left are words, the others figures. */
+/** The parts of a table: the first `names` columns are words, the others figures. */
 export interface TableParts {
-  /** For those who hear the page. */
+  /** Label for screen readers. */
   readonly label: string;
   readonly head: readonly string[];
   readonly names: number;
   readonly rows: readonly Html[];
 }
 
-/** A table that scrolls inside its box where it is too wide, and can be scrolled by keyboard. */
+/** Returns a table that scrolls in its box if it is too wide, also by keyboard. */
 export function scrollingTable({ label, head, names, rows }: TableParts): Html {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
     <table>
@@ -25,7 +25,7 @@ export function scrollingTable({ label, head, names, rows }: TableParts): Html {
   </div>`;
 }
 
-/** A row of plain text. */
+/** Returns a row of plain text. */
 export function textRow(row: readonly string[], names: number): Html {
   return html`<tr>
     ${row.map((value, at) => html`<td class="${at < names ? 'name' : ''}">${value}</td>`)}

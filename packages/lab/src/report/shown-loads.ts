@@ -1,13 +1,13 @@
-import type { Cell, LoadResult, Results } from '../results.js';
+import type { Cell, LoadResult, Results } from './results.js';
 import type { WaterfallLoad } from './waterfall.js';
 import type { PictureStore, Pictures } from './pictures.js';
-import { placesOf, type Place } from './sections.js';
+import { profilePages, type ProfilePage } from './sections.js';
 
-/** The load that stands for its arm where loads are shown and not counted. */
+/** The load that represents its arm where single loads are drawn. */
 export interface ShownLoad {
   readonly load: number;
   readonly arm: string;
-  /** Undefined if it is not the arm's median load, but one of those that were watched. */
+  /** False if the load is not the arm's median load, but a watched one. */
   readonly median: boolean;
   readonly block: number;
   /** Seconds; undefined if it did not complete. */
@@ -15,24 +15,27 @@ export interface ShownLoad {
   readonly pictures: Pictures | undefined;
 }
 
-/** A profile and page with a load of each arm. */
+/** A profile and page with one load of each arm. */
 export interface ShownPlace {
-  readonly place: Place;
+  readonly place: ProfilePage;
   readonly loads: readonly ShownLoad[];
 }
 
 /**
- * Chooses a load of each arm: where each arm has loads with pictures, of these the one nearest to the arm's median, and else the
- * median load. All arms of a place are shown by the same rule, since watching a load slows it.
+ * Chooses a load of each arm: of the loads with screenshots the one nearest to the arm's median, if
+ * every arm has some, otherwise the median load. All arms of a profile and page follow the same
+ * rule, since watching a load slows it.
  */
 export function shownPlaces(results: Results, store: PictureStore): ShownPlace[] {
   const pictured = store.loads();
-  return placesOf(results).map((place) => {
+  return profilePages(results).map((place) => {
     const watched = place.cells.map((cell) => nearestToMedian(cell, pictured));
     const numbers = watched.flatMap((each) => (each === undefined ? [] : [each.load]));
     const pictures = numbers.length < watched.length ? undefined : store.ofAll(numbers);
     const loads = place.cells.flatMap((cell, at) => {
-      const chosen = pictures ? watched[at] : loadsOf(cell).find(({ load }) => load === cell.medianLoad);
+      const chosen = pictures
+        ? watched[at]
+        : loadsOf(cell).find(({ load }) => load === cell.medianLoad);
       if (chosen === undefined) return [];
       const { load, block, time } = chosen;
       const median = load === cell.medianLoad;
@@ -46,7 +49,9 @@ function loadsOf(cell: Cell): LoadResult[] {
   return [...cell.loads, ...cell.rehearsals];
 }
 
-/** A valid load of a block goes before a rehearsal, which is there even where no load of a block was watched. */
+/**
+ * Prefers a valid load of a block; the rehearsal is the fallback if no load of a block was watched.
+ */
 function nearestToMedian(cell: Cell, among: ReadonlySet<number>): LoadResult | undefined {
   const { median } = cell.summary;
   const aim = median === undefined || median === 'censored' ? Infinity : median.seconds;
@@ -61,16 +66,18 @@ function nearestToMedian(cell: Cell, among: ReadonlySet<number>): LoadResult | u
   return nearest(cell.loads) ?? nearest(cell.rehearsals);
 }
 
-/** How the load that is shown was chosen, for those who look at it. */
-export function choiceInWords({ load, median, block }: ShownLoad): string {
+/** Describes how the shown load was chosen. */
+export function describeChoice({ load, median, block }: ShownLoad): string {
   if (median) return `load ${load}, the median`;
-  return block === 0 ? `load ${load}, the rehearsal` : `load ${load}, watched, nearest to the median`;
+  return block === 0
+    ? `load ${load}, the rehearsal`
+    : `load ${load}, watched and nearest to the median`;
 }
 
-/** The numbers of all loads that are shown. */
+/** Returns the numbers of all shown loads. */
 export function numbersOf(places: readonly ShownPlace[]): number[] {
   return places.flatMap(({ loads }) => loads.map(({ load }) => load));
 }
 
-/** What is known of the requests of the loads that are shown. */
+/** Requests of the shown loads, by load number. */
 export type Waterfalls = ReadonlyMap<number, WaterfallLoad>;

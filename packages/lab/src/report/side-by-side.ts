@@ -1,26 +1,26 @@
 import type { Html } from './html.js';
 import { coordinate as at, html } from './html.js';
 import type { PictureStore, Pictures } from './pictures.js';
-import { choiceInWords, type ShownLoad, type ShownPlace, type Waterfalls } from './shown-loads.js';
+import { describeChoice, type ShownLoad, type ShownPlace, type Waterfalls } from './shown-loads.js';
 import { barsOf, PHASES, type Bars, type WaterfallLoad } from './waterfall.js';
 
-/** The height of a request's bar and of the space under it, in the drawing's own units. */
+/** Height of a request's bar and of its row, in the drawing's units. */
 const BAR = { height: 6, room: 8 };
-/** The drawing is as wide as this many units; it is stretched to the room there is. */
+/** Width of the drawing in its own units; it is stretched to the available width. */
 const WIDTH = 1000;
 
-/** A load as it is raced: what there is to see of it, on the clock that all of a race share. */
+/** A load in a race: its visible events on the race's common clock. */
 export interface Lane {
   readonly shown: ShownLoad;
   readonly bars: Bars;
   /** When its clock stops, in seconds. */
   readonly end: number;
   readonly completed: boolean;
-  /** When each answer was complete, in seconds, in the order of time. */
+  /** When each response was complete, in seconds, in order of time. */
   readonly answers: readonly number[];
 }
 
-/** The loads of one profile and page beside each other. */
+/** The loads of one profile and page side by side. */
 export interface Race {
   readonly title: string;
   readonly lanes: readonly Lane[];
@@ -29,7 +29,7 @@ export interface Race {
   readonly step: number;
 }
 
-/** The races of a report: one for each profile and page with loads of two arms or more. */
+/** Returns the races of a report: one for each profile and page with loads of at least two arms. */
 export function racesOf(places: readonly ShownPlace[], waterfalls: Waterfalls): Race[] {
   return places.flatMap(({ place, loads }) => {
     const lanes = loads.flatMap((shown) => {
@@ -39,11 +39,18 @@ export function racesOf(places: readonly ShownPlace[], waterfalls: Waterfalls): 
     if (lanes.length < 2) return [];
     const longest = Math.max(...lanes.map(({ end }) => end));
     const step = stepOf(longest);
-    return [{ title: place.place, lanes, seconds: Number((Math.ceil(longest / step) * step).toFixed(3)), step }];
+    return [
+      {
+        title: place.place,
+        lanes,
+        seconds: Number((Math.ceil(longest / step) * step).toFixed(3)),
+        step,
+      },
+    ];
   });
 }
 
-/** About a hundred steps, of a round length. */
+/** Returns a round step length for about a hundred steps. */
 function stepOf(seconds: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(seconds, 0.01) / 100));
   const round = [1, 2, 5, 10].find((each) => each * power >= seconds / 100) ?? 10;
@@ -63,7 +70,7 @@ function laneOf(shown: ShownLoad, load: WaterfallLoad): Lane {
   };
 }
 
-/** All races as a section; without a script each of them shows its end. */
+/** Returns all races as a section; without a script each shows its final state. */
 export function sideBySide(
   races: readonly Race[],
   store: PictureStore,
@@ -74,10 +81,10 @@ export function sideBySide(
     <h2>Side by side, in real time</h2>
     ${races.map((race, number) => raceFigure(race, number, colourOf))}
     <p class="soft small">
-      A bar is a request; it grows while its answer comes. A clock stops at the load event. All clocks of a picture run
-      as fast as they did.
-      ${races.some(hasPictures) ? 'Loads with pictures were watched, which slows them: the figures are of other loads, unless all were.' : undefined}
-      ${store.leftOut > 0 ? `There was no room for the pictures of ${store.leftOut} more loads.` : undefined}
+      A bar is a request; it grows while its response arrives. A clock stops at the load event. All
+      clocks of a picture run in real time.
+      ${races.some(hasPictures) ? 'Loads with pictures were watched, which slows them: the figures are those of other loads, unless all were watched.' : undefined}
+      ${store.leftOut > 0 ? `The pictures of ${store.leftOut} more loads exceed the size limit.` : undefined}
     </p>
   </section>`;
 }
@@ -89,11 +96,16 @@ function hasPictures({ lanes }: Race): boolean {
 function raceFigure(race: Race, number: number, colourOf: (arm: string) => string): Html {
   const { title, lanes, seconds, step } = race;
   const id = `race-${number}`;
-  return html`<figure class="card race" data-seconds="${seconds}" role="group" aria-labelledby="${id}">
+  return html`<figure
+    class="card race"
+    data-seconds="${seconds}"
+    role="group"
+    aria-labelledby="${id}"
+  >
     <figcaption id="${id}">${title}</figcaption>
     <div class="controls" hidden>
       <button type="button" aria-describedby="${id}">Play</button>
-      <button type="button" aria-describedby="${id}">Start again</button>
+      <button type="button" aria-describedby="${id}">Restart</button>
       <input
         type="range"
         min="0"
@@ -104,18 +116,24 @@ function raceFigure(race: Race, number: number, colourOf: (arm: string) => strin
         aria-valuetext="${seconds.toFixed(2)} seconds"
       />
     </div>
-    <div class="lanes">${lanes.map((lane) => laneMarkup(lane, race, colourOf(lane.shown.arm)))}</div>
+    <div class="lanes">
+      ${lanes.map((lane) => laneMarkup(lane, race, colourOf(lane.shown.arm)))}
+    </div>
   </figure>`;
 }
 
 function laneMarkup(lane: Lane, { seconds }: Race, colour: string): Html {
   const { shown, end, completed, answers } = lane;
-  return html`<div class="lane" data-end="${end}" data-answers="${answers.map((time) => time.toFixed(3)).join(' ')}">
+  return html`<div
+    class="lane"
+    data-end="${end}"
+    data-answers="${answers.map((time) => time.toFixed(3)).join(' ')}"
+  >
     <p class="name"><span class="swatch" style="--arm:${colour}"></span><b>${shown.arm}</b></p>
     <p class="clock">${end.toFixed(2)} s</p>
     <p class="soft small">
-      ${completed ? '' : 'did not complete; '}<span class="count">${answers.length}</span> of ${lane.bars.rows.length}
-      answered, ${choiceInWords(shown)}
+      ${completed ? '' : 'did not complete; '}<span class="count">${answers.length}</span> of
+      ${lane.bars.rows.length} responses, ${describeChoice(shown)}
     </p>
     ${shown.pictures && screen(shown.pictures, shown.arm)} ${barDrawing(lane, seconds)}
   </div>`;
@@ -123,17 +141,26 @@ function laneMarkup(lane: Lane, { seconds }: Race, colour: string): Html {
 
 function screen({ width, height, frames }: Pictures, arm: string): Html {
   const last = frames.length - 1;
-  return html`<svg class="screen" viewBox="0 0 ${width} ${height}" role="img" aria-label="The page over ${arm}">
+  return html`<svg
+    class="screen"
+    viewBox="0 0 ${width} ${height}"
+    role="img"
+    aria-label="The page over ${arm}"
+  >
     ${frames.map(
       ({ id, seconds }, index) =>
-        html`<use href="#${id}" data-at="${seconds.toFixed(3)}" ${index === last ? undefined : HIDDEN} />`,
+        html`<use
+          href="#${id}"
+          data-at="${seconds.toFixed(3)}"
+          ${index === last ? undefined : HIDDEN}
+        />`,
     )}
   </svg>`;
 }
 
 const HIDDEN = html` style="visibility:hidden"`;
 
-/** One path for each phase, however many requests there are. */
+/** Draws one path per phase, however many requests there are. */
 function barDrawing({ bars, shown, end }: Lane, seconds: number): Html {
   const height = Math.max(1, bars.rows.length) * BAR.room;
   const label = `${bars.rows.length} requests over ${shown.arm}; the load took ${end.toFixed(2)} s`;
@@ -152,7 +179,7 @@ function barDrawing({ bars, shown, end }: Lane, seconds: number): Html {
   </svg>`;
 }
 
-/** The bars of all requests, `scale` units to the second, each in its row. */
+/** Draws the bars of all requests, `scale` units per second, each in its row. */
 export function phasePaths(bars: Bars, scale: number): Html[] {
   return PHASES.map((phase) => {
     const outlines = bars.rows.flatMap((spans, row) =>
@@ -167,7 +194,7 @@ export function phasePaths(bars: Bars, scale: number): Html[] {
   });
 }
 
-/** How high the bars of so many requests are. */
+/** Returns the height of the bars of all requests. */
 export function barsHeight(bars: Bars): number {
   return Math.max(1, bars.rows.length) * BAR.room;
 }

@@ -1,9 +1,9 @@
-import type { Campaign } from '../campaign-file.js';
+import type { Campaign } from '../campaign/campaign-file.js';
 
-/** The arms' colours in order, told apart by readers who do not see red and green apart. */
+/** Number of arm colours; red-green colour-blind readers can distinguish them. */
 export const ARM_COLOURS = 6;
 
-/** The number of an arm's colour. */
+/** Returns the number of an arm's colour. */
 export function armColour(campaign: Campaign, arm: string): number {
   const index = campaign.arms.findIndex(({ name }) => name === arm);
   return Math.max(0, index) % ARM_COLOURS;

@@ -2,7 +2,7 @@ import { scaleLinear } from 'd3-scale';
 import { area, curveStepAfter, line } from 'd3-shape';
 import { coordinate, html, Html } from './html.js';
 
-/** Drawings are this many units wide and high, and are stretched to their place. */
+/** Width and height of drawings in units; they are stretched to the available space. */
 export const WIDE = 1000;
 export const HIGH = 100;
 
@@ -12,21 +12,21 @@ export interface Point {
   readonly value: number;
 }
 
-/** A time axis that drawings share. */
+/** A time axis shared by drawings. */
 export interface TimeAxis {
   readonly from: number;
   readonly to: number;
 }
 
-/** Percent of an axis for a time, which is moved to its ends if it lies beyond them. */
+/** Returns a time's position on an axis in percent, clamped to its ends. */
 export function percentAt({ from, to }: TimeAxis, at: number): number {
   return (Math.min(Math.max(at, from), to) - from) * (100 / (to - from));
 }
 
-/** Narrower pieces of time than these cannot be told apart. */
+/** Number of intervals of an axis; narrower ones cannot be distinguished. */
 export const BINS = 400;
 
-/** The pieces of time that an axis is cut into, each with what `collect` makes of the items that fall into it. */
+/** Splits an axis into intervals, and applies `collect` to the items of each. */
 export function binned<T>(
   items: readonly T[],
   timeOf: (item: T) => number,
@@ -44,8 +44,8 @@ export function binned<T>(
 }
 
 /**
- * At most two points for each piece of the axis: the least and the greatest value in it, so that no peak is lost and a
- * curve of any length stays small.
+ * Reduces a curve to at most two points per interval of the axis, the minimum and the maximum, so
+ * that no peak is lost and a curve of any length stays small.
  */
 export function thinned(points: readonly Point[], axis: TimeAxis): Point[] {
   if (points.length <= 2 * BINS) return [...points];
@@ -66,52 +66,70 @@ export function thinned(points: readonly Point[], axis: TimeAxis): Point[] {
   };
   for (const point of points) {
     const [first] = bin;
-    if (first !== undefined && Math.floor(first.at / width) !== Math.floor(point.at / width)) flush();
+    if (first !== undefined && Math.floor(first.at / width) !== Math.floor(point.at / width))
+      flush();
     bin.push(point);
   }
   flush();
   return kept;
 }
 
-/** A curve that keeps each value until the next one, as the attribute of a path. */
+/** Returns a step curve that keeps each value until the next, as a path attribute. */
 export function stepPath(points: readonly Point[], axis: TimeAxis, max: number): string {
   return shape(points, axis, max, 'line');
 }
 
-/** The area under such a curve, or between it and `floor`. */
+/** Returns the area under a step curve, or between it and `floor`. */
 export function stepArea(points: readonly Point[], axis: TimeAxis, max: number): string {
   return shape(points, axis, max, 'area');
 }
 
-function shape(points: readonly Point[], axis: TimeAxis, max: number, kind: 'line' | 'area'): string {
+function shape(
+  points: readonly Point[],
+  axis: TimeAxis,
+  max: number,
+  kind: 'line' | 'area',
+): string {
   const x = (point: Point): number => percentAt(axis, point.at) * (WIDE / 100);
   const scale = scaleLinear([0, max], [HIGH, 2]);
   const y = (point: Point): number => scale(point.value);
   const make =
-    kind === 'line' ? line<Point>(x, y).curve(curveStepAfter) : area<Point>(x, HIGH, y).curve(curveStepAfter);
+    kind === 'line'
+      ? line<Point>(x, y).curve(curveStepAfter)
+      : area<Point>(x, HIGH, y).curve(curveStepAfter);
   return (make(points) ?? '').replace(/\d+\.\d+/g, (number) => coordinate(Number(number)));
 }
 
-/** Vertical lines over the whole height at the given times, as one path. Those that would fall together are one. */
+/**
+ * Returns vertical lines over the whole height at the given times, as one path. Lines that would
+ * coincide are merged.
+ */
 export function ticks(times: readonly number[], axis: TimeAxis): string {
   const places = new Set(times.map((at) => Math.round(percentAt(axis, at) * 10)));
   return [...places].map((place) => `M${place} 0V${HIGH}`).join('');
 }
 
-/** A drawing that fills its place. Its content must be shapes that bear being stretched. */
+/** Returns a drawing that fills its space. Its shapes must tolerate being stretched. */
 export function drawing(content: Html | readonly Html[], label: string): Html {
-  return html`<svg viewBox="0 0 ${WIDE} ${HIGH}" preserveAspectRatio="none" role="img" aria-label="${label}">
+  return html`<svg
+    viewBox="0 0 ${WIDE} ${HIGH}"
+    preserveAspectRatio="none"
+    role="img"
+    aria-label="${label}"
+  >
     ${content}
   </svg>`;
 }
 
-/** 1234567 bytes are "1.2 MB". */
-export function bytesInWords(bytes: number): string {
+/** Formats bytes: 1234567 becomes "1.2 MB". */
+export function formatBytes(bytes: number): string {
   if (bytes < 1_000) return `${Math.round(bytes)} B`;
-  return bytes < 1_000_000 ? `${significant(bytes / 1_000)} KB` : `${significant(bytes / 1_000_000)} MB`;
+  return bytes < 1_000_000
+    ? `${significant(bytes / 1_000)} KB`
+    : `${significant(bytes / 1_000_000)} MB`;
 }
 
-/** Two digits that count, or all of a larger number's. */
+/** Formats a number with two significant digits, or all digits of a larger integer part. */
 export function significant(value: number): string {
   return value >= 10 ? value.toFixed(0) : value.toFixed(1);
 }

@@ -1,35 +1,39 @@
 import { max } from 'd3-array';
 import { scaleBand, scaleLinear, type ScaleLinear } from 'd3-scale';
 import { area, curveLinear } from 'd3-shape';
-import type { Cell } from '../results.js';
-import { density, type Density } from '../statistics.js';
+import type { Cell } from './results.js';
+import { density, type Density } from '../statistics/figures.js';
 import { coordinate as at, html, type Html } from './html.js';
 
-/** Room for the words under an arm. A drawing is not made smaller than that, since its words would be, too: it scrolls. */
+/**
+ * Width for an arm's labels. A drawing is never scaled below that, since its text would shrink too:
+ * it scrolls.
+ */
 const WIDTH_PER_ARM = 88;
-const LEAST_WIDTH = 256;
-/** So many arms have room to be drawn larger on a wide screen. */
+const MIN_WIDTH = 256;
+/** Maximum number of arms that are drawn larger on a wide screen. */
 const FEW = 3;
 const AXIS_WIDTH = 52;
 const HEIGHT = 330;
 const MARGIN = { top: 26, right: 6, bottom: 62, left: 4 };
 const FEW_POINTS = 100;
-/** The radius of a point with so many of them or fewer. */
+/** Radius of a point by the maximum number of points. */
 const RADII: readonly (readonly [points: number, radius: number])[] = [
   [FEW_POINTS, 3],
   [250, 2],
   [Infinity, 1.2],
 ];
-/** Where points are so many that they overlap sideways, they do so by steps of this at the least. */
-const LEAST_STEP = 0.5;
+/** Minimum sideways step between points that are too many to avoid overlap. */
+const MIN_STEP = 0.5;
 
 /**
- * The cells of one profile and page side by side: a violin, the loads as points, the median, and those that did not complete.
+ * Draws the cells of one profile and page side by side: a violin, the loads as points, the median,
+ * and the number of loads that did not complete.
  *
- * All points of a cell are one path, so that ten thousand loads are not as many elements.
+ * All points of a cell are one path, so that ten thousand loads do not become as many elements.
  */
 export function violinPlot(cells: readonly Cell[], colourOf: (arm: string) => string): Html {
-  const width = Math.max(LEAST_WIDTH, MARGIN.left + MARGIN.right + WIDTH_PER_ARM * cells.length);
+  const width = Math.max(MIN_WIDTH, MARGIN.left + MARGIN.right + WIDTH_PER_ARM * cells.length);
   const slowest = max(cells.flatMap(timesOf)) ?? 1;
   const y = scaleLinear([0, slowest], [HEIGHT - MARGIN.bottom, MARGIN.top]).nice(5);
   const x = scaleBand(
@@ -41,11 +45,27 @@ export function violinPlot(cells: readonly Cell[], colourOf: (arm: string) => st
     return violin(cell, middle, x.bandwidth(), y, colourOf(cell.arm));
   });
   const words = inWords(cells);
-  return html`<div class="violin ${cells.length <= FEW ? 'few' : ''}" role="region" tabindex="0" aria-label="${words}">
-    <svg class="scale" viewBox="0 0 ${AXIS_WIDTH} ${HEIGHT}" style="width:${AXIS_WIDTH}px" aria-hidden="true">
+  return html`<div
+    class="violin ${cells.length <= FEW ? 'few' : ''}"
+    role="region"
+    tabindex="0"
+    aria-label="${words}"
+  >
+    <svg
+      class="scale"
+      viewBox="0 0 ${AXIS_WIDTH} ${HEIGHT}"
+      style="width:${AXIS_WIDTH}px"
+      aria-hidden="true"
+    >
       ${axisWords(y)}
     </svg>
-    <svg class="plot" viewBox="0 0 ${width} ${HEIGHT}" style="width:${width}px" role="img" aria-label="${words}">
+    <svg
+      class="plot"
+      viewBox="0 0 ${width} ${HEIGHT}"
+      style="width:${width}px"
+      role="img"
+      aria-label="${words}"
+    >
       ${rules(y, width)}${violins}
     </svg>
   </div>`;
@@ -61,7 +81,9 @@ function axisWords(y: ScaleLinear<number, number>): Html[] {
         >`,
     );
   const middle = (MARGIN.top + HEIGHT - MARGIN.bottom) / 2;
-  const title = html`<text transform="translate(12 ${middle}) rotate(-90)" text-anchor="middle">load time, s</text>`;
+  const title = html`<text transform="translate(12 ${middle}) rotate(-90)" text-anchor="middle"
+    >load time, s</text
+  >`;
   return [...ticks, title];
 }
 
@@ -78,19 +100,32 @@ function rules(y: ScaleLinear<number, number>, width: number): Html[] {
   });
 }
 
-function violin(cell: Cell, middle: number, band: number, y: ScaleLinear<number, number>, colour: string): Html {
+function violin(
+  cell: Cell,
+  middle: number,
+  band: number,
+  y: ScaleLinear<number, number>,
+  colour: string,
+): Html {
   const times = timesOf(cell);
   const curve = density(times);
   const base = HEIGHT - MARGIN.bottom;
   return html`<g>
-    ${curve && shape(curve, middle, band * 0.36, y, colour)} ${points(times, curve, middle, band * 0.36, y, colour)}
-    ${medianMark(cell, middle, band, y)} ${notCompleted(cell, middle)}
+    ${curve && shape(curve, middle, band * 0.36, y, colour)}
+    ${points(times, curve, middle, band * 0.36, y, colour)} ${medianMark(cell, middle, band, y)}
+    ${notCompleted(cell, middle)}
     <text class="label" x="${at(middle)}" y="${base + 20}" text-anchor="middle">${cell.arm}</text>
     <text x="${at(middle)}" y="${base + 37}" text-anchor="middle">n = ${cell.summary.n}</text>
   </g>`;
 }
 
-function shape(curve: Density, middle: number, reach: number, y: ScaleLinear<number, number>, colour: string): Html {
+function shape(
+  curve: Density,
+  middle: number,
+  reach: number,
+  y: ScaleLinear<number, number>,
+  colour: string,
+): Html {
   const widest = max(curve, ([, share]) => share) ?? 1;
   const outline = area<readonly [number, number]>()
     .x0(([, share]) => middle - (reach * share) / widest)
@@ -98,10 +133,16 @@ function shape(curve: Density, middle: number, reach: number, y: ScaleLinear<num
     .y(([value]) => y(value))
     .curve(curveLinear)
     .digits(2)([...curve]);
-  return html`<path d="${outline ?? ''}" fill="${colour}" fill-opacity="0.22" stroke="${colour}" stroke-width="1.5" />`;
+  return html`<path
+    d="${outline ?? ''}"
+    fill="${colour}"
+    fill-opacity="0.22"
+    stroke="${colour}"
+    stroke-width="1.5"
+  />`;
 }
 
-/** The loads as points of one path: a line of no length with round ends is a point. */
+/** Draws the loads as points of one path: a line of zero length with round ends is a point. */
 function points(
   times: readonly number[],
   curve: Density | undefined,
@@ -111,10 +152,13 @@ function points(
   colour: string,
 ): Html | undefined {
   if (times.length === 0) return undefined;
-  const radius = RADII.find(([most]) => times.length <= most)?.[1] ?? LEAST_STEP;
-  // Few points may stand out of the shape, which knows little then; many fill it.
-  const within = curve === undefined || times.length <= FEW_POINTS ? () => reach : widthOf(curve, reach, y);
-  const path = swarm(times.map(y), radius, within).map(([x, height]) => `M${tenth(middle + x)} ${tenth(height)}h0`);
+  const radius = RADII.find(([most]) => times.length <= most)?.[1] ?? MIN_STEP;
+  // A few points may extend beyond the shape, which is uncertain then; many fill it.
+  const within =
+    curve === undefined || times.length <= FEW_POINTS ? () => reach : widthOf(curve, reach, y);
+  const path = swarm(times.map(y), radius, within).map(
+    ([x, height]) => `M${tenth(middle + x)} ${tenth(height)}h0`,
+  );
   return html`<path
     class="points"
     d="${path.join('')}"
@@ -126,8 +170,12 @@ function points(
   />`;
 }
 
-/** How far the shape reaches sideways at a height. */
-function widthOf(curve: Density, reach: number, y: ScaleLinear<number, number>): (height: number) => number {
+/** Returns how far the shape extends sideways at a height. */
+function widthOf(
+  curve: Density,
+  reach: number,
+  y: ScaleLinear<number, number>,
+): (height: number) => number {
   const widest = max(curve, ([, share]) => share) ?? 1;
   const [low, high] = [curve[0]?.[0] ?? 0, curve.at(-1)?.[0] ?? 0];
   return (height) => {
@@ -138,8 +186,9 @@ function widthOf(curve: Density, reach: number, y: ScaleLinear<number, number>):
 }
 
 /**
- * Each point at its own height, moved sideways so that it does not cover those of nearly the same height; `[x, height]`, x from
- * the middle. Points of one band, a point high, stand beside each other. Where `within` has no room for that they overlap evenly.
+ * Moves each point sideways at its own height so that it does not cover points of nearly the same
+ * height; returns `[x, height]` with x from the middle. Points of one band, a point high, are
+ * placed beside each other. If `within` is too narrow for that, they overlap evenly.
  */
 export function swarm(
   heights: readonly number[],
@@ -155,15 +204,15 @@ export function swarm(
   }
   return [...bands].flatMap(([number, band]) => {
     const room = 2 * within((number + 0.5) * 2 * radius);
-    const step = Math.max(LEAST_STEP, Math.min(2 * radius, room / Math.max(1, band.length - 1)));
+    const step = Math.max(MIN_STEP, Math.min(2 * radius, room / Math.max(1, band.length - 1)));
     const places = Math.floor(room / step) + 1;
-    // Points of neighbouring bands are between each other, not above each other.
+    // Points of neighbouring bands are staggered instead of stacked.
     const shift = number % 2 === 0 || band.length >= places ? 0 : step / 2;
     return band.map((height, index) => [sideways(index % places) * step + shift, height] as const);
   });
 }
 
-/** 0, then alternately left and right: -1, 1, -2, 2 … */
+/** Returns 0, then alternately left and right: -1, 1, -2, 2 … */
 function sideways(index: number): number {
   const step = Math.ceil(index / 2);
   return index % 2 === 1 ? -step : step;
@@ -173,7 +222,12 @@ function tenth(value: number): string {
   return String(Math.round(value * 10) / 10);
 }
 
-function medianMark({ summary }: Cell, middle: number, band: number, y: ScaleLinear<number, number>): Html | undefined {
+function medianMark(
+  { summary }: Cell,
+  middle: number,
+  band: number,
+  y: ScaleLinear<number, number>,
+): Html | undefined {
   if (summary.median === undefined || summary.median === 'censored') return undefined;
   const height = y(summary.median.seconds);
   const reach = band * 0.4;
@@ -194,7 +248,9 @@ function notCompleted({ summary }: Cell, middle: number): Html | undefined {
   const missing = summary.n - summary.completed;
   if (missing === 0) return undefined;
   const height = HEIGHT - MARGIN.bottom + 54;
-  return html`<text class="value" x="${at(middle)}" y="${height}" text-anchor="middle">${missing} unfinished</text>`;
+  return html`<text class="value" x="${at(middle)}" y="${height}" text-anchor="middle"
+    >${missing} unfinished</text
+  >`;
 }
 
 function timesOf(cell: Cell): number[] {
@@ -203,7 +259,8 @@ function timesOf(cell: Cell): number[] {
 
 function inWords(cells: readonly Cell[]): string {
   const medians = cells.map(({ arm, summary: { median, n } }) => {
-    const value = median === undefined || median === 'censored' ? 'none' : `${median.seconds.toFixed(4)} s`;
+    const value =
+      median === undefined || median === 'censored' ? 'none' : `${median.seconds.toFixed(4)} s`;
     return `${arm}: median ${value} of ${n} loads`;
   });
   return `Load times. ${medians.join('; ')}.`;

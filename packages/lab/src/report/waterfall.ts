@@ -1,16 +1,16 @@
 import { max } from 'd3-array';
 import { scaleLinear } from 'd3-scale';
-import type { BrowserSide, NavigationEntry, TimelineEntry } from '../sample.js';
+import type { BrowserSide, NavigationEntry, TimelineEntry } from '../samples/sample.js';
 import { html, type Html } from './html.js';
 
-/** A load whose waterfall is to be drawn. */
+/** A load whose waterfall is drawn. */
 export interface WaterfallLoad {
   readonly load: number;
   readonly arm: string;
   readonly browser: BrowserSide;
 }
 
-/** What a request does, one after the other. */
+/** The consecutive phases of a request. */
 export const PHASES = ['blocked', 'connect', 'wait', 'receive'] as const;
 export type Phase = (typeof PHASES)[number];
 
@@ -24,7 +24,8 @@ export interface Span {
 export function spansOf(entry: TimelineEntry): Span[] {
   const { startTime, connectStart, connectEnd, requestStart, responseStart, responseEnd } = entry;
   const connects = connectEnd > connectStart;
-  // With early data a request leaves before the handshake ends: its wait starts there, and the handshake is cut short.
+  // With early data a request leaves before the handshake ends: its wait starts there and cuts the
+  // handshake phase short.
   const connectTo = connects ? Math.min(connectEnd, requestStart) : startTime;
   const spans: Span[] = [
     { phase: 'blocked', from: startTime, to: connects ? connectStart : requestStart },
@@ -36,7 +37,7 @@ export function spansOf(entry: TimelineEntry): Span[] {
   return spans.filter(({ from, to }) => to > from);
 }
 
-/** What the colours mean. */
+/** Returns the legend of the colours. */
 export function waterfallLegend(): Html {
   const meaning: Record<Phase, string> = {
     blocked: 'queued or blocked',
@@ -51,18 +52,23 @@ export function waterfallLegend(): Html {
   </p>`;
 }
 
-/** The end of the time axis that all of `loads` fit on, in milliseconds. */
+/** Returns the end of the time axis for all of `loads`, in milliseconds. */
 export function waterfallEnd(loads: readonly WaterfallLoad[]): number {
   return (
     max(
-      loads.flatMap(({ browser }) => entriesOf(browser).map((entry) => Math.max(entry.responseEnd, loadEnd(entry)))),
+      loads.flatMap(({ browser }) =>
+        entriesOf(browser).map((entry) => Math.max(entry.responseEnd, loadEnd(entry))),
+      ),
     ) ?? 1
   );
 }
 
-/** The phases of all requests of a load, and when their answers were complete: milliseconds since navigation start. */
+/**
+ * Phases of all requests of a load, and when their responses were complete, in milliseconds since
+ * navigation start.
+ */
 export interface Bars {
-  /** A row per request in the order of their start. */
+  /** One row per request in the order of their start. */
   readonly rows: readonly (readonly Span[])[];
   readonly answers: readonly number[];
 }
@@ -75,18 +81,24 @@ export function barsOf({ browser }: WaterfallLoad): Bars {
   };
 }
 
-/** One load: a row per request in the order of their start, on an axis of `end` milliseconds. */
+/**
+ * Draws one load: one row per request in the order of their start, on an axis of `end`
+ * milliseconds.
+ */
 export function waterfall({ browser }: WaterfallLoad, end: number): Html {
   const scale = scaleLinear([0, end], [0, 100]).nice(4);
   const left = (ms: number): string => `${scale(ms).toFixed(3)}%`;
   const rows = entriesOf(browser).map((entry) => {
     const bars = spansOf(entry).map(
       ({ phase, from, to }) =>
-        html`<i class="${phase}" style="left:${left(from)};width:${(scale(to) - scale(from)).toFixed(3)}%"></i>`,
+        html`<i
+          class="${phase}"
+          style="left:${left(from)};width:${(scale(to) - scale(from)).toFixed(3)}%"
+        ></i>`,
     );
     return html`<div class="row" title="${tooltip(entry)}">
-      <span class="path">${shortName(entry.name)}</span> <span class="protocol">${entry.nextHopProtocol}</span
-      ><span class="track">${bars}</span>
+      <span class="path">${shortName(entry.name)}</span>
+      <span class="protocol">${entry.nextHopProtocol}</span><span class="track">${bars}</span>
     </div>`;
   });
   const ticks = scale.ticks(4);
@@ -103,9 +115,14 @@ export function waterfall({ browser }: WaterfallLoad, end: number): Html {
   </div>`;
 }
 
-function marks({ navigation, firstContentfulPaintMs }: BrowserSide, left: (ms: number) => string): Html[] {
+function marks(
+  { navigation, firstContentfulPaintMs }: BrowserSide,
+  left: (ms: number) => string,
+): Html[] {
   const paint =
-    firstContentfulPaintMs === undefined ? [] : [html`<s style="left:${left(firstContentfulPaintMs)}"></s>`];
+    firstContentfulPaintMs === undefined
+      ? []
+      : [html`<s style="left:${left(firstContentfulPaintMs)}"></s>`];
   const load = navigation === undefined ? 0 : navigation.loadEventEnd;
   return load > 0 ? [...paint, html`<s class="load" style="left:${left(load)}"></s>`] : paint;
 }
@@ -130,7 +147,9 @@ function shortName(url: string): string {
 }
 
 function tooltip(entry: TimelineEntry): string {
-  const spans = spansOf(entry).map(({ phase, from, to }) => `${phase} ${(to - from).toFixed(1)} ms`);
+  const spans = spansOf(entry).map(
+    ({ phase, from, to }) => `${phase} ${(to - from).toFixed(1)} ms`,
+  );
   return `${shortName(entry.name)} (${entry.nextHopProtocol}, ${entry.transferSize} bytes): ${spans.join(', ')}`;
 }
 

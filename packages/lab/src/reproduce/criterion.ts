@@ -1,17 +1,18 @@
 import { z } from 'zod';
 
 /**
- * Criteria: statements about the shape of a result, written down before the first load so that no look at the
- * samples can bend them. They are data, not code: `criteria.json` holds them, and verdicts are made from that file.
+ * Criteria: statements about the shape of a result, written before the first load so that looking
+ * at the samples cannot influence them. They are data, not code: `criteria.json` contains them, and
+ * verdicts are made from that file.
  */
 
-/** What of a load is looked at. */
+/** Times of a load that criteria can use. */
 export const METRICS = ['load', 'lastByte', 'firstByte', 'requestStart'] as const;
 export type Metric = (typeof METRICS)[number];
 
 export const METRIC_WORDS: Readonly<Record<Metric, string>> = {
   load: 'end of the load event',
-  lastByte: 'last byte of all that the page links',
+  lastByte: 'last byte of everything that the page links',
   firstByte: 'first byte of the document',
   requestStart: 'start of the document’s request',
 };
@@ -28,9 +29,12 @@ const term = z.object({
 export type Term = z.infer<typeof term>;
 
 const effect = z.discriminatedUnion('kind', [
-  /** The product of some figures by that of others: a ratio, or a ratio of ratios. */
+  /** The product of some figures divided by that of others: a ratio, or a ratio of ratios. */
   z.object({ kind: z.literal('ratio'), over: z.array(term).min(1), under: z.array(term).min(1) }),
-  /** How much the first figure is larger than the second, in units of so many seconds, such as round trips. */
+  /**
+   * How much larger the first figure is than the second, in units of so many seconds, such as round
+   * trips.
+   */
   z.object({
     kind: z.literal('difference'),
     of: term,
@@ -42,21 +46,24 @@ const effect = z.discriminatedUnion('kind', [
 export type Effect = z.infer<typeof effect>;
 
 const claim = z.object({ low: z.number().optional(), high: z.number().optional() });
-/** Where an effect has to lie; an end that is left out is open. */
+/** The range of an effect; a missing end is unbounded. */
 export type Claim = z.infer<typeof claim>;
 
 const criterion = z.object({
   id: z.string(),
-  /** What has to hold, in words. */
+  /** The criterion in words. */
   statement: z.string(),
   effect,
   /** Without a claim the effect is only reported. */
   claim: claim.optional(),
-  /** The same effect in the published figures; left out where they do not give it. */
+  /** The effect computed from the published figures; absent if they do not contain it. */
   published: z.number().optional(),
-  /** What was expected before the run, and why. */
-  expected: z.object({ verdict: z.enum(['reproduced', 'not reproduced', 'open']), because: z.string() }),
-  /** Why the shape may be another one here than there. */
+  /** Outcome expected before the run, and why. */
+  expected: z.object({
+    verdict: z.enum(['reproduced', 'not reproduced', 'open']),
+    because: z.string(),
+  }),
+  /** Why the result may differ from the published one. */
   otherwise: z.string(),
 });
 export type Criterion = z.infer<typeof criterion>;
@@ -66,12 +73,12 @@ const publishedRow = z.object({
   place: z.string(),
   /** The arm as the source names it. */
   variant: z.string(),
-  /** The cell that stands for it here. */
+  /** The cell that represents it here. */
   profile: z.string(),
   page: z.string(),
   arm: z.string(),
   metric: z.enum(METRICS),
-  /** In seconds; what was not published is left out. */
+  /** In seconds; unpublished figures are absent. */
   figures: z.object({
     median: z.number().optional(),
     mean: z.number().optional(),
@@ -86,30 +93,30 @@ export type PublishedRow = z.infer<typeof publishedRow>;
 const study = z.object({
   name: z.string(),
   title: z.string(),
-  /** Who published it, when, and how it was measured there. */
+  /** Who published it, when, and how it was measured. */
   source: z.string(),
-  /** What is measured here in place of the source's figure. */
+  /** The metric measured here for the source's figure. */
   metric: z.string(),
   published: z.array(publishedRow),
-  /** Published results that are no times. */
+  /** Published results that are not times. */
   conclusions: z.array(z.string()),
   criteria: z.array(criterion).min(1),
-  /** In what the lab's setting is another one than the source's. */
+  /** Differences between the lab's setting and the source's. */
   differences: z.array(z.string()),
 });
 
-/** A published result, what stands for it here, and when it counts as reproduced. */
+/** A published result, its representation here, and when it counts as reproduced. */
 export type Study = z.infer<typeof study>;
 export const studySchema = study;
 
 export const VERDICTS = ['reproduced', 'not reproduced', 'undecided', 'reported'] as const;
 export type Verdict = (typeof VERDICTS)[number];
 
-/** How an interval becomes a verdict. It stands in the criteria file too. */
+/** How an interval becomes a verdict. Also part of the criteria file. */
 export const VERDICT_RULES = [
   'Each effect has a 95 % bootstrap interval over the blocks in which each load that it needs is valid.',
-  'reproduced: the whole interval lies where the claim says. not reproduced: all of it lies elsewhere.',
-  'undecided: it lies on both sides, or there are too few blocks for an interval.',
-  'reported: there is no claim, the effect is shown.',
-  'A load that did not complete is slower than all that did. The intervals are not widened for their number: of twenty, one may miss by chance.',
+  'reproduced: the whole interval lies in the claimed range. not reproduced: the whole interval lies outside.',
+  'undecided: the interval crosses an end of the range, or there are too few blocks for an interval.',
+  'reported: there is no claim; the effect is only shown.',
+  'A load that did not complete counts as slower than all that did. The intervals are not adjusted for their number: one in twenty may miss by chance.',
 ] as const;

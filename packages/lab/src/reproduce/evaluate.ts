@@ -1,54 +1,54 @@
-import type { Campaign } from '../campaign-file.js';
+import type { Campaign } from '../campaign/campaign-file.js';
 import { medianRatio, pairUp, statisticOf, tooFew, type BlockTime } from '../compare/pairs.js';
-import { LEAST_CONTROL_BLOCKS } from '../compare/campaign.js';
+import { MIN_CONTROL_BLOCKS } from '../compare/compare-campaign.js';
 import { controlVerdict, excludesNoEffect, type Control } from '../compare/control.js';
-import { deriveSeed } from '../seed.js';
-import type { Sample } from '../sample.js';
-import { REHEARSAL } from '../schedule.js';
+import { deriveSeed } from '../campaign/seed.js';
+import type { Sample } from '../samples/sample.js';
+import { REHEARSAL } from '../campaign/schedule.js';
 import { bootstrap, type Estimate, type Interval } from '../statistics/bootstrap.js';
 import type { Statistic } from '../statistics/weighted.js';
 import { METRICS, type Criterion, type Effect, type Metric } from './criterion.js';
 import type { PublishedRow, Study, Term, Verdict } from './criterion.js';
 
-/** A criterion with what came of it. */
+/** A criterion with its result. */
 export interface Evaluated {
   readonly criterion: Criterion;
-  /** Blocks in which each load that the effect needs is valid. */
+  /** Number of blocks in which each load that the effect needs is valid. */
   readonly blocks: number;
-  /** Undefined where there is no such block. */
+  /** Undefined without such a block. */
   readonly effect: Estimate | undefined;
   readonly verdict: Verdict;
 }
 
-/** The measured figures beside one published row. */
+/** The measured figures for one published row. */
 export interface MeasuredRow {
   readonly row: PublishedRow;
-  /** Undefined without a valid load. Infinite where a figure falls on a load that did not complete. */
+  /** Undefined without a valid load. A figure that falls on an incomplete load is infinite. */
   readonly figures: Readonly<Record<keyof PublishedRow['figures'], number>> | undefined;
   readonly valid: number;
   readonly completed: number;
   readonly invalid: number;
 }
 
-/** All that a campaign says of a study. */
+/** All results of a campaign for a study. */
 export interface Reproduction {
   readonly study: Study;
   readonly rows: readonly MeasuredRow[];
   readonly criteria: readonly Evaluated[];
-  /** Criteria of links that the campaign leaves out. */
+  /** Number of criteria of links that the campaign does not include. */
   readonly leftOut: number;
-  /** Of the arms that were loaded twice: whether the bench sees differences where there are none. */
+  /** The A/A controls: whether the bench shows differences where there are none. */
   readonly control: Control;
 }
 
-/** The seconds of a metric of a load; undefined if it was not reached. */
+/** Returns a load's time by metric, in seconds; undefined if it was not reached. */
 export function metricOf({ times, browser }: Sample, metric: Metric): number | undefined {
   if (metric !== 'requestStart') return times[metric];
   const start = browser?.navigation?.requestStart ?? 0;
   return start > 0 ? start / 1000 : undefined;
 }
 
-/** The loads of a campaign, of which only a few numbers are held. */
+/** The loads of a campaign, reduced to a few numbers each. */
 export class Loads {
   readonly #times = new Map<string, BlockTime[]>();
   readonly #invalid = new Map<string, number>();
@@ -74,7 +74,7 @@ export class Loads {
     }
   }
 
-  /** The valid loads of a cell. */
+  /** Returns the valid loads of a cell. */
   times(cell: Pick<Term, 'profile' | 'page' | 'arm' | 'metric'>): readonly BlockTime[] {
     return this.#times.get(`${keyOf(cell)}\n${cell.metric}`) ?? [];
   }
@@ -84,13 +84,20 @@ export class Loads {
   }
 }
 
-/** Judges a study by the loads of a campaign. `study` is the one of the criteria file, not of this program. */
+/**
+ * Judges a study by the loads of a campaign. `study` is the one of the criteria file, not of this
+ * program.
+ */
 export function evaluate(study: Study, campaign: Campaign, loads: Loads): Reproduction {
   const profiles = new Set(campaign.profiles.map(({ name }) => name));
-  const criteria = study.criteria.filter(({ effect }) => termsOf(effect).every(({ profile }) => profiles.has(profile)));
+  const criteria = study.criteria.filter(({ effect }) =>
+    termsOf(effect).every(({ profile }) => profiles.has(profile)),
+  );
   return {
     study,
-    rows: study.published.filter(({ profile }) => profiles.has(profile)).map((row) => measuredRow(row, loads)),
+    rows: study.published
+      .filter(({ profile }) => profiles.has(profile))
+      .map((row) => measuredRow(row, loads)),
     criteria: criteria.map((criterion) => evaluateOne(criterion, loads, campaign.seed)),
     leftOut: study.criteria.length - criteria.length,
     control: controlOf(campaign, loads),
@@ -101,7 +108,8 @@ function evaluateOne(criterion: Criterion, loads: Loads, seed: number): Evaluate
   const { effect, claim, id } = criterion;
   const aligned = align(termsOf(effect), loads);
   const blocks = aligned[0]?.length ?? 0;
-  if (blocks === 0) return { criterion, blocks, effect: undefined, verdict: claim ? 'undecided' : 'reported' };
+  if (blocks === 0)
+    return { criterion, blocks, effect: undefined, verdict: claim ? 'undecided' : 'reported' };
   const statistic = statisticOfEffect(effect, aligned);
   const estimate = bootstrap(blocks, { it: statistic }, deriveSeed(seed, 'criterion', id)).it;
   return {
@@ -112,7 +120,7 @@ function evaluateOne(criterion: Criterion, loads: Loads, seed: number): Evaluate
   };
 }
 
-/** Where the interval lies to the claim. */
+/** Returns the verdict from the interval's position relative to the claim. */
 export function verdictOf(claim: Criterion['claim'], interval: Interval | undefined): Verdict {
   if (claim === undefined) return 'reported';
   if (interval === undefined) return 'undecided';
@@ -125,10 +133,16 @@ function termsOf(effect: Effect): Term[] {
   return effect.kind === 'ratio' ? [...effect.over, ...effect.under] : [effect.of, effect.less];
 }
 
-/** The times of each term over the blocks that all of them have, in the order of the blocks. */
+/**
+ * Returns the times of each term over the blocks that all of them have, in the order of the blocks.
+ */
 function align(terms: readonly Term[], loads: Loads): number[][] {
-  const each = terms.map((term) => new Map(loads.times(term).map(({ block, seconds }) => [block, seconds])));
-  const common = [...(each[0]?.keys() ?? [])].filter((block) => each.every((times) => times.has(block)));
+  const each = terms.map(
+    (term) => new Map(loads.times(term).map(({ block, seconds }) => [block, seconds])),
+  );
+  const common = [...(each[0]?.keys() ?? [])].filter((block) =>
+    each.every((times) => times.has(block)),
+  );
   common.sort((a, b) => a - b);
   return each.map((times) => common.map((block) => times.get(block) as number));
 }
@@ -160,7 +174,11 @@ function measuredRow(row: PublishedRow, loads: Loads): MeasuredRow {
   const seconds = loads.times(row).map((time) => time.seconds);
   const sorted = [...seconds].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
   const completed = sorted.filter(Number.isFinite);
-  const counts = { valid: seconds.length, completed: completed.length, invalid: loads.invalid(row) };
+  const counts = {
+    valid: seconds.length,
+    completed: completed.length,
+    invalid: loads.invalid(row),
+  };
   if (sorted.length === 0) return { row, figures: undefined, ...counts };
   const all = new Uint32Array(sorted.length).fill(1);
   const figures = {
@@ -174,12 +192,15 @@ function measuredRow(row: PublishedRow, loads: Loads): MeasuredRow {
   return { row, figures, ...counts };
 }
 
-/** As Kiwee's notebook has it: the largest of the first `int(p n)` values. Of 50, p99 is the second largest. */
+/**
+ * Returns a percentile as Kiwee's notebook defines it: the largest of the first `int(p n)` values.
+ * For n = 50, p99 is the second largest.
+ */
 export function articlePercentile(sorted: readonly number[], percent: number): number {
   return sorted[Math.max(1, Math.floor((percent * sorted.length) / 100)) - 1] as number;
 }
 
-/** The load times of each arm that was loaded twice, against itself. */
+/** Compares the load times of each A/A arm with its original. */
 function controlOf(campaign: Campaign, loads: Loads): Control {
   let [intervals, excluding] = [0, 0];
   for (const { name: profile } of campaign.profiles) {
@@ -187,10 +208,17 @@ function controlOf(campaign: Campaign, loads: Loads): Control {
       for (const { name: arm, repeats } of campaign.arms) {
         if (repeats === undefined) continue;
         const cell = { profile, page, metric: 'load' } as const;
-        const { pairs } = pairUp(loads.times({ ...cell, arm: repeats }), loads.times({ ...cell, arm }));
-        if (pairs.length < LEAST_CONTROL_BLOCKS) continue;
+        const { pairs } = pairUp(
+          loads.times({ ...cell, arm: repeats }),
+          loads.times({ ...cell, arm }),
+        );
+        if (pairs.length < MIN_CONTROL_BLOCKS) continue;
         intervals += 1;
-        if (excludesNoEffect(medianRatio(pairs, deriveSeed(campaign.seed, 'control', profile, page, arm))))
+        if (
+          excludesNoEffect(
+            medianRatio(pairs, deriveSeed(campaign.seed, 'control', profile, page, arm)),
+          )
+        )
           excluding += 1;
       }
     }

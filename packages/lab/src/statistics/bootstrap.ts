@@ -1,20 +1,20 @@
 /**
- * Bootstrap intervals over blocks: whole blocks are drawn with replacement, so that what the loads of a block have in
- * common stays together.
+ * Bootstrap intervals over blocks: whole blocks are drawn with replacement, so that what the loads
+ * of a block have in common stays together.
  *
- * The intervals are bias-corrected and accelerated (BCa). That needs resamples on both sides of the estimate and
- * finite figures when any one block is left out; where it has not got them, the plain percentiles are taken, and
- * `method` says so. Ends fall on resamples that there were, outwards, since between a finite time and none there is
- * no middle.
+ * The intervals are bias-corrected and accelerated (BCa). That needs resamples on both sides of the
+ * estimate, and finite figures when any one block is removed; otherwise the interval is made of
+ * plain percentiles, and `method` says so. Interval ends are existing resamples, rounded outwards,
+ * since there is no middle between a finite and an infinite time.
  */
 
 import { uniformInt } from 'pure-rand/distribution/uniformInt';
-import { generator } from '../seed.js';
+import { generator } from '../campaign/seed.js';
 import { normalCdf, normalQuantile } from './distributions.js';
 import { once, type Statistic, type Weights } from './weighted.js';
 
 export interface Interval {
-  /** Infinite where it has no end. */
+  /** Infinite if the interval is unbounded. */
   readonly low: number;
   readonly high: number;
   readonly method: 'bca' | 'percentile';
@@ -22,22 +22,31 @@ export interface Interval {
 
 export interface Estimate {
   readonly value: number;
-  /** Undefined where there are too few blocks for one. */
+  /** Undefined if there are too few blocks. */
   readonly interval: Interval | undefined;
 }
 
 export const CONFIDENCE = 0.95;
 
-/** The fewest values whose extremes enclose the median with 95 % confidence: 1 − 2 × 0.5^n ≥ 0.95. */
-export const LEAST_BLOCKS = 6;
+/**
+ * Minimum number of values whose extremes enclose the median with 95 % confidence: 1 − 2 × 0.5^n ≥
+ * 0.95.
+ */
+export const MIN_BLOCKS = 6;
 
-/** Enough that the ends of an interval move by about a hundredth of its width from seed to seed. */
+/**
+ * Number of resamples: with so many, the ends of an interval move by about a hundredth of its width
+ * between seeds.
+ */
 const RESAMPLES = 9_999;
-/** Where there are more blocks than this, the resamples are fewer: they cost more, and the figures are smoother. */
+/**
+ * Above this number of blocks there are fewer resamples: they cost more, and the figures are
+ * smoother.
+ */
 const MANY_BLOCKS = 200;
 const RESAMPLES_OF_MANY = 1_999;
 
-/** How many resamples the intervals over so many blocks are made from. */
+/** Returns the number of resamples for so many blocks. */
 export function resamplesFor(blocks: number): number {
   return blocks > MANY_BLOCKS ? RESAMPLES_OF_MANY : RESAMPLES;
 }
@@ -50,8 +59,8 @@ export function bootstrap<Name extends string>(
 ): Record<Name, Estimate> {
   const names = Object.keys(statistics) as Name[];
   const count = resamplesFor(blocks);
-  const replicates = names.map(() => new Float64Array(blocks < LEAST_BLOCKS ? 0 : count));
-  if (blocks >= LEAST_BLOCKS) {
+  const replicates = names.map(() => new Float64Array(blocks < MIN_BLOCKS ? 0 : count));
+  if (blocks >= MIN_BLOCKS) {
     const random = generator(seed);
     const weights = new Uint32Array(blocks);
     for (let resample = 0; resample < count; resample++) {
@@ -60,7 +69,9 @@ export function bootstrap<Name extends string>(
         const block = uniformInt(random, 0, blocks - 1);
         weights[block] = (weights[block] ?? 0) + 1;
       }
-      names.forEach((name, at) => ((replicates[at] as Float64Array)[resample] = statistics[name](weights)));
+      names.forEach(
+        (name, at) => ((replicates[at] as Float64Array)[resample] = statistics[name](weights)),
+      );
     }
   }
   const all = once(blocks);
@@ -68,12 +79,23 @@ export function bootstrap<Name extends string>(
     names.map((name, at) => {
       const value = statistics[name](all);
       const own = (replicates[at] as Float64Array).sort();
-      return [name, { value, interval: own.length === 0 ? undefined : intervalOf(value, own, statistics[name], all) }];
+      return [
+        name,
+        {
+          value,
+          interval: own.length === 0 ? undefined : intervalOf(value, own, statistics[name], all),
+        },
+      ];
     }),
   ) as Record<Name, Estimate>;
 }
 
-function intervalOf(value: number, sorted: Float64Array, statistic: Statistic, all: Weights): Interval {
+function intervalOf(
+  value: number,
+  sorted: Float64Array,
+  statistic: Statistic,
+  all: Weights,
+): Interval {
   const tail = (1 - CONFIDENCE) / 2;
   const shares = bcaShares(value, sorted, statistic, all, tail);
   const [low, high] = shares ?? [tail, 1 - tail];
@@ -84,7 +106,9 @@ function intervalOf(value: number, sorted: Float64Array, statistic: Statistic, a
   };
 }
 
-/** Which shares of the resamples the ends of a BCa interval fall on, or undefined where there is none. */
+/**
+ * Returns the shares of the resamples at the ends of a BCa interval; undefined if there is none.
+ */
 function bcaShares(
   value: number,
   sorted: Float64Array,
@@ -104,7 +128,10 @@ function bcaShares(
   return [share(tail), share(1 - tail)];
 }
 
-/** The skewness of the jackknife, by 6: how fast the figure's spread changes with the figure. */
+/**
+ * Returns the skewness of the jackknife divided by 6: how fast the figure's spread changes with the
+ * figure.
+ */
 function accelerationOf(statistic: Statistic, all: Weights): number | undefined {
   const weights = all.slice();
   const left = Array.from(all, (_, block) => {

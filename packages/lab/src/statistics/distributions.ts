@@ -1,41 +1,45 @@
-// eslint-disable-next-line @typescript-eslint/no-require-imports -- the package's types hang at its CommonJS entry only
+// The package's types exist only for its CommonJS entry.
+// eslint-disable-next-line @typescript-eslint/no-require-imports
 import cephes = require('cephes');
 
 await cephes.compiled;
 
-/** The share of the standard normal distribution below `z`. */
+/** Returns the share of the standard normal distribution below `z`. */
 export function normalCdf(z: number): number {
   if (!Number.isFinite(z)) return z > 0 ? 1 : 0;
   return cephes.ndtr(z);
 }
 
-/** The value below which a share of the standard normal distribution lies. */
+/** Returns the value below which a share of the standard normal distribution lies. */
 export function normalQuantile(share: number): number {
   if (share <= 0) return -Infinity;
   if (share >= 1) return Infinity;
   return cephes.ndtri(share);
 }
 
-/** The probability of at most `k` successes in `n` trials. */
+/** Returns the probability of at most `k` successes in `n` trials. */
 export function binomialCdf(k: number, n: number, probability: number): number {
   if (k < 0) return 0;
   if (k >= n) return 1;
   return cephes.bdtr(k, n, probability);
 }
 
-/** The smallest number of successes that `n` trials stay at or below with at least this probability. */
+/**
+ * Returns the smallest number of successes that `n` trials do not exceed with at least this
+ * probability.
+ */
 export function binomialQuantile(share: number, n: number, probability: number): number {
   let k = 0;
   while (k < n && binomialCdf(k, n, probability) < share) k += 1;
   return k;
 }
 
-/** The value below which a share of the beta distribution lies. */
+/** Returns the value below which a share of the beta distribution lies. */
 export function betaQuantile(share: number, a: number, b: number): number {
   return cephes.incbi(a, b, share);
 }
 
-/** The value below which a share of Student's distribution lies. */
+/** Returns the value below which a share of Student's distribution lies. */
 export function studentQuantile(share: number, degreesOfFreedom: number): number {
   return cephes.stdtri(degreesOfFreedom, share);
 }

@@ -1,34 +1,37 @@
 /**
  * Wilcoxon's signed-rank test and the Mann-Whitney test, two-sided.
  *
- * Times and differences may be infinite: a load that did not complete is slower than all that did. Ranks need no more
- * than that. Equal values share the mean of their ranks.
+ * Times and differences may be infinite: a load that did not complete is slower than all that did,
+ * which is all that ranks need. Equal values share the mean of their ranks.
  */
 
 import { normalCdf } from './distributions.js';
 
 export interface RankTest {
   readonly p: number;
-  /** Whether `p` counts all ways in which the ranks could have fallen, or comes from the normal distribution. */
+  /** Whether `p` is from enumerating all rank assignments instead of the normal distribution. */
   readonly exact: boolean;
 }
 
-/** Up to so many differences that are not zero, all ways to give them signs are counted. */
+/** Maximum number of nonzero differences for which all sign assignments are enumerated. */
 const EXACT_DIFFERENCES = 50;
-/** Up to so many values in either group, all ways to share them out are counted. */
+/** Maximum group size for which all assignments to groups are enumerated. */
 const EXACT_GROUP = 20;
-/** Clocks are coarser than that: what differs by less is a tie that was lost in a binary fraction. */
+/** Clocks are coarser than this: smaller differences are ties with rounding errors. */
 const TIE_SECONDS = 1e-9;
 
 /**
- * The fewest differences of which Wilcoxon's test can say with a p below `alpha` that they do not lie about zero: if all n
- * of them have one sign, p is 2 / 2^n.
+ * Returns the minimum number of differences for which Wilcoxon's test can give a p below `alpha`:
+ * if all n of them have one sign, p is 2 / 2^n.
  */
 export function leastDifferences(alpha: number): number {
   return Math.floor(1 - Math.log2(alpha)) + 1;
 }
 
-/** Whether paired differences lie about zero. Those that are zero say nothing of a direction and are left out. */
+/**
+ * Tests whether paired differences are centred on zero. Zero differences have no direction and are
+ * dropped.
+ */
 export function wilcoxonSignedRank(differences: readonly number[]): RankTest {
   const nonZero = differences.map(toTicks).filter((difference) => difference !== 0);
   const n = nonZero.length;
@@ -44,7 +47,7 @@ export function wilcoxonSignedRank(differences: readonly number[]): RankTest {
   return { p: normalTwoSided(positive - mean, variance), exact: false };
 }
 
-/** Whether two groups of values lie at the same place, whoever belongs to whom. */
+/** Tests whether two groups of values have the same location, ignoring pairs. */
 export function mannWhitney(first: readonly number[], second: readonly number[]): RankTest {
   const [n, m] = [first.length, second.length];
   if (n === 0 || m === 0) return { p: 1, exact: true };
@@ -59,7 +62,7 @@ export function mannWhitney(first: readonly number[], second: readonly number[])
   return { p: normalTwoSided(rankSum - mean, variance), exact: false };
 }
 
-/** Holm's adjustment: each p as it counts when all of them were asked, in the order in which they came. */
+/** Returns each p after Holm's adjustment for all of them, in the original order. */
 export function holm(ps: readonly number[]): number[] {
   const order = ps.map((_, at) => at).sort((a, b) => (ps[a] as number) - (ps[b] as number));
   const adjusted = new Array<number>(ps.length);
@@ -71,13 +74,18 @@ export function holm(ps: readonly number[]): number[] {
   return adjusted;
 }
 
-/** The rank of each value, 1 for the smallest; equal values share the mean of theirs. */
+/**
+ * Returns the rank of each value, 1 for the smallest; equal values share the mean of their ranks.
+ */
 export function midRanks(values: readonly number[]): number[] {
-  const order = values.map((_, at) => at).sort((a, b) => ascending(values[a] as number, values[b] as number));
+  const order = values
+    .map((_, at) => at)
+    .sort((a, b) => ascending(values[a] as number, values[b] as number));
   const ranks = new Array<number>(values.length);
   for (let from = 0; from < order.length;) {
     let to = from + 1;
-    while (to < order.length && values[order[to] as number] === values[order[from] as number]) to += 1;
+    while (to < order.length && values[order[to] as number] === values[order[from] as number])
+      to += 1;
     for (let at = from; at < to; at++) ranks[order[at] as number] = (from + 1 + to) / 2;
     from = to;
   }
@@ -93,7 +101,10 @@ function toTicks(seconds: number): number {
   return Number.isFinite(seconds) ? Math.round(seconds / TIE_SECONDS) : seconds;
 }
 
-/** How often each sum of doubled ranks comes out when each rank is counted or not. Doubled, shared ranks are whole. */
+/**
+ * Counts how often each sum of doubled ranks occurs when each rank is included or not. Doubling
+ * makes shared ranks whole.
+ */
 function signedRankWays(ranks: readonly number[]): Float64Array {
   const doubled = ranks.map((rank) => Math.round(2 * rank));
   const ways = new Float64Array(sum(doubled) + 1);
@@ -101,12 +112,13 @@ function signedRankWays(ranks: readonly number[]): Float64Array {
   let reach = 0;
   for (const rank of doubled) {
     reach += rank;
-    for (let total = reach; total >= rank; total--) ways[total] = (ways[total] ?? 0) + (ways[total - rank] ?? 0);
+    for (let total = reach; total >= rank; total--)
+      ways[total] = (ways[total] ?? 0) + (ways[total - rank] ?? 0);
   }
   return ways;
 }
 
-/** How often each sum of doubled ranks comes out when `size` of them are picked. */
+/** Counts how often each sum of doubled ranks occurs when `size` of them are picked. */
 function rankSumWays(ranks: readonly number[], size: number): Float64Array {
   const doubled = ranks.map((rank) => Math.round(2 * rank));
   const ways = Array.from({ length: size + 1 }, () => new Float64Array(sum(doubled) + 1));
@@ -114,13 +126,14 @@ function rankSumWays(ranks: readonly number[], size: number): Float64Array {
   doubled.forEach((rank, at) => {
     for (let picked = Math.min(size, at + 1); picked > 0; picked--) {
       const [to, from] = [ways[picked] as Float64Array, ways[picked - 1] as Float64Array];
-      for (let total = to.length - 1; total >= rank; total--) to[total] = (to[total] ?? 0) + (from[total - rank] ?? 0);
+      for (let total = to.length - 1; total >= rank; total--)
+        to[total] = (to[total] ?? 0) + (from[total - rank] ?? 0);
     }
   });
   return ways[size] as Float64Array;
 }
 
-/** Twice the smaller tail at and beyond what was seen. */
+/** Returns twice the smaller tail at and beyond the observed value. */
 function twoSided(ways: Float64Array, seen: number): number {
   const all = sum(ways);
   const below = sum(ways.subarray(0, seen + 1));
@@ -128,14 +141,14 @@ function twoSided(ways: Float64Array, seen: number): number {
   return Math.min(1, (2 * Math.min(below, above)) / all);
 }
 
-/** With the correction for a statistic that only takes steps. */
+/** Returns p from the normal distribution, with continuity correction. */
 function normalTwoSided(distance: number, variance: number): number {
   if (variance <= 0) return 1;
   const z = Math.max(0, Math.abs(distance) - 0.5) / Math.sqrt(variance);
   return Math.min(1, 2 * normalCdf(-z));
 }
 
-/** The sum of t³ − t over all groups of t equal values. */
+/** Returns the sum of t³ − t over all groups of t equal values. */
 function tieTerm(ranks: readonly number[]): number {
   const groups = new Map<number, number>();
   for (const rank of ranks) groups.set(rank, (groups.get(rank) ?? 0) + 1);

@@ -2,22 +2,22 @@ import { ascending } from './rank-tests.js';
 import type { Weights } from './weighted.js';
 
 /**
- * The Walsh averages of values: the means of all pairs, each value with itself too, in order.
+ * The Walsh averages of values: the sorted means of all pairs, including each value with itself.
  *
- * They are never listed, which for thousands of blocks would take gigabytes, and for a thousand resamples too long.
- * A rank is enclosed by halving: how many pairs lie below a value is counted with two fingers along the sorted
- * values. When about as many pairs are left as there are values, those alone are listed.
+ * They are never listed, which for thousands of blocks would take gigabytes, and for a thousand
+ * resamples too long. A rank is found by bisection: two pointers along the sorted values count the
+ * pairs below a value. When about as many pairs remain as there are values, those alone are listed.
  */
 export class WalshAverages {
-  /** The finite values' places, and of each the place of its value in `#sorted`. */
+  /** The positions of the finite values, and for each the position of its value in `#sorted`. */
   readonly #finite: readonly number[];
   readonly #rank: Uint32Array;
-  /** The finite values in order, each once: times are often of whole milliseconds, and then many are the same. */
+  /** The distinct finite values in order: times are often whole milliseconds, so many are equal. */
   readonly #sorted: Float64Array;
   readonly #minus: readonly number[];
   readonly #plus: readonly number[];
   readonly #copies: Float64Array;
-  /** Where the last answer was. Resamples differ little, so the next one is looked for about there. */
+  /** Position of the last answer. Resamples differ little, so the next search starts there. */
   #near: number;
   readonly #step: number;
 
@@ -37,14 +37,14 @@ export class WalshAverages {
     this.#step = middleHalf / Math.sqrt(Math.max(1, n));
   }
 
-  /** How many there are. */
+  /** Returns the number of averages. */
   count(weights: Weights): number {
     let n = 0;
     for (const copies of weights) n += copies;
     return (n * (n + 1)) / 2;
   }
 
-  /** The averages at two neighbouring ranks, or at one rank twice; 1 is the smallest. */
+  /** Returns the averages at two neighbouring ranks, or at one rank twice; 1 is the smallest. */
   at(weights: Weights, first: number, second: number): [number, number] {
     const copies = this.#copies;
     let finite = 0;
@@ -55,12 +55,18 @@ export class WalshAverages {
       finite += own;
     });
     const [minus, plus] = [totalOf(weights, this.#minus), totalOf(weights, this.#plus)];
-    // An infinite value with a finite one is infinite; two of opposite signs cancel.
+    // The mean of an infinite and a finite value is infinite; infinite values of opposite signs
+    // cancel.
     const below = (minus * (minus + 1)) / 2 + minus * finite;
     const cancelled = minus * plus;
     const last = below + cancelled + (finite * (finite + 1)) / 2;
     const inside = (rank: number): boolean => rank > below && rank <= last;
-    const found = this.#among(Math.max(first, below + 1) - below, Math.min(second, last) - below, finite, cancelled);
+    const found = this.#among(
+      Math.max(first, below + 1) - below,
+      Math.min(second, last) - below,
+      finite,
+      cancelled,
+    );
     const outside = (rank: number): number => (rank <= below ? -Infinity : Infinity);
     return [inside(first) ? found[0] : outside(first), inside(second) ? found[1] : outside(second)];
   }
@@ -79,7 +85,8 @@ export class WalshAverages {
     }
     while (underHigh < second) {
       step = widened(step, high);
-      [low, high, underLow] = underHigh < first ? [high, high + step, underHigh] : [low, high + step, underLow];
+      [low, high, underLow] =
+        underHigh < first ? [high, high + step, underHigh] : [low, high + step, underLow];
       underHigh = upTo(high);
     }
     for (;;) {
@@ -95,8 +102,14 @@ export class WalshAverages {
     return [one, other];
   }
 
-  /** The averages above `low` and up to `high`, at two ranks among themselves. */
-  #listed(low: number, high: number, cancelled: number, first: number, second: number): [number, number] {
+  /** Returns the averages above `low` and up to `high` at two ranks among themselves. */
+  #listed(
+    low: number,
+    high: number,
+    cancelled: number,
+    first: number,
+    second: number,
+  ): [number, number] {
     const [sorted, copies] = [this.#sorted, this.#copies];
     const list: { mean: number; pairs: number }[] = [];
     if (cancelled > 0 && low < 0 && high >= 0) list.push({ mean: 0, pairs: cancelled });
@@ -121,12 +134,12 @@ export class WalshAverages {
   }
 }
 
-/** Twice the step, and in any case one that moves `from`. */
+/** Returns twice the step, but at least one that changes `from`. */
 function widened(step: number, from: number): number {
   return Math.max(2 * step, Math.abs(from) * 2 ** -40, Number.MIN_VALUE);
 }
 
-/** How many pairs of copies, each with itself too, have a mean up to `value`. */
+/** Counts the pairs of copies, including each with itself, whose mean is at most `value`. */
 function pairsUpTo(sorted: Float64Array, copies: Float64Array, all: number, value: number): number {
   const limit = 2 * value;
   let partners = all;
@@ -134,7 +147,8 @@ function pairsUpTo(sorted: Float64Array, copies: Float64Array, all: number, valu
   let [ordered, own] = [0, 0];
   for (let at = 0; at < sorted.length; at++) {
     const each = sorted[at] as number;
-    while (last >= 0 && each + (sorted[last] as number) > limit) partners -= copies[last--] as number;
+    while (last >= 0 && each + (sorted[last] as number) > limit)
+      partners -= copies[last--] as number;
     if (last < 0) break;
     ordered += (copies[at] as number) * partners;
     if (2 * each <= limit) own += copies[at] as number;

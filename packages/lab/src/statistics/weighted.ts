@@ -1,25 +1,26 @@
 /**
- * Figures of a sample in which each block may stand any number of times: once in the sample itself, by chance in a
- * bootstrap resample, all but one in the jackknife. What is slow, the sorting, is done once for all of them.
+ * Figures of a sample in which each block has a weight: one in the sample itself, a random count in
+ * a bootstrap resample, zero or one in the jackknife. The slow part, sorting, is done once for all
+ * of them.
  *
- * Values may be infinite. Where an infinite value of either sign meets the other half-way, they cancel: the mean is 0.
+ * Values may be infinite. Infinite values of opposite signs cancel: their mean is 0.
  */
 
 import { ascending } from './rank-tests.js';
 import { WalshAverages } from './walsh.js';
 
-/** How often each block stands in the sample. */
+/** How often each block is in the sample. */
 export type Weights = Uint32Array;
 
 /** A figure of a sample. */
 export type Statistic = (weights: Weights) => number;
 
-/** Each block once. */
+/** Returns weights of one for each block. */
 export function once(blocks: number): Weights {
   return new Uint32Array(blocks).fill(1);
 }
 
-/** The middle value, or the mean of the two middle ones. */
+/** Returns the middle value, or the mean of the two middle ones. */
 export function median(values: readonly number[]): Statistic {
   const sorted = new Sorted(values);
   return (weights) => {
@@ -28,7 +29,10 @@ export function median(values: readonly number[]): Statistic {
   };
 }
 
-/** The nearest-rank percentile: the smallest value with at least that percentage of the values at or below it. */
+/**
+ * Returns the nearest-rank percentile: the smallest value with at least that percentage of the
+ * values at or below it.
+ */
 export function percentile(values: readonly number[], percent: number): Statistic {
   const sorted = new Sorted(values);
   return (weights) => {
@@ -37,13 +41,13 @@ export function percentile(values: readonly number[], percent: number): Statisti
   };
 }
 
-/** The mean; infinite if any of the values is. */
+/** Returns the mean; infinite if any of the values is. */
 export function mean(values: readonly number[]): Statistic {
   return (weights) => {
     let [sum, n] = [0, 0];
     values.forEach((value, at) => {
       const copies = weights[at] as number;
-      // An infinite value that is not drawn must not make 0 × ∞ of the sum.
+      // Skips infinite values that are not drawn: 0 × ∞ would make the sum NaN.
       if (copies > 0) sum += value * copies;
       n += copies;
     });
@@ -51,7 +55,9 @@ export function mean(values: readonly number[]): Statistic {
   };
 }
 
-/** One figure by another. Both infinite, there is nothing to tell them apart: 1. */
+/**
+ * Returns one figure divided by another; 1 if both are infinite, since nothing distinguishes them.
+ */
 export function ratio(over: Statistic, under: Statistic): Statistic {
   return (weights) => {
     const [top, bottom] = [over(weights), under(weights)];
@@ -59,7 +65,10 @@ export function ratio(over: Statistic, under: Statistic): Statistic {
   };
 }
 
-/** The Hodges-Lehmann estimate of a shift: the median of the means of all pairs of values, each with itself too. */
+/**
+ * Returns the Hodges-Lehmann estimate of a shift: the median of the means of all pairs of values,
+ * including each with itself.
+ */
 export function hodgesLehmann(values: readonly number[]): Statistic {
   const means = new WalshAverages(values);
   return (weights) => {
@@ -73,11 +82,13 @@ class Sorted {
   readonly #values: Float64Array;
 
   constructor(values: readonly number[]) {
-    this.#order = Uint32Array.from(values.keys()).sort((a, b) => ascending(values[a] as number, values[b] as number));
+    this.#order = Uint32Array.from(values.keys()).sort((a, b) =>
+      ascending(values[a] as number, values[b] as number),
+    );
     this.#values = Float64Array.from(this.#order, (at) => values[at] as number);
   }
 
-  /** The values at two ranks, the first not above the second. */
+  /** Returns the values at two ranks, the first of which must not exceed the second. */
   at(weights: Weights, low: number, high: number): [number, number] {
     let seen = 0;
     let first: number | undefined;

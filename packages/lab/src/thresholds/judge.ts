@@ -1,15 +1,18 @@
-import type { ComparedCell, Metric } from '../compare/campaign.js';
+import type { ComparedCell, Metric } from '../compare/compare-campaign.js';
 import { pairUp, statisticOf } from '../compare/pairs.js';
-import { deriveSeed } from '../seed.js';
-import { bootstrap, LEAST_BLOCKS } from '../statistics/bootstrap.js';
+import { deriveSeed } from '../campaign/seed.js';
+import { bootstrap, MIN_BLOCKS } from '../statistics/bootstrap.js';
 import { quantileRanks, shareInterval } from '../statistics/quantile-interval.js';
 import { ascending } from '../statistics/rank-tests.js';
 import { once, ratio } from '../statistics/weighted.js';
 import type { ArmFigure, Comparator, Threshold } from './parse.js';
 
-/** What a threshold came to in one place, in a line. */
+/** The result of a threshold on one profile and page, in one line. */
 export interface Finding {
-  /** `broken` fails the campaign; `unsure` says that a threshold with `surely` could not have been broken. */
+  /**
+   * `broken` fails the campaign; `unsure` means that there were too few blocks for a threshold with
+   * `surely`.
+   */
   readonly kind: 'broken' | 'unsure';
   readonly line: string;
 }
@@ -20,16 +23,22 @@ interface Ends {
 }
 
 /**
- * Judges a threshold in each place that it names, and gives a line for each where it is broken.
+ * Judges a threshold on each profile and page that it applies to, and returns a line for each where
+ * it is broken.
  *
- * What cannot be judged, since an arm has no valid load, is broken: a check must not pass by measuring nothing. A mean
- * with a load that did not complete among its loads is infinite.
+ * A threshold that cannot be judged because an arm has no valid load is broken: a check must not
+ * pass by measuring nothing. A mean is infinite if one of its loads did not complete.
  */
-export function judge(threshold: Threshold, cells: readonly ComparedCell[], seed: number): Finding[] {
+export function judge(
+  threshold: Threshold,
+  cells: readonly ComparedCell[],
+  seed: number,
+): Finding[] {
   const { figure, limit, place } = threshold;
   return cells
     .filter(({ arm, profile, page }) => {
-      const here = place === undefined || (place.profile === profile && (place.page ?? page) === page);
+      const here =
+        place === undefined || (place.profile === profile && (place.page ?? page) === page);
       return arm === figure.arm && here;
     })
     .flatMap((cell) => {
@@ -37,7 +46,8 @@ export function judge(threshold: Threshold, cells: readonly ComparedCell[], seed
         limit.kind === 'constant'
           ? undefined
           : cells.find(
-              ({ arm, profile, page }) => arm === limit.figure.arm && profile === cell.profile && page === cell.page,
+              ({ arm, profile, page }) =>
+                arm === limit.figure.arm && profile === cell.profile && page === cell.page,
             );
       return judgeHere(threshold, cell, other, seed) ?? [];
     });
@@ -56,7 +66,9 @@ function judgeHere(
   const factor = limit.kind === 'constant' ? 1 : limit.factor;
   const bound = limit.kind === 'constant' ? limit.value : other && valueOf(limit.figure, other);
   if (bound === undefined) return unjudged(where, limit.kind === 'figure' ? limit.figure : figure);
-  const late = lateOf(figure, cell) ?? (limit.kind === 'figure' && other ? lateOf(limit.figure, other) : undefined);
+  const late =
+    lateOf(figure, cell) ??
+    (limit.kind === 'figure' && other ? lateOf(limit.figure, other) : undefined);
   if (late !== undefined) return { kind: 'broken', line: `${where}: ${late}` };
   // Against a constant the figure has the interval, against another arm the ratio of the two.
   const ends = !surely
@@ -65,7 +77,10 @@ function judgeHere(
       ? intervalOf(figure, cell, seed)
       : other && ratioInterval(figure, cell, limit.figure, other, seed);
   if (surely && ends === undefined) {
-    return { kind: 'unsure', line: `${where}: cannot be sure with fewer than ${LEAST_BLOCKS} blocks` };
+    return {
+      kind: 'unsure',
+      line: `${where}: \`surely\` requires at least ${MIN_BLOCKS} blocks`,
+    };
   }
   const broken =
     ends === undefined
@@ -83,13 +98,13 @@ function judgeHere(
 
 function unjudged(where: string, { arm, metric }: ArmFigure): Finding {
   const what = metric === 'load' ? 'valid load' : `valid load with a ${metric}`;
-  return { kind: 'broken', line: `${where}: there is no ${what} of ${arm}` };
+  return { kind: 'broken', line: `${where}: ${arm} has no ${what}` };
 }
 
-/** Why a largest paint is not known. */
+/** Returns why a largest paint is unknown. */
 function lateOf({ arm, metric }: ArmFigure, { latePaints = [] }: ComparedCell): string | undefined {
   if (metric !== 'lcp' || latePaints.length === 0) return undefined;
-  return `${latePaints.length} loads of ${arm} painted something larger too late for it to count`;
+  return `larger paints came too late to count in ${latePaints.length} loads of ${arm}`;
 }
 
 function valueOf({ metric, statistic }: ArmFigure, cell: ComparedCell): number | undefined {
@@ -99,18 +114,23 @@ function valueOf({ metric, statistic }: ArmFigure, cell: ComparedCell): number |
   return statisticOf(statistic, times)(once(times.length));
 }
 
-function intervalOf({ metric, statistic }: ArmFigure, cell: ComparedCell, seed: number): Ends | undefined {
+function intervalOf(
+  { metric, statistic }: ArmFigure,
+  cell: ComparedCell,
+  seed: number,
+): Ends | undefined {
   const times = secondsOf(cell, metric).sort(ascending);
   const n = times.length;
   switch (statistic) {
     case 'completed':
       return shareInterval(times.filter(Number.isFinite).length, n);
     case 'mean':
-      return bootstrap(n, { it: statisticOf('mean', times) }, deriveSeed(seed, 'threshold')).it.interval;
+      return bootstrap(n, { it: statisticOf('mean', times) }, deriveSeed(seed, 'threshold')).it
+        .interval;
     case 'median':
     case 'p90':
     case 'p99': {
-      if (n < LEAST_BLOCKS) return undefined;
+      if (n < MIN_BLOCKS) return undefined;
       const { low, high } = quantileRanks(n, { median: 50, p90: 90, p99: 99 }[statistic]);
       return {
         low: low === undefined ? 0 : (times[low - 1] ?? Infinity),
@@ -120,7 +140,10 @@ function intervalOf({ metric, statistic }: ArmFigure, cell: ComparedCell, seed: 
   }
 }
 
-/** Over the blocks with a valid load of both, so that what their blocks have in common cancels. */
+/**
+ * Computes the interval over blocks with a valid load of both arms, so that common influences of a
+ * block cancel.
+ */
 function ratioInterval(
   figure: ArmFigure,
   cell: ComparedCell,
@@ -138,7 +161,8 @@ function ratioInterval(
     otherFigure.statistic,
     pairs.map(({ base }) => base),
   );
-  return bootstrap(pairs.length, { it: ratio(over, under) }, deriveSeed(seed, 'threshold')).it.interval;
+  return bootstrap(pairs.length, { it: ratio(over, under) }, deriveSeed(seed, 'threshold')).it
+    .interval;
 }
 
 function holds(value: number, comparator: Comparator, limit: number): boolean {
@@ -162,7 +186,11 @@ function secondsOf(cell: ComparedCell, metric: Metric): number[] {
   return cell.times[metric].map(({ seconds }) => seconds);
 }
 
-function number(value: number, { statistic }: ArmFigure, kind: 'constant' | 'figure' = 'constant'): string {
+function number(
+  value: number,
+  { statistic }: ArmFigure,
+  kind: 'constant' | 'figure' = 'constant',
+): string {
   if (value === Infinity) return 'none';
   if (kind === 'figure') return value.toFixed(3);
   return statistic === 'completed' ? `${(100 * value).toFixed(1)} %` : `${value.toFixed(4)} s`;

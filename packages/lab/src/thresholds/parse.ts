@@ -6,9 +6,9 @@
  *     LIMIT  = NUMBER ("s" | "ms" | "%")  |  [NUMBER "*"] FIGURE
  */
 
-import { METRICS, type Metric } from '../compare/campaign.js';
-import { ExitCode, LabError } from '../errors.js';
-import { suggestion } from '../toml-file.js';
+import { METRICS, type Metric } from '../compare/compare-campaign.js';
+import { ExitCode, LabError } from '../io/errors.js';
+import { suggestion } from '../io/toml-file.js';
 
 export const STATISTICS = ['median', 'p90', 'p99', 'mean', 'completed'] as const;
 export type Statistic = (typeof STATISTICS)[number];
@@ -18,7 +18,7 @@ export interface ArmFigure {
   readonly arm: string;
   readonly metric: Metric;
   readonly statistic: Statistic;
-  /** Where it stands in the text, from 1. */
+  /** Column in the text, from 1. */
   readonly column: number;
 }
 
@@ -30,20 +30,22 @@ export type Limit =
 export const COMPARATORS = ['<=', '>=', '<', '>'] as const;
 export type Comparator = (typeof COMPARATORS)[number];
 
-/** A condition; where it is true the campaign fails. */
+/** A condition under which the campaign fails. */
 export interface Threshold {
   readonly text: string;
   readonly origin: Origin;
-  /** Whether the whole 95 % interval has to be on the wrong side, not only the figure. */
+  /** Whether the whole 95 % interval has to violate the limit, not only the figure. */
   readonly surely: boolean;
   readonly figure: ArmFigure;
   readonly comparator: Comparator;
   readonly limit: Limit;
-  /** Undefined for all profiles, each by itself. */
-  readonly place: { readonly profile: string; readonly page: string | undefined; readonly column: number } | undefined;
+  /** Undefined for all profiles, each judged separately. */
+  readonly place:
+    | { readonly profile: string; readonly page: string | undefined; readonly column: number }
+    | undefined;
 }
 
-/** Where a threshold was written, for errors in it. */
+/** Where a threshold was written, for error messages. */
 export interface Origin {
   readonly name: string;
   readonly exitCode: ExitCode;
@@ -51,14 +53,14 @@ export interface Origin {
 
 export const COMMAND_LINE: Origin = { name: '--fail-if', exitCode: ExitCode.Usage };
 
-/** What a campaign has that a threshold can name. */
+/** Names in a campaign to which a threshold can refer. */
 export interface Named {
   readonly arms: readonly { readonly name: string }[];
   readonly profiles: readonly { readonly name: string }[];
   readonly pages?: readonly { readonly name: string }[];
 }
 
-/** Reads a threshold, or throws an error that names the column and what is expected there. */
+/** Parses a threshold; errors name the column and what is expected there. */
 export function parseThreshold(text: string, origin = COMMAND_LINE): Threshold {
   return new Parser(text, origin).threshold();
 }
@@ -66,11 +68,16 @@ export function parseThreshold(text: string, origin = COMMAND_LINE): Threshold {
 /** Throws if a threshold names an arm, profile or page that is not in the campaign. */
 export function requireNamed(threshold: Threshold, { arms, profiles, pages = [] }: Named): void {
   const { text, origin, figure, limit, place } = threshold;
-  const require = (what: string, given: string, known: readonly { name: string }[], column: number): void => {
+  const require = (
+    what: string,
+    given: string,
+    known: readonly { name: string }[],
+    column: number,
+  ): void => {
     const names = known.map(({ name }) => name);
     if (names.includes(given)) return;
     const hint = names.length === 0 ? undefined : suggestion(given, names);
-    throw new LabError(origin.exitCode, at(text, origin, column, `there is no ${what} ${given}`), hint);
+    throw new LabError(origin.exitCode, at(text, origin, column, `unknown ${what} ${given}`), hint);
   };
   for (const { arm, column } of limit.kind === 'figure' ? [figure, limit.figure] : [figure]) {
     require('arm', arm, arms, column);
@@ -105,19 +112,21 @@ class Parser {
     return { text: this.text, origin: this.origin, surely, figure, comparator, limit, place };
   }
 
-  /** From the right: names of arms may hold dots. */
+  /** Parses from the right: names of arms may contain dots. */
   #figure(): ArmFigure {
     this.#space();
     const column = this.#at + 1;
     const name = this.#take(NAME)?.[0];
-    if (name === undefined) this.#fail('expected a figure of an arm, such as h3.median or h2.firstByte.p90');
+    if (name === undefined)
+      this.#fail('expected a figure of an arm, such as h3.median or h2.firstByte.p90');
     const parts = name.split('.');
     const statistic = parts.pop() ?? '';
-    if (parts.length === 0) this.#fail(`expected a figure after the arm, such as ${name}.median`, column);
+    if (parts.length === 0)
+      this.#fail(`expected a figure after the arm, such as ${name}.median`, column);
     if (!isOneOf(STATISTICS, statistic)) {
       const start = column + name.length - statistic.length;
       this.#fail(
-        `there is no figure ${statistic === '' ? 'of no name' : statistic}`,
+        statistic === '' ? 'missing figure' : `unknown figure ${statistic}`,
         start,
         suggestion(statistic, STATISTICS),
       );
@@ -126,7 +135,7 @@ class Parser {
     const metric = time !== undefined && isOneOf(METRICS, time) ? time : undefined;
     if (metric !== undefined) parts.pop();
     if (statistic === 'completed' && metric !== undefined && metric !== 'load') {
-      this.#fail('completed is of loads, without a time', column);
+      this.#fail('`completed` counts loads and takes no time', column);
     }
     return { arm: parts.join('.'), metric: metric ?? 'load', statistic, column };
   }
@@ -138,15 +147,20 @@ class Parser {
     const [, digits, unit] = this.#take(NUMBER) ?? [];
     if (digits !== undefined && unit !== '*') {
       if ((unit === '%') !== share)
-        this.#fail(share ? 'completed is a share: expected %' : 'a time is in s or ms', column);
-      return { kind: 'constant', value: Number(digits) / (unit === 'ms' ? 1000 : unit === '%' ? 100 : 1) };
+        this.#fail(share ? '`completed` is a share: expected %' : 'a time needs s or ms', column);
+      return {
+        kind: 'constant',
+        value: Number(digits) / (unit === 'ms' ? 1000 : unit === '%' ? 100 : 1),
+      };
     }
     if (digits === undefined && this.#peek(/\d+(\.\d+)?(?![A-Za-z0-9._-])/y)) {
       this.#fail('a number needs s, ms or % after it, or * and a figure', column);
     }
     const other = this.#figure();
-    if ((other.statistic === 'completed') !== share) this.#fail('a share and a time cannot be compared', other.column);
-    if (share && surely) this.#fail('`surely` judges a share against a number of % only', other.column);
+    if ((other.statistic === 'completed') !== share)
+      this.#fail('a share and a time cannot be compared', other.column);
+    if (share && surely)
+      this.#fail('`surely` compares a share only with a percentage', other.column);
     return { kind: 'figure', factor: digits === undefined ? 1 : Number(digits), figure: other };
   }
 

@@ -3,11 +3,12 @@ import type { Flow } from './packets.js';
 import type { TimelineRequest } from './requests.js';
 
 /**
- * Gives each request the flow that carried it.
+ * Assigns each request the flow that carried it.
  *
- * The NetLog knows the client's port of each connection. Without it connections are told by what they carried: of
- * the flows of a protocol, the one with the most bytes down is that of the connection with the most bytes, and so on.
- * That is sure for one connection, and a guess for several of a kind.
+ * The NetLog has the client's port of each connection. Without it connections are matched by their
+ * traffic: of a protocol's flows, the one with the most downstream bytes belongs to the connection
+ * with the most bytes, and so on. That is certain for one connection, and a guess for several of a
+ * kind.
  */
 export function joinConnections(
   requests: readonly TimelineRequest[],
@@ -22,7 +23,8 @@ export function joinConnections(
   }
   for (const transport of ['tcp', 'udp'] as const) guess(transport, requests, flows, names);
   return requests.map((request) => {
-    const connection = request.connectionId === undefined ? undefined : names.get(request.connectionId);
+    const connection =
+      request.connectionId === undefined ? undefined : names.get(request.connectionId);
     return connection === undefined ? request : { ...request, connection };
   });
 }
@@ -52,5 +54,8 @@ function guess(
 }
 
 function bytesDown({ packets }: Flow): number {
-  return packets.reduce((sum, { way, payload, left }) => sum + (way === 'down' && left !== undefined ? payload : 0), 0);
+  return packets.reduce(
+    (sum, { way, payload, left }) => sum + (way === 'down' && left !== undefined ? payload : 0),
+    0,
+  );
 }

@@ -1,6 +1,6 @@
 /** Byte ranges that arrive in any order, and how far they reach from the start without a gap. */
 export class Contiguous {
-  /** The ranges beyond the first gap, in order and apart from each other. */
+  /** The ranges beyond the first gap, in order and disjoint. */
   #beyond: { from: number; to: number }[] = [];
   #held = 0;
   #end: number;
@@ -9,30 +9,30 @@ export class Contiguous {
     this.#end = start;
   }
 
-  /** Everything before this has arrived. */
+  /** Everything before this offset has arrived. */
   get end(): number {
     return this.#end;
   }
 
-  /** Whether something has arrived that what is missing before it holds up. */
+  /** Whether bytes have arrived that must wait for missing ones. */
   get hasGap(): boolean {
     return this.#beyond.length > 0;
   }
 
-  /** The bytes that have arrived beyond the first gap. */
+  /** Number of bytes that have arrived beyond the first gap. */
   get heldBytes(): number {
     return this.#held;
   }
 
-  /** The first byte beyond the first gap. */
+  /** First received byte beyond the first gap. */
   get gapEnd(): number | undefined {
     return this.#beyond[0]?.from;
   }
 
-  /** Takes the bytes from `from` until before `to`, and says whether any of them is new. */
+  /** Adds the bytes from `from` until before `to`, and returns whether any of them is new. */
   add(from: number, to: number): boolean {
     if (to <= this.#end || from >= to) return false;
-    // Mostly bytes come in order, also behind a gap.
+    // Bytes mostly come in order, even after a gap.
     const last = this.#beyond.at(-1);
     if (last !== undefined && from >= last.to) {
       if (from === last.to) last.to = to;

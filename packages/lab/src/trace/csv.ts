@@ -1,15 +1,15 @@
-import { ExitCode, LabError, messageOf } from '../errors.js';
+import { ExitCode, LabError, messageOf } from '../io/errors.js';
 import { readLines } from './read-lines.js';
 
 /** The fields of a row by the names of their columns. */
 export type Row<Column extends string> = Readonly<Record<Column, string>>;
 
 /**
- * Reads a CSV file of plain fields (no quotes) row by row, by the names in its first line. Columns that are not
- * asked for are passed over.
+ * Reads a CSV file of plain fields (no quotes) row by row, by the names in its first line. Columns
+ * that are not requested are ignored.
  *
- * A last line that is torn, because what wrote it was killed, is left out; any other row that `parse` refuses (gives
- * undefined for) or that has too few fields is an error that names its line.
+ * An incomplete last line, from a killed writer, is ignored. Any other row that has too few fields
+ * or for which `parse` returns undefined is an error that names its line.
  */
 export async function readCsv<Column extends string, T>(
   path: string,
@@ -23,9 +23,9 @@ export async function readCsv<Column extends string, T>(
   try {
     for await (const line of readLines(path)) {
       number += 1;
-      if (refused !== undefined) throw malformed(path, `line ${refused} is not understood`);
+      if (refused !== undefined) throw malformed(path, `invalid line ${refused}`);
       if (places === undefined) {
-        places = placesOf(path, line, columns);
+        places = columnIndexes(path, line, columns);
         continue;
       }
       const parsed = parseLine(line, places, parse);
@@ -34,12 +34,12 @@ export async function readCsv<Column extends string, T>(
     }
   } catch (thrown) {
     if (thrown instanceof LabError) throw thrown;
-    throw new LabError(ExitCode.InputMissing, `${path} cannot be read: ${messageOf(thrown)}`);
+    throw new LabError(ExitCode.InputMissing, `cannot read ${path}: ${messageOf(thrown)}`);
   }
   return rows;
 }
 
-function placesOf<Column extends string>(
+function columnIndexes<Column extends string>(
   path: string,
   header: string,
   columns: readonly Column[],
@@ -48,7 +48,7 @@ function placesOf<Column extends string>(
   return new Map(
     columns.map((column) => {
       const place = names.indexOf(column);
-      if (place < 0) throw malformed(path, `its first line names no column ${column}`);
+      if (place < 0) throw malformed(path, `missing column ${column}`);
       return [column, place];
     }),
   );
@@ -70,15 +70,19 @@ function parseLine<Column extends string, T>(
 }
 
 function malformed(path: string, what: string): LabError {
-  return new LabError(ExitCode.Malformed, `${path}: ${what}`, 'was it written by this version of `pronghorn link`?');
+  return new LabError(
+    ExitCode.Malformed,
+    `${path}: ${what}`,
+    'check that this version of `pronghorn link` wrote it',
+  );
 }
 
-/** A decimal number without a fraction, or undefined for anything else. */
+/** Parses a decimal number without a fraction; undefined for anything else. */
 export function integer(text: string): number | undefined {
   return /^-?\d+$/.test(text) ? Number(text) : undefined;
 }
 
-/** As {@link integer}, with an empty field allowed: null. */
+/** Parses like {@link integer}; an empty field is null. */
 export function optionalInteger(text: string): number | null | undefined {
   return text === '' ? null : integer(text);
 }

@@ -30,9 +30,9 @@ const RULES: readonly Rule[] = [
 ];
 
 /**
- * What the rules find in a load, in the order of time; what is said of the whole load stands last. What came before
- * navigation start (a connection made at the browser's start) stays out unless it is no more than a second earlier,
- * since it may be the one that the page waits for.
+ * Returns a load's findings in order of time; those about the whole load come last. Findings from
+ * before navigation start (a connection made at the browser's start) are dropped unless they are at
+ * most a second earlier, since the page may wait for that connection.
  */
 export function labelsOf(timeline: LoadTimeline, context: LabelContext = {}): Label[] {
   return RULES.flatMap((rule) => rule(timeline, context))
@@ -44,18 +44,21 @@ export function labelsOf(timeline: LoadTimeline, context: LabelContext = {}): La
 export interface LabelSummary {
   readonly kind: LabelKind;
   readonly count: number;
-  /** The longest, which has the number of streams of the largest stall too. */
+  /** The longest one; its number of streams is that of the largest stall. */
   readonly longest: Label;
   readonly seconds: number;
 }
 
-/** One line for each kind, in the order of the kinds. */
+/** Returns one summary per kind, in the order of the kinds. */
 export function summariseLabels(labels: readonly Label[]): LabelSummary[] {
   return LABEL_KINDS.flatMap((kind) => {
     const those = labels.filter((label) => label.kind === kind);
     const [first] = those;
     if (first === undefined) return [];
-    const longest = those.reduce((best, each) => ((each.seconds ?? 0) > (best.seconds ?? 0) ? each : best), first);
+    const longest = those.reduce(
+      (best, each) => ((each.seconds ?? 0) > (best.seconds ?? 0) ? each : best),
+      first,
+    );
     const seconds = those.reduce((sum, each) => sum + (each.seconds ?? 0), 0);
     return [{ kind, count: those.length, longest, seconds }];
   });

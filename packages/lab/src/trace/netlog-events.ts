@@ -5,11 +5,11 @@ import { readLines } from './read-lines.js';
 export interface NetLogEvent {
   readonly name: string;
   /**
-   * Milliseconds since the reader's zero. Chromium writes whole milliseconds of CLOCK_MONOTONIC, cut down: the event
-   * happened in the millisecond that begins here.
+   * Milliseconds since the reader's zero. Chromium truncates CLOCK_MONOTONIC to whole milliseconds:
+   * the event happened in the millisecond that begins here.
    */
   readonly at: number;
-  /** The ID of the connection, request, job … that it belongs to. */
+  /** ID of the connection, request, job … that the event belongs to. */
   readonly source: number;
   readonly phase: 'begin' | 'end' | 'none';
   readonly params: Readonly<Record<string, unknown>>;
@@ -27,15 +27,15 @@ const event = z.object({
   type: z.number(),
 });
 
-/** The type of an event stands at the end of its line, so that a line that is not wanted need not be parsed. */
+/** The event type is at the end of a line, so unwanted lines need not be parsed. */
 const TYPE_AT_END = /"type":(\d+)\},?\s*$/;
 
 /**
- * Reads the events with the given names from a NetLog, in their order.
+ * Reads the events with the given names from a NetLog, in order.
  *
- * A NetLog has its table of names on the first line and one event on each line after it, so that it is read line by
- * line, and one that lost its end (a browser that was killed) is read as far as it goes. A file that is no NetLog has
- * no events.
+ * A NetLog has its table of names on the first line and one event on each following line. So it is
+ * read line by line, and a truncated one (from a killed browser) is read as far as it goes. A file
+ * that is not a NetLog has no events.
  */
 export async function* readNetLogEvents(
   path: string,
@@ -82,23 +82,23 @@ function parseEvent(line: string): z.infer<typeof event> | undefined {
   try {
     return event.parse(JSON.parse(line.trim().replace(/,$/, '')));
   } catch {
-    return undefined; // the torn last line, or an event of another shape
+    return undefined; // the incomplete last line, or an event of another shape
   }
 }
 
-/** A number among an event's parameters. */
+/** Returns a number from an event's parameters. */
 export function numberIn({ params }: NetLogEvent, key: string): number | undefined {
   const value = params[key];
   return typeof value === 'number' ? value : undefined;
 }
 
-/** A text among an event's parameters. */
+/** Returns a string from an event's parameters. */
 export function textIn({ params }: NetLogEvent, key: string): string | undefined {
   const value = params[key];
   return typeof value === 'string' ? value : undefined;
 }
 
-/** The ID of what an event's source depends on. */
+/** Returns the ID of the event's source dependency. */
 export function dependencyIn({ params }: NetLogEvent): number | undefined {
   const value = params.source_dependency;
   if (typeof value !== 'object' || value === null || !('id' in value)) return undefined;

@@ -2,7 +2,7 @@ import { dependencyIn, numberIn, textIn, type NetLogEvent } from './netlog-event
 import { portOf, requestUrl } from './netlog-request.js';
 import type { Delivered, FlowControlFrame, NetLogConnection, NetLogStream } from './netlog.js';
 
-/** Of the events of HTTP/2 sessions and of the sockets under them, those that are read. */
+/** The events of HTTP/2 sessions and their sockets that are read. */
 export const HTTP2_EVENTS = [
   'TCP_CONNECT',
   'SSL_CONNECT',
@@ -22,16 +22,16 @@ export const HTTP2_EVENTS = [
   'HTTP2_SESSION_STREAM_STALLED_BY_STREAM_SEND_WINDOW',
 ] as const;
 
-/** A point at which the place in TCP's bytes and the place in the text that TLS made of them are both known. */
+/** A point at which the positions in TCP's bytes and in the decrypted bytes are both known. */
 export interface SocketRead {
   readonly at: number;
   /** Bytes of TCP until here, from the start of the connection. */
   readonly tcpBytes: number;
-  /** Bytes of text until here. */
+  /** Decrypted bytes until here. */
   readonly textBytes: number;
 }
 
-/** Content of a stream, and where in TLS's text it ends. */
+/** Body bytes of a stream, and where they end in the decrypted bytes. */
 export interface Http2Delivered extends Delivered {
   readonly textEnd: number;
   readonly length: number;
@@ -53,7 +53,7 @@ interface Stream {
   headersAt?: number;
   endedAt?: number;
   bytes: number;
-  /** What its DATA frames so far hold, and whether the last of them has been announced. */
+  /** Bytes of its DATA frames so far, and whether the last of them has been announced. */
   announced: number;
   finished: boolean;
   readonly delivered: Http2Delivered[];
@@ -71,7 +71,10 @@ interface Session {
 export class Http2Sessions {
   readonly #sockets = new Map<number, Socket>();
   readonly #sessions = new Map<number, Session>();
-  /** A stream's own events name the request, not the session; but each follows at once on one of its session's. */
+  /**
+   * A stream's own events name the request instead of the session, but each directly follows an
+   * event of its session.
+   */
   #last: Session | undefined;
 
   onEvent(event: NetLogEvent): void {
@@ -100,7 +103,9 @@ export class Http2Sessions {
   connections(): NetLogConnection[] {
     return [...this.#sessions.values()].flatMap((session) => {
       const { socketId } = session;
-      return socketId === undefined ? [] : [connectionOf(socketId, this.#socket(socketId), session)];
+      return socketId === undefined
+        ? []
+        : [connectionOf(socketId, this.#socket(socketId), session)];
     });
   }
 
@@ -110,11 +115,15 @@ export class Http2Sessions {
     return socket;
   }
 
-  /** The window of a stream shrinks by what arrived for it, and grows again when the page has taken it. */
+  /**
+   * The window of a stream shrinks by the bytes received for it, and grows again when the page has
+   * consumed them.
+   */
   #onContent(session: Session, event: NetLogEvent): void {
     const delta = numberIn(event, 'delta');
     const stream = streamOf(session, event);
-    if (stream === undefined || delta === undefined || delta >= 0 || session.socketId === undefined) return;
+    if (stream === undefined || delta === undefined || delta >= 0 || session.socketId === undefined)
+      return;
     stream.bytes -= delta;
     const textEnd = this.#socket(session.socketId).textBytes;
     stream.delivered.push({ at: event.at, bytes: stream.bytes, length: -delta, textEnd });
@@ -141,7 +150,7 @@ function onSocketEvent(socket: Socket, event: NetLogEvent): void {
       socket.textBytes += bytes;
       return;
     default:
-      // TLS asks for more only when it has handed out all that it had: here both places are known.
+      // TLS requests more only after it has delivered everything: here both positions are known.
       if (socket.reads.at(-1)?.textBytes !== socket.textBytes) {
         socket.reads.push({ at: event.at, tcpBytes: socket.tcpBytes, textBytes: socket.textBytes });
       }
@@ -161,7 +170,15 @@ function onSessionEvent(session: Session, event: NetLogEvent): void {
       const url = requestUrl(event);
       if (id === undefined || url === undefined) return;
       const requestedAt = event.at;
-      session.streams.set(id, { id, url, requestedAt, bytes: 0, announced: 0, finished: false, delivered: [] });
+      session.streams.set(id, {
+        id,
+        url,
+        requestedAt,
+        bytes: 0,
+        announced: 0,
+        finished: false,
+        delivered: [],
+      });
       return;
     }
     case 'HTTP2_SESSION_RECV_HEADERS': {
@@ -172,7 +189,7 @@ function onSessionEvent(session: Session, event: NetLogEvent): void {
       return;
     }
     case 'HTTP2_SESSION_RECV_DATA': {
-      // Logged when the frame's header has come; its content follows as it arrives.
+      // Logged when the frame's header was received; its content follows as it arrives.
       const stream = streamOf(session, event);
       if (stream === undefined) return;
       stream.announced += numberIn(event, 'size') ?? 0;
@@ -225,7 +242,14 @@ function connectionOf(id: number, socket: Socket, session: Session): NetLogConne
   };
 }
 
-function publicStream({ id, url, requestedAt, headersAt, endedAt, delivered }: Stream): NetLogStream {
+function publicStream({
+  id,
+  url,
+  requestedAt,
+  headersAt,
+  endedAt,
+  delivered,
+}: Stream): NetLogStream {
   return {
     id,
     url,

@@ -1,9 +1,15 @@
 import { Contiguous } from './contiguous.js';
 import { numberIn, textIn, type NetLogEvent } from './netlog-events.js';
 import { portOf, requestUrl } from './netlog-request.js';
-import type { Delivered, FlowControlFrame, NetLogConnection, NetLogStream, StreamPiece } from './netlog.js';
+import type {
+  Delivered,
+  FlowControlFrame,
+  NetLogConnection,
+  NetLogStream,
+  StreamPiece,
+} from './netlog.js';
 
-/** Of the events of a QUIC session, those that are read. */
+/** The events of a QUIC session that are read. */
 export const QUIC_EVENTS = [
   'QUIC_SESSION',
   'QUIC_SESSION_PACKET_RECEIVED',
@@ -26,7 +32,7 @@ export const QUIC_EVENTS = [
   'HTTP3_HEADERS_DECODED',
 ] as const;
 
-/** How Chromium writes "the whole connection" where a stream ID stands: 2^32 − 1 as a signed number, or as it is. */
+/** Chromium's stream ID for the whole connection: 2^32 − 1, as a signed or unsigned number. */
 const WHOLE_CONNECTION = [-1, 4294967295];
 
 interface Stream {
@@ -67,7 +73,11 @@ export class QuicSessions {
   onEvent(event: NetLogEvent): void {
     if (event.name === 'QUIC_SESSION') {
       if (event.phase !== 'begin') return;
-      const session = new Session(event.at, textIn(event, 'host') ?? '', textIn(event, 'connection_id'));
+      const session = new Session(
+        event.at,
+        textIn(event, 'host') ?? '',
+        textIn(event, 'connection_id'),
+      );
       this.#sessions.set(event.source, session);
       return;
     }
@@ -75,7 +85,7 @@ export class QuicSessions {
     if (session !== undefined) onSessionEvent(session, event);
   }
 
-  /** All that were tried, with those that no server answered, which know no port. */
+  /** Returns all attempted connections, including unanswered ones, whose port is unknown. */
   connections(): NetLogConnection[] {
     return [...this.#sessions].map(([id, session]) => connectionOf(id, session));
   }
@@ -132,7 +142,14 @@ function onRequest(session: Session, event: NetLogEvent): void {
   const url = requestUrl(event);
   if (id === undefined || url === undefined || session.streams.has(id)) return;
   const requestedAt = event.at;
-  session.streams.set(id, { id, url, requestedAt, arrived: [], delivered: [], bytes: new Contiguous() });
+  session.streams.set(id, {
+    id,
+    url,
+    requestedAt,
+    arrived: [],
+    delivered: [],
+    bytes: new Contiguous(),
+  });
 }
 
 function onStreamFrame(stream: Stream | undefined, event: NetLogEvent): void {
@@ -142,7 +159,7 @@ function onStreamFrame(stream: Stream | undefined, event: NetLogEvent): void {
   const { at } = event;
   const before = stream.bytes.end;
   if (event.params.fin === true) stream.finalSize = offset + length;
-  // What came before, by a retransmission that was not needed, is nothing new.
+  // Bytes that a spurious retransmission repeats are not new.
   if (stream.bytes.add(offset, offset + length)) stream.arrived.push({ at, offset, length });
   if (stream.bytes.end > before) stream.delivered.push({ at, bytes: stream.bytes.end });
   if (stream.bytes.end === stream.finalSize) stream.endedAt ??= at;
@@ -164,7 +181,9 @@ function onFlowControl(session: Session, event: NetLogEvent): void {
     at: event.at,
     frame: FRAMES[frame as keyof typeof FRAMES],
     from: direction === 'SENT' ? 'client' : 'server',
-    ...(stream !== undefined && frame !== 'STREAMS_BLOCKED' && !WHOLE_CONNECTION.includes(stream) && { stream }),
+    ...(stream !== undefined &&
+      frame !== 'STREAMS_BLOCKED' &&
+      !WHOLE_CONNECTION.includes(stream) && { stream }),
     ...(limit !== undefined && { limit }),
   });
 }

@@ -9,20 +9,20 @@ export const RACE_EVENTS = [
   'HOST_RESOLVER_DNS_TASK_EXTRACTION_RESULTS',
 ] as const;
 
-/** A request for which the browser tried QUIC and TCP against each other. */
+/** A request for which the browser raced QUIC against TCP. */
 export interface Race {
   readonly url: string;
   readonly at: number;
   /** Why QUIC was tried: `dns_alpn_h3` for an HTTPS record, `alternative` for Alt-Svc. */
   readonly because: string;
-  /** How long the TCP job was held back, in milliseconds. */
+  /** How long the TCP job was delayed, in milliseconds. */
   readonly heldBackMs?: number;
-  /** Whether Alt-Svc's word was marked as broken before. */
+  /** Whether the Alt-Svc entry was already marked as broken. */
   readonly markedBroken: boolean;
-  /** Undefined when neither brought a connection. */
+  /** Undefined if neither established a connection. */
   readonly wonBy?: 'quic' | 'tcp';
   readonly decidedAt?: number;
-  /** The protocols in the HTTPS records that the browser had been told by then, for any host. */
+  /** The protocols in the HTTPS records that the browser had received by then, for any host. */
   readonly httpsRecords: readonly string[];
 }
 
@@ -46,7 +46,7 @@ export class Races {
   onEvent(event: NetLogEvent): void {
     switch (event.name) {
       case 'HTTP_STREAM_JOB_CONTROLLER':
-        // A connection that is made ahead of need is no request, and binds to none.
+        // A preconnected connection is not a request and binds to none.
         if (event.phase !== 'begin' || event.params.is_preconnect === true) return;
         this.#controllers.set(event.source, {
           url: textIn(event, 'url') ?? '',
@@ -81,7 +81,10 @@ export class Races {
     }
   }
 
-  /** Requests with a job of each kind. Once a QUIC connection is there, the browser races no more. */
+  /**
+   * Returns the requests with a job of each kind. Once a QUIC connection exists, the browser does
+   * not race any more.
+   */
   races(): Race[] {
     const httpsRecords = [...this.#records];
     return [...this.#controllers.values()].flatMap((controller) => {
@@ -113,7 +116,7 @@ export class Races {
 
 function httpsProtocols({ params }: NetLogEvent): string[] {
   const found: string[] = [];
-  // The answer's records, each of which may hold several services with the protocols of each.
+  // The answer's records, each of which may contain several services with their protocols.
   JSON.stringify(params.results ?? [], (key, value: unknown) => {
     if (key === 'supported_protocol_alpns' && Array.isArray(value)) {
       found.push(...value.filter((each) => typeof each === 'string'));

@@ -2,38 +2,58 @@ import { basename } from 'node:path';
 import { z } from 'zod';
 import { readLines } from './read-lines.js';
 
-/** What the server said of one request of a QUIC connection. */
+/** The server's record of one request of a QUIC connection. */
 export interface ServerRequest {
   readonly stream: number;
   readonly requestAt: number;
   readonly responseAt?: number;
 }
 
-/** What is read of a server's qlog file. Times are milliseconds since the connection began there. */
+/**
+ * The part of a server's qlog file that is read. Times are milliseconds since the connection began
+ * there.
+ */
 export interface ServerTrace {
-  /** The connection ID that the client chose for the server first. */
+  /** The client's first choice of the server's connection ID. */
   readonly connectionId: string;
   readonly requests: readonly ServerRequest[];
-  /** Packets of the server's that it holds for lost. */
+  /** Times at which the server declared its packets lost. */
   readonly lost: readonly number[];
-  /** Times at which the transport took no more of a stream. */
-  readonly blocked: readonly { readonly at: number; readonly stream: number; readonly waitingBytes: number }[];
+  /** Times at which the transport accepted no more of a stream. */
+  readonly blocked: readonly {
+    readonly at: number;
+    readonly stream: number;
+    readonly waitingBytes: number;
+  }[];
   readonly window: readonly { readonly at: number; readonly bytes: number }[];
-  /** When slow start ended: its threshold was set for the first time. */
+  /** End of slow start: when its threshold was first set. */
   readonly slowStartEnd?: number;
 }
 
-const record = z.object({ time: z.number(), name: z.string(), data: z.record(z.string(), z.unknown()) });
-const streamed = z.looseObject({ stream_id: z.number(), frame: z.looseObject({ frame_type: z.string() }) });
+const record = z.object({
+  time: z.number(),
+  name: z.string(),
+  data: z.record(z.string(), z.unknown()),
+});
+const streamed = z.looseObject({
+  stream_id: z.number(),
+  frame: z.looseObject({ frame_type: z.string() }),
+});
 const blockedData = z.looseObject({ stream_id: z.number(), waiting_bytes: z.number() });
-const metrics = z.looseObject({ congestion_window: z.number().optional(), ssthresh: z.number().optional() });
+const metrics = z.looseObject({
+  congestion_window: z.number().optional(),
+  ssthresh: z.number().optional(),
+});
 
-/** A threshold that was never set stands as the largest number there is. */
+/** A threshold that was never set is the largest number possible. */
 const NO_THRESHOLD = 2 ** 62;
 
 const WANTED = /"name":"(http:frame_(parsed|created)|recovery:|pronghorn:stream_blocked)/;
 
-/** Reads a server's qlog file (docs/qlog.md), line by line. Lines that are torn or of other kinds are passed over. */
+/**
+ * Reads a server's qlog file (docs/qlog.md) line by line. Incomplete and unrelated lines are
+ * skipped.
+ */
 export async function readServerTrace(path: string): Promise<ServerTrace> {
   const requests = new Map<number, { stream: number; requestAt: number; responseAt?: number }>();
   const lost: number[] = [];
@@ -53,13 +73,15 @@ export async function readServerTrace(path: string): Promise<ServerTrace> {
     }
     if (name === 'pronghorn:stream_blocked') {
       const found = blockedData.safeParse(data).data;
-      if (found !== undefined) blocked.push({ at, stream: found.stream_id, waitingBytes: found.waiting_bytes });
+      if (found !== undefined)
+        blocked.push({ at, stream: found.stream_id, waitingBytes: found.waiting_bytes });
     }
     const frame = streamed.safeParse(data).data;
     if (frame?.frame.frame_type !== 'headers') continue;
     const { stream_id: stream } = frame;
     const known = requests.get(stream);
-    if (name === 'http:frame_parsed' && known === undefined) requests.set(stream, { stream, requestAt: at });
+    if (name === 'http:frame_parsed' && known === undefined)
+      requests.set(stream, { stream, requestAt: at });
     if (name === 'http:frame_created' && known !== undefined) known.responseAt ??= at;
   }
   return {
@@ -74,14 +96,14 @@ export async function readServerTrace(path: string): Promise<ServerTrace> {
 
 function parse(line: string): z.infer<typeof record> | undefined {
   try {
-    // Before each record of a JSON text sequence stands the character RS.
+    // The character RS precedes each record of a JSON text sequence.
     return record.parse(JSON.parse(line.slice(line.indexOf('{'))));
   } catch {
     return undefined;
   }
 }
 
-/** The same trace with times that count from `start`. */
+/** Returns the trace with times relative to `start`. */
 export function shifted(trace: ServerTrace, start: number): ServerTrace {
   const { requests, lost, blocked, window, slowStartEnd } = trace;
   return {

@@ -3,10 +3,10 @@ import { pipeline } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 import { createGunzip } from 'node:zlib';
 
-/** What ends the name of a file that is kept compressed. */
+/** Suffix of a compressed file's name. */
 export const COMPRESSED = '.gz';
 
-/** The lines of a text file, compressed or not, with an error of reading thrown where it happens. */
+/** Reads the lines of a text file, compressed or not; read errors are thrown by the iteration. */
 export async function* readLines(path: string): AsyncGenerator<string, void> {
   const decoder = new StringDecoder('utf8');
   let rest = '';
@@ -21,6 +21,6 @@ export async function* readLines(path: string): AsyncGenerator<string, void> {
 
 function bytesOf(path: string): NodeJS.ReadableStream {
   const file = createReadStream(path);
-  // The iteration over the last of them throws; there is nobody else to tell.
+  // The iteration over the last stream throws; no other handler is needed.
   return path.endsWith(COMPRESSED) ? pipeline(file, createGunzip(), () => undefined) : file;
 }

@@ -1,11 +1,14 @@
-import type { BrowserSide, DevToolsRequest, TimelineEntry } from '../sample.js';
+import type { BrowserSide, DevToolsRequest, TimelineEntry } from '../samples/sample.js';
 
-/** A request with its times in milliseconds since navigation start; those that were not reached are left out. */
+/**
+ * A request with its times in milliseconds since navigation start; times that were not reached are
+ * absent.
+ */
 export interface TimelineRequest {
   readonly url: string;
   readonly protocol?: string;
   readonly connectionId?: number;
-  /** The name of the flow that carried it, when that is known. */
+  /** The name of the flow that carried it, if known. */
   readonly connection?: string;
   readonly start: number;
   readonly connectStart?: number;
@@ -19,13 +22,14 @@ export interface TimelineRequest {
 }
 
 /**
- * The requests of a load, by the developer tools' times, which count in CLOCK_MONOTONIC. Where a loader did not record
- * a request's end it is the page's.
+ * Returns the requests of a load by the developer tools' times, which use CLOCK_MONOTONIC. If a
+ * request's end was not recorded, the page's is used.
  */
 export function requestsOf(browser: BrowserSide, zero: number): TimelineRequest[] {
   return withEntries(browser).flatMap(({ request, entry }) => {
     const { timing, startedMonotonicMs, endedMonotonicMs } = request;
-    const started = timing?.requestTime === undefined ? startedMonotonicMs : timing.requestTime * 1000;
+    const started =
+      timing?.requestTime === undefined ? startedMonotonicMs : timing.requestTime * 1000;
     const start = started === undefined ? entry?.startTime : started - zero;
     if (start === undefined) return [];
     const time = (key: string): number | undefined => {
@@ -45,7 +49,7 @@ export function requestsOf(browser: BrowserSide, zero: number): TimelineRequest[
   });
 }
 
-/** Each request with the page's entry for it, if it has one. */
+/** Pairs each request with the page's entry for it, if there is one. */
 export function withEntries(
   browser: BrowserSide,
 ): { readonly request: DevToolsRequest; readonly entry: TimelineEntry | undefined }[] {
@@ -60,18 +64,21 @@ function facts({
   encodedDataLength,
   finished,
   error,
-}: DevToolsRequest): Pick<TimelineRequest, 'url' | 'protocol' | 'connectionId' | 'bytes' | 'failed'> {
+}: DevToolsRequest): Pick<
+  TimelineRequest,
+  'url' | 'protocol' | 'connectionId' | 'bytes' | 'failed'
+> {
   return {
     url,
     ...(protocol !== undefined && { protocol }),
-    // Zero stands for none: a response from a cache.
+    // Zero means none: a response from a cache.
     ...(connectionId !== undefined && connectionId > 0 && { connectionId }),
     ...optional('bytes', encodedDataLength),
     failed: !finished || error !== undefined,
   };
 }
 
-/** The page's entries of each URL, in the order of their start, to be taken one for each request. */
+/** Groups the page's entries by URL in the order of their start; each request takes one. */
 function entriesByUrl({ navigation, resources }: BrowserSide): Map<string, TimelineEntry[]> {
   const all = [...(navigation === undefined ? [] : [navigation]), ...resources];
   const byUrl = new Map<string, TimelineEntry[]>();

@@ -3,17 +3,17 @@ import type { NetLogConnection, StreamPiece } from './netlog.js';
 import type { Http2Delivered } from './netlog-http2.js';
 import { isLost, type Flow, type Packet, type Way } from './packets.js';
 
-/** A TCP packet with content, and the place of that content in the connection's bytes of its direction. */
+/** A TCP packet with payload, and the position of that payload in its direction's bytes. */
 export interface Segment {
   readonly packet: Packet;
-  /** Bytes from the start of the connection, SYN not counted. */
+  /** Bytes from the start of the connection, without the SYN. */
   readonly from: number;
   readonly to: number;
   /** Whether any of it had been sent before. */
-  readonly again: boolean;
+  readonly isRetransmission: boolean;
 }
 
-/** The segments of one direction in the order in which they reached the link. */
+/** Returns the segments of one direction in the order in which they reached the link. */
 export function segmentsOf(flow: Flow, way: Way): Segment[] {
   const segments: Segment[] = [];
   let start: number | undefined;
@@ -26,36 +26,41 @@ export function segmentsOf(flow: Flow, way: Way): Segment[] {
     start ??= sequence;
     const from = unwrap(sequence, start, highest);
     const to = from + payload;
-    segments.push({ packet, from, to, again: from < highest });
+    segments.push({ packet, from, to, isRetransmission: from < highest });
     highest = Math.max(highest, to);
   }
   return segments;
 }
 
-/** The place of a 32-bit sequence number: of all that it may stand for, the one nearest to `near`. */
+/**
+ * Returns the position of a 32-bit sequence number: of all candidates the one nearest to `near`.
+ */
 function unwrap(sequence: number, start: number, near: number): number {
   return near + ((sequence - start - near) | 0);
 }
 
-/** A time in which bytes that had arrived could not be handed on, since bytes before them were missing. */
+/** A period in which received bytes could not be delivered because earlier bytes were missing. */
 export interface Stall {
-  /** When the first byte that was held back arrived. */
+  /** When the first blocked byte arrived. */
   readonly from: number;
   /** When the missing bytes arrived. */
   readonly to: number;
-  /** What was missing. */
+  /** The missing range. */
   readonly missing: { readonly from: number; readonly to: number };
   readonly heldBytes: number;
   /**
-   * The packet that had carried the missing bytes and was lost; undefined if none was, as when packets changed order.
+   * The lost packet that had carried the missing bytes; undefined if there was none, as with
+   * reordered packets.
    */
   readonly lost?: Packet;
 }
 
-/** The stalls at the receiving end of a direction, in their order. */
+/** Returns the stalls at the receiving end of a direction, in order. */
 export function stallsOf(segments: readonly Segment[]): Stall[] {
   const arrivals = segments
-    .flatMap(({ packet, from, to }) => (packet.left === undefined ? [] : [{ at: packet.left, from, to }]))
+    .flatMap(({ packet, from, to }) =>
+      packet.left === undefined ? [] : [{ at: packet.left, from, to }],
+    )
     .sort((a, b) => a.at - b.at);
   const losses = segments.filter(({ packet }) => isLost(packet));
   const stalls: Stall[] = [];
@@ -68,7 +73,13 @@ export function stallsOf(segments: readonly Segment[]): Stall[] {
       if (since !== undefined && before.gapEnd !== undefined) {
         const missing = { from: before.end, to: before.gapEnd };
         const lost = lostCarrier(losses, missing.from, at);
-        stalls.push({ from: since, to: at, missing, heldBytes: before.heldBytes, ...(lost !== undefined && { lost }) });
+        stalls.push({
+          from: since,
+          to: at,
+          missing,
+          heldBytes: before.heldBytes,
+          ...(lost !== undefined && { lost }),
+        });
       }
       since = bytes.hasGap ? at : undefined;
     } else if (bytes.hasGap) since ??= at;
@@ -76,22 +87,26 @@ export function stallsOf(segments: readonly Segment[]): Stall[] {
   return stalls;
 }
 
-/** The last lost packet that had carried the byte before a stall ended. */
+/** Returns the last lost packet that had carried the byte before a stall ended. */
 function lostCarrier(losses: readonly Segment[], byte: number, until: number): Packet | undefined {
-  return losses.findLast(({ packet, from, to }) => from <= byte && byte < to && packet.arrived < until)?.packet;
+  return losses.findLast(
+    ({ packet, from, to }) => from <= byte && byte < to && packet.arrived < until,
+  )?.packet;
 }
 
 /**
- * When the content of an HTTP/2 connection's streams arrived at the client, in order or not: the NetLog says where in
- * TCP's bytes each piece of content stands, and the link says when those bytes came for the first time. The places
- * are exact to a TLS record's overhead (22 bytes).
+ * Returns when the body bytes of an HTTP/2 connection's streams arrived at the client, in order or
+ * not. The NetLog has the position of each piece in TCP's bytes, and the link has the first arrival
+ * of those bytes. The positions are exact to a TLS record's overhead (22 bytes).
  */
 export function tcpArrivals(
   connection: NetLogConnection,
   segments: readonly Segment[],
 ): ReadonlyMap<number, readonly StreamPiece[]> {
   const firstArrivals = segments
-    .flatMap(({ packet, from, to }) => (packet.left === undefined ? [] : [{ at: packet.left, from, to }]))
+    .flatMap(({ packet, from, to }) =>
+      packet.left === undefined ? [] : [{ at: packet.left, from, to }],
+    )
     .sort((a, b) => a.from - b.from || a.at - b.at);
   const place = placeInTcp(connection);
   return new Map(
@@ -104,7 +119,8 @@ export function tcpArrivals(
         for (const segment of overlapping(firstArrivals, from, to)) {
           if (segment.to <= done) continue;
           const [a, b] = [Math.max(done, segment.from), Math.min(to, segment.to)];
-          const textAt = (tcp: number): number => Math.round(bytes - length + ((tcp - from) * length) / (to - from));
+          const textAt = (tcp: number): number =>
+            Math.round(bytes - length + ((tcp - from) * length) / (to - from));
           pieces.push({ at: segment.at, offset: textAt(a), length: textAt(b) - textAt(a) });
           done = b;
         }
@@ -121,8 +137,11 @@ interface Arrival {
 }
 
 function overlapping(sorted: readonly Arrival[], from: number, to: number): Arrival[] {
-  // The longest segment is 64 KB, so that nothing that starts further ahead reaches `from`.
-  const first = lowerBound(sorted.length, (index) => (sorted[index] as Arrival).from >= from - 65_536);
+  // The longest segment is 64 KB, so nothing that starts further ahead reaches `from`.
+  const first = lowerBound(
+    sorted.length,
+    (index) => (sorted[index] as Arrival).from >= from - 65_536,
+  );
   const found: Arrival[] = [];
   for (let index = first; index < sorted.length; index += 1) {
     const segment = sorted[index] as Arrival;
@@ -132,7 +151,10 @@ function overlapping(sorted: readonly Arrival[], from: number, to: number): Arri
   return found;
 }
 
-/** From a place in TLS's text to the place in TCP's bytes, in a straight line between the places that are known. */
+/**
+ * Maps a position in the decrypted bytes to one in TCP's bytes, by linear interpolation between
+ * known positions.
+ */
 function placeInTcp({ reads = [] }: NetLogConnection): (text: number) => number {
   return (text) => {
     const next = lowerBound(reads.length, (index) => (reads[index]?.textBytes ?? Infinity) >= text);
@@ -143,7 +165,10 @@ function placeInTcp({ reads = [] }: NetLogConnection): (text: number) => number 
   };
 }
 
-/** The first index below `count` for which `holds`, which must hold for all after it; or `count`. */
+/**
+ * Returns the first index below `count` for which `holds`, which must hold for all after it;
+ * otherwise `count`.
+ */
 function lowerBound(count: number, holds: (index: number) => boolean): number {
   let [low, high] = [0, count];
   while (low < high) {

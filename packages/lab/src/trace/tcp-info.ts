@@ -1,11 +1,29 @@
 import { integer, optionalInteger, readCsv, type Row } from './csv.js';
 
 const COLUMNS = [
-  ...(['time_ns', 'end', 'near_port', 'far_port', 'rtt_us', 'cwnd_packets', 'ssthresh_packets', 'mss'] as const),
-  ...(['unacked_packets', 'receive_window_limited_us', 'send_buffer_limited_us', 'busy_us', 'congestion'] as const),
+  ...([
+    'time_ns',
+    'end',
+    'near_port',
+    'far_port',
+    'rtt_us',
+    'cwnd_packets',
+    'ssthresh_packets',
+    'mss',
+  ] as const),
+  ...([
+    'unacked_packets',
+    'receive_window_limited_us',
+    'send_buffer_limited_us',
+    'busy_us',
+    'congestion',
+  ] as const),
 ] as const;
 
-/** What a kernel said of one end of a TCP connection at one time: a row of `pronghorn link --tcp-info`. */
+/**
+ * A kernel's state of one end of a TCP connection at one time: a row of `pronghorn link
+ * --tcp-info`.
+ */
 export interface TcpInfo {
   /** Milliseconds since navigation start. */
   readonly at: number;
@@ -19,7 +37,7 @@ export interface TcpInfo {
   readonly thresholdPackets?: number;
   readonly segmentBytes: number;
   readonly inFlightPackets: number;
-  /** How long until now it had something to send, and of that how long what kept it. */
+  /** Total time with data to send, followed by the parts of it limited by each cause. */
   readonly busyMs: number;
   readonly receiveWindowLimitedMs: number;
   readonly sendBufferLimitedMs: number;

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { LabError } from '../errors.js';
-import type { BrowserSide } from '../sample.js';
+import { LabError } from '../io/errors.js';
+import type { BrowserSide } from '../samples/sample.js';
 import { joinConnections } from './connections.js';
 import { readNetLog, type NetLogTrace } from './netlog.js';
 import { baseRoundTrip, flowsOf, readPackets, type Flow, type Packet } from './packets.js';
@@ -19,14 +19,16 @@ export const TraceFile = {
   Qlog: 'qlog',
 } as const;
 
-/** One load, everything that is known of it in milliseconds since navigation start. */
+/** All known data of one load, in milliseconds since navigation start. */
 export interface LoadTimeline {
   readonly browser: BrowserSide;
-  /** When the load event ended, or the last thing that was seen of a load without one. */
+  /** End of the load event, or the last event of a load without one. */
   readonly end: number;
   readonly requests: readonly TimelineRequest[];
   readonly packets: readonly Packet[];
-  /** The packets by connection. Of connections that were made at the browser's start too, which carry no request. */
+  /**
+   * Packets by connection, including connections that the browser made at its start and never used.
+   */
   readonly flows: readonly Flow[];
   readonly baseRoundTripMs?: number;
   readonly tcpInfo: readonly TcpInfo[];
@@ -36,40 +38,70 @@ export interface LoadTimeline {
 }
 
 /**
- * Navigation start on CLOCK_MONOTONIC in milliseconds: as recorded, or found from the document, whose request the
- * developer tools and the page's own timeline both timed (they agree to 0.1 ms). Undefined for a document that never
- * came.
+ * Returns navigation start on CLOCK_MONOTONIC in milliseconds: as recorded, or computed from the
+ * document, whose request was timed both by the developer tools and by the page's own timeline
+ * (they agree to 0.1 ms). Undefined if no document was received.
  */
-export function navigationStart({ navigationStartMonotonicMs, navigation, requests }: BrowserSide): number | undefined {
+export function navigationStart({
+  navigationStartMonotonicMs,
+  navigation,
+  requests,
+}: BrowserSide): number | undefined {
   if (navigationStartMonotonicMs !== undefined) return navigationStartMonotonicMs;
   if (navigation === undefined || navigation.requestStart <= 0) return undefined;
-  const timing = requests.findLast(({ url, timing: each }) => url === navigation.name && each !== undefined)?.timing;
+  const timing = requests.findLast(
+    ({ url, timing: each }) => url === navigation.name && each !== undefined,
+  )?.timing;
   const { requestTime, sendStart } = timing ?? {};
   if (requestTime === undefined || sendStart === undefined || sendStart < 0) return undefined;
   return requestTime * 1000 + sendStart - navigation.requestStart;
 }
 
 /**
- * Reads what a load left in its trace folder. `browser` is the browser's side if the caller has it already. Undefined
- * for a load that cannot be put on one time axis: the browser said nothing, or never started to load the document.
+ * Reads a load's trace folder. `browser` is the browser's side if the caller already has it.
+ * Undefined for a load without a common time axis: the browser reported nothing, or never started
+ * to load the document.
  */
-export async function readTimeline(folder: string, browser?: BrowserSide): Promise<LoadTimeline | undefined> {
+export async function readTimeline(
+  folder: string,
+  browser?: BrowserSide,
+): Promise<LoadTimeline | undefined> {
   const side = browser ?? readBrowserSide(join(folder, TraceFile.Browser));
   const zero = side === undefined ? undefined : navigationStart(side);
   if (side === undefined || zero === undefined) return undefined;
   const at = (name: string): string | undefined =>
-    [name, `${name}${COMPRESSED}`].map((each) => join(folder, each)).find((path) => existsSync(path));
-  const [packetFile, infoFile, logFile] = [at(TraceFile.Packets), at(TraceFile.TcpInfo), at(TraceFile.NetLog)];
+    [name, `${name}${COMPRESSED}`]
+      .map((each) => join(folder, each))
+      .find((path) => existsSync(path));
+  const [packetFile, infoFile, logFile] = [
+    at(TraceFile.Packets),
+    at(TraceFile.TcpInfo),
+    at(TraceFile.NetLog),
+  ];
   const packets = packetFile === undefined ? [] : await readPackets(packetFile, zero);
   const tcpInfo = infoFile === undefined ? [] : await readTcpInfo(infoFile, zero);
   const netLog = logFile === undefined ? undefined : await readNetLog(logFile, zero);
   const flows = flowsOf(packets);
   const server = await readServer(at(TraceFile.Qlog), flows, netLog);
-  return timelineOf({ browser: side, zero, packets, flows, tcpInfo, server, ...(netLog !== undefined && { netLog }) });
+  return timelineOf({
+    browser: side,
+    zero,
+    packets,
+    flows,
+    tcpInfo,
+    server,
+    ...(netLog !== undefined && { netLog }),
+  });
 }
 
-/** The same for a trace that may be malformed: that costs a load its labels and its drawing, not the campaign the load. */
-export async function timelineIfReadable(folder: string, browser: BrowserSide): Promise<LoadTimeline | undefined> {
+/**
+ * Like `readTimeline`, but tolerates a malformed trace: it costs the load its labels and its
+ * drawing, not the campaign the load.
+ */
+export async function timelineIfReadable(
+  folder: string,
+  browser: BrowserSide,
+): Promise<LoadTimeline | undefined> {
   try {
     return await readTimeline(folder, browser);
   } catch (thrown) {
@@ -79,7 +111,7 @@ export async function timelineIfReadable(folder: string, browser: BrowserSide): 
   }
 }
 
-/** What a timeline is made of. */
+/** The parts of a timeline. */
 export interface TimelineParts {
   readonly browser: BrowserSide;
   /** Navigation start on CLOCK_MONOTONIC. */
@@ -91,7 +123,7 @@ export interface TimelineParts {
   readonly server: ReadonlyMap<string, ServerTrace>;
 }
 
-/** Puts the parts together: joins requests with the connections that carried them. */
+/** Combines the parts: joins requests with the connections that carried them. */
 export function timelineOf({ browser, zero, ...parts }: TimelineParts): LoadTimeline {
   const { packets, flows, netLog } = parts;
   const requests = joinConnections(requestsOf(browser, zero), flows, netLog);
@@ -111,7 +143,10 @@ function readBrowserSide(path: string): BrowserSide | undefined {
   return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as BrowserSide) : undefined;
 }
 
-/** A connection began at the server when the client's first datagram reached it. */
+/**
+ * Reads the server's trace. A connection begins at the server when the client's first datagram
+ * arrives.
+ */
 async function readServer(
   folder: string | undefined,
   flows: readonly Flow[],
@@ -122,9 +157,12 @@ async function readServer(
   const quic = flows.filter(({ protocol }) => protocol === 'udp');
   for (const file of readdirSync(folder).filter((name) => name.endsWith('_server.sqlog'))) {
     const trace = await readServerTrace(join(folder, file));
-    const known = netLog?.connections.find((each) => each.quic?.firstConnectionId === trace.connectionId);
-    // Without the browser's word the connection can only be told when it is the only one.
-    const flow = quic.length === 1 ? quic[0] : quic.find(({ nearPort }) => nearPort === known?.nearPort);
+    const known = netLog?.connections.find(
+      (each) => each.quic?.firstConnectionId === trace.connectionId,
+    );
+    // Without the browser's report the connection can be identified only if it is the only one.
+    const flow =
+      quic.length === 1 ? quic[0] : quic.find(({ nearPort }) => nearPort === known?.nearPort);
     const start = flow?.packets.find(({ way, left }) => way === 'up' && left !== undefined)?.left;
     if (flow !== undefined && start !== undefined) traces.set(flow.name, shifted(trace, start));
   }

@@ -1,26 +1,37 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { parse } from 'node-html-parser';
-import type { Campaign } from '../../src/campaign-file.js';
+import type { Campaign } from '../../src/campaign/campaign-file.js';
 import { packageFolder } from '../places.js';
 import { CLI, faultsOf, lab, reportOfQuietMachine, samplesOf, type Run } from './lab.js';
 
-/** Runs real campaigns: needs `pronghorn`, Chromium, and the right to make namespaces. */
+/** Runs real campaigns: needs `pronghorn`, Chromium, and permission to create namespaces. */
 
 const plan = join(packageFolder, 'test/fixtures/plan.toml');
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-e2e-'));
-// The browser's user has to get through.
+// The browser's user needs access.
 chmodSync(folder, 0o755);
 after(() => {
   rmSync(folder, { recursive: true });
 });
 
-/** Scratch folders of campaigns; they are in this test's own folder, so that others' do not count. */
+/**
+ * Returns the scratch folders of campaigns; they are in this test's own folder, so other campaigns'
+ * are not included.
+ */
 function scratchFolders(): string[] {
   return readdirSync(folder).filter((name) => name.startsWith('pronghorn-lab-'));
 }
@@ -29,7 +40,7 @@ const env = { ...process.env, TMPDIR: folder };
 const PROTOCOLS: Readonly<Record<string, string>> = { h1: 'http/1.1', h2: 'h2', h3: 'h3' };
 const ACCESS_LOG: Readonly<Record<string, string>> = { h1: 'HTTP/1.1', h2: 'HTTP/2', h3: 'HTTP/3' };
 
-/** The fixture's plan with changes, and with paths that hold in this test's folder. */
+/** Writes the fixture's plan with changes, and with paths that are valid in this test's folder. */
 function writePlan(name: string, change: (text: string) => string): string {
   const path = join(folder, `${name}.toml`);
   const text = change(readFileSync(plan, 'utf8'))
@@ -41,13 +52,21 @@ function writePlan(name: string, change: (text: string) => string): string {
 
 const armTable = (name: string, text: string): string => `[[arms]]\nname = "${name}"\n${text}\n`;
 
-/** The tests from here to the finished campaign are of one campaign of six loads: it is interrupted, killed, and ended. */
+/**
+ * The tests from here to the finished campaign use one campaign of six loads: it is interrupted,
+ * killed, and finished.
+ */
 const out = join(folder, 'campaign');
 const begun = ['run', plan, '--out', out];
-const campaign = (): Campaign => JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as Campaign;
+const campaign = (): Campaign =>
+  JSON.parse(readFileSync(join(out, 'campaign.json'), 'utf8')) as Campaign;
 
-/** Runs the command until its progress shows so many loads, and then sends it a signal. */
-async function endAfter(loads: number, signal: NodeJS.Signals, args: readonly string[]): Promise<Run> {
+/** Runs the command until its progress shows so many loads, then sends it a signal. */
+async function endAfter(
+  loads: number,
+  signal: NodeJS.Signals,
+  args: readonly string[],
+): Promise<Run> {
   const child = spawn(process.execPath, [CLI, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let [stdout, stderr, sent] = ['', '', false];
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
@@ -61,11 +80,14 @@ async function endAfter(loads: number, signal: NodeJS.Signals, args: readonly st
   return { status: child.exitCode, stdout, stderr };
 }
 
-test('interrupted campaign keeps its samples, reports them and leaves nothing running', async () => {
+test('interrupted campaign keeps its samples, reports them and leaves no process running', async () => {
   const { status, stdout, stderr } = await endAfter(2, 'SIGINT', begun);
   assert.equal(status, 130, stderr);
   assert.equal(samplesOf(out).length, 2, stderr);
-  assert.match(stderr, /\[3\/6\] .* stopped, no sample\ninterrupted: the loads until then are in .*; --resume goes on/);
+  assert.match(
+    stderr,
+    /\[3\/6\] .* stopped, no sample\ninterrupted: the loads so far are in .*; --resume continues/,
+  );
   assert.match(stdout, /The campaign was interrupted/);
   assert.ok(existsSync(join(out, 'report.html')));
   assert.equal(campaign().status, 'interrupted');
@@ -73,10 +95,10 @@ test('interrupted campaign keeps its samples, reports them and leaves nothing ru
   assert.deepEqual(processesNaming(folder), []);
 });
 
-test('killed campaign goes on where it was, and ends as if it had not been killed', async () => {
+test('killed campaign resumes where it was, and ends as if it had not been killed', async () => {
   const { stderr } = await endAfter(4, 'SIGKILL', [...begun, '--resume']);
   assert.match(stderr, /^\[3\/6\]/, stderr);
-  // As if it had been in the middle of a line.
+  // As if it had been killed in the middle of a line.
   writeFileSync(join(out, 'samples.jsonl'), '{"schema":2,"load":5,', { flag: 'a' });
   const numbers = (): number[] => samplesOf(out).map(({ load }) => load);
   assert.deepEqual(numbers(), [1, 2, 3, 4]);
@@ -86,7 +108,7 @@ test('killed campaign goes on where it was, and ends as if it had not been kille
   assert.deepEqual(numbers(), [1, 2, 3, 4, 5, 6]);
   const { status, sittings } = campaign();
   assert.deepEqual([status, sittings.length], ['finished', 3]);
-  // A machine that is too busy makes its loads invalid, and then there is nothing to compare.
+  // A machine that is too busy makes its loads invalid, so there is nothing to compare.
   assert.ok(last.status === 0 || last.status === 3, last.stderr);
   const quiet = reportOfQuietMachine(out);
   assert.equal(quiet.status, 0, quiet.stdout);
@@ -95,14 +117,15 @@ test('killed campaign goes on where it was, and ends as if it had not been kille
   assert.deepEqual(processesNaming(folder), []);
 });
 
-test("campaign of one block has loaded the page once with each arm, over the arm's protocol only", () => {
+test("campaign of one block loads the page once with each arm, over the arm's protocol only", () => {
   const samples = samplesOf(out);
   assert.deepEqual(
     samples.map(({ block }) => block),
     [0, 0, 0, 1, 1, 1],
   );
   for (const { arm, block, outcome, reason, browser, link, times, ...sample } of samples) {
-    // Whether the link kept its deadlines is up to the machine, and the lab's to say; all else is up to us.
+    // Whether the link kept its deadlines depends on the machine, and the lab reports it; the rest
+    // depends on the lab.
     assert.equal(outcome, 'completed', reason);
     assert.ok(browser?.navigation && link);
     const used = [browser.navigation, ...browser.resources].map((entry) => entry.nextHopProtocol);
@@ -111,9 +134,12 @@ test("campaign of one block has loaded the page once with each arm, over the arm
       browser.requests.map((request) => [request.protocol, request.status]),
       Array(6).fill([PROTOCOLS[arm], 200]),
     );
-    const transports = link.flows.filter((flow) => flow.far_port === 443).map((flow) => flow.protocol);
+    const transports = link.flows
+      .filter((flow) => flow.far_port === 443)
+      .map((flow) => flow.protocol);
     assert.deepEqual([...new Set(transports)], [arm === 'h3' ? 'udp' : 'tcp']);
-    // The server had a connection of each kind before, and nothing of them is in what it and the link counted.
+    // The server had a connection of each kind before, and the counts of server and link include
+    // none of them.
     assert.deepEqual(
       sample.warmUps?.map(({ protocol, ok }) => [protocol, ok]),
       ['h1', 'h2', 'h3'].map((protocol) => [protocol, true]),
@@ -123,14 +149,14 @@ test("campaign of one block has loaded the page once with each arm, over the arm
     assert.deepEqual([tcpConnections > 0, quicConnections], arm === 'h3' ? [false, 1] : [true, 0]);
     assert.equal(link.tcp_settings?.far.tcp_slow_start_after_idle, '0');
     assert.ok((sample.machine?.othersShare ?? -1) >= 0, JSON.stringify(sample.machine));
-    // The browser was on the machine while the load's end was marked, and the load is what the link's time is for.
+    // The load's end was marked while the browser was running, and the link's time covers the load.
     assert.equal(link.machine?.end_marked, true);
     assert.ok(link.machine.seconds < sample.wallSeconds, JSON.stringify(link.machine));
     assert.ok((link.time_zero_seconds ?? 0) > 0);
     // Only a rehearsal is slowed by a NetLog.
     const algorithm = arm === 'h3' && block === 0 ? 'CUBIC_BYTES' : undefined;
     assert.equal(browser.quicCongestion?.algorithm, algorithm);
-    // Three one-way delays of 5 ms are the least that connecting, asking and answering take.
+    // Connecting, requesting and responding take at least three one-way delays of 5 ms.
     assert.ok((times.load ?? 0) > 0.015, String(times.load));
   }
   assert.deepEqual(samples.flatMap(faultsOf), []);
@@ -139,20 +165,26 @@ test("campaign of one block has loaded the page once with each arm, over the arm
   assert.deepEqual(drawn, ['h1', 'h2', 'h3']);
 });
 
-test('finished campaign does not go on, and an unfinished one not with another plan', () => {
+test('finished campaign does not resume, and an unfinished one does not resume with another plan', () => {
   const finished = lab([...begun, '--resume'], env);
   assert.equal(finished.status, 73);
-  assert.match(finished.stderr, /^error: the campaign in .* is finished; name another --out/);
+  assert.match(finished.stderr, /^error: the campaign in .* is finished; use another --out/);
 
   const path = join(out, 'campaign.json');
-  writeFileSync(path, readFileSync(path, 'utf8').replace('"status": "finished"', '"status": "interrupted"'));
+  writeFileSync(
+    path,
+    readFileSync(path, 'utf8').replace('"status": "finished"', '"status": "interrupted"'),
+  );
   const other = writePlan('other', (text) => text.replace('blocks = 1', 'blocks = 2'));
   const changed = lab(['run', other, '--out', out, '--resume'], env);
   assert.equal(changed.status, 65);
-  assert.match(changed.stderr, /^error: the campaign in .* cannot go on: the plan has changed; put it back, or start/);
+  assert.match(
+    changed.stderr,
+    /^error: the campaign in .* cannot be resumed: the plan has changed; restore it, or start/,
+  );
 });
 
-test('server that does not start is shown with what it printed, and nothing is written', () => {
+test('server that does not start is reported with its output, and nothing is written', () => {
   const command = `sh -c 'for i in 1 2 3; do echo bad line $i of the configuration; done; exit 3'`;
   const path = writePlan('failing', (text) =>
     text.replace(
@@ -164,7 +196,10 @@ test('server that does not start is shown with what it printed, and nothing is w
   const { status, stderr } = lab(['run', path, '--out', results], env);
   assert.equal(status, 69, stderr);
   const [error, ...details] = stderr.trimEnd().split('\n');
-  assert.match(error ?? '', /^error: the link of profile mild with the server x did not come up: .*\(exit status: 3\)/);
+  assert.match(
+    error ?? '',
+    /^error: the link of profile mild with the server x did not come up: .*\(exit status: 3\)/,
+  );
   assert.deepEqual(
     details.slice(-3),
     [1, 2, 3].map((each) => `    bad line ${each} of the configuration`),
@@ -172,10 +207,13 @@ test('server that does not start is shown with what it printed, and nothing is w
   assert.equal(existsSync(results), false);
 });
 
-test('server that does not answer makes a timeout, kept and shown as an outcome', () => {
+test('server that does not respond causes a timeout, kept and shown as an outcome', () => {
   const lost = join(folder, 'lost.toml');
   const direction = 'rate_mbit_per_second = 50\ndelay_ms = 5\nqueue_ms = 100\nloss_percent = 100\n';
-  writeFileSync(lost, `name = "lost"\ndescription = "Nothing arrives."\n[up]\n${direction}[down]\n${direction}`);
+  writeFileSync(
+    lost,
+    `name = "lost"\ndescription = "Nothing arrives."\n[up]\n${direction}[down]\n${direction}`,
+  );
   const path = writePlan('lost-plan', (text) =>
     text
       .replace('mild.toml', lost)
@@ -198,19 +236,22 @@ test('server that does not answer makes a timeout, kept and shown as an outcome'
   assert.match(stdout, /did not complete: timeout: no load event in 1 s; 0 of 6 requests answered/);
 });
 
-test('each kind of visit is what it says it is', () => {
+test('each kind of visit behaves as documented', () => {
   const arms: Readonly<Record<string, string>> = {
     clear: 'protocol = "http"',
     'h2-early': 'protocol = "h2"\nvisit = "early-data"',
     'h3-early': 'protocol = "h3"\nvisit = "early-data"',
-    'alt-svc-known': 'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"\nagainst = "h2-early"',
+    'alt-svc-known':
+      'protocol = "auto"\ndiscovery = "alt-svc"\nvisit = "resumed"\nagainst = "h2-early"',
   };
   const tables = Object.entries(arms).map(([name, text]) => armTable(name, text));
-  // The browser connects some milliseconds before it has a request: on a short path the handshake is done by then.
+  // The browser connects some milliseconds before it has a request: on a short path the handshake
+  // is done by then.
   const long = join(folder, 'long.toml');
   const mild = readFileSync(join(packageFolder, 'test/fixtures/mild.toml'), 'utf8');
   writeFileSync(long, mild.replaceAll(/delay_ms = \d+/g, 'delay_ms = 60'));
-  // The browser takes a chain of the usual size over each protocol, and a warm one has nothing of the server either.
+  // The browser accepts a chain of the usual size over each protocol, and a warm one has no data of
+  // the server either.
   const path = writePlan('visits', (text) =>
     text
       .replace('mild.toml', long)
@@ -229,25 +270,31 @@ test('each kind of visit is what it says it is', () => {
     const protocols = browser.requests.map(({ protocol }) => protocol);
     const early = arm.endsWith('early');
     if (!early) assert.equal(counters.earlyRequests, 0, arm);
-    assert.equal(counters.tcpResumed + counters.quicResumed > 0, early || arm === 'alt-svc-known', arm);
+    assert.equal(
+      counters.tcpResumed + counters.quicResumed > 0,
+      early || arm === 'alt-svc-known',
+      arm,
+    );
     if (arm === 'clear') assert.deepEqual([...new Set(protocols)], ['http/1.1']);
   }
-  // On a busy machine a request may come so long after its connection that there is nothing to be early for, and QUIC may
-  // be so late that TCP, which starts after it, is there first.
+  // On a busy machine a request may come so long after its connection that early data is pointless,
+  // and QUIC may be so late that TCP, which starts after it, wins.
   const loadsOf = (name: string): typeof samples => samples.filter(({ arm }) => arm === name);
   for (const name of ['h2-early', 'h3-early']) {
     const requests = loadsOf(name).map(({ serverCounters }) => serverCounters?.earlyRequests ?? 0);
     assert.ok(Math.max(...requests) > 0, `${name}: ${requests.join()} early requests`);
   }
-  // Who was there before goes straight to QUIC.
-  const known = loadsOf('alt-svc-known').map(({ browser }) => browser?.requests.map(({ protocol }) => protocol) ?? []);
+  // A browser that has visited before uses QUIC directly.
+  const known = loadsOf('alt-svc-known').map(
+    ({ browser }) => browser?.requests.map(({ protocol }) => protocol) ?? [],
+  );
   assert.ok(
     known.some((protocols) => protocols.every((protocol) => protocol === 'h3')),
     JSON.stringify(known),
   );
 });
 
-/** Command lines of processes that name a path, this one's own apart. */
+/** Returns command lines of processes that name a path, except this one's. */
 function processesNaming(path: string): string[] {
   return readdirSync('/proc')
     .filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid)
@@ -255,7 +302,7 @@ function processesNaming(path: string): string[] {
       try {
         return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
       } catch {
-        return ''; // gone since
+        return ''; // ended meanwhile
       }
     })
     .filter((commandLine) => commandLine.includes(path));

@@ -1,6 +1,14 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -13,9 +21,9 @@ import { gunzipSync, gzipSync } from 'node:zlib';
 import Ajv from 'ajv';
 import type { Exchange } from '../../src/capture/exchange.js';
 import { readRecording, type RecordingEntry } from '../../src/capture/recording.js';
-import { writeCapture } from '../../src/capture/write.js';
-import { makeCertificate } from '../../src/certificate.js';
-import { findPronghorn } from '../../src/programs.js';
+import { writeCapture } from '../../src/capture/write-capture.js';
+import { makeCertificate } from '../../src/run/certificate.js';
+import { findPronghorn } from '../../src/run/programs.js';
 import { packageFolder } from '../places.js';
 import { CLI, lab as runLab, type Run } from './lab.js';
 import { startServer, type Server } from './server.js';
@@ -23,7 +31,7 @@ import { startServer, type Server } from './server.js';
 /** Captures pages with the real browser from `pronghorn replay`: needs `pronghorn` and Chromium. */
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-capture-e2e-'));
-// The browser's user has to get through.
+// The browser's user needs access.
 chmodSync(folder, 0o755);
 after(() => {
   rmSync(folder, { recursive: true });
@@ -32,11 +40,20 @@ after(() => {
 const env = { ...process.env, TMPDIR: folder };
 const lab = (...args: readonly string[]): Run => runLab(args, env);
 
-async function replay(t: TestContext, recording: string, ...more: readonly string[]): Promise<Server> {
+async function replay(
+  t: TestContext,
+  recording: string,
+  ...more: readonly string[]
+): Promise<Server> {
   return startServer(t, 'replay', recording, folder, ...more);
 }
 
-function capture(url: string, out: string, { address, spki }: Server, ...more: readonly string[]): string {
+function capture(
+  url: string,
+  out: string,
+  { address, spki }: Server,
+  ...more: readonly string[]
+): string {
   const run = lab(
     'capture',
     url,
@@ -51,11 +68,11 @@ function capture(url: string, out: string, { address, spki }: Server, ...more: r
     ...more,
   );
   assert.equal(run.status, 0, run.stderr);
-  // A machine that is busy is like a slow network.
+  // A busy machine behaves like a slow network.
   return run.stderr.replace(/^warning: only \d+ of \d+ think times .*\n/m, '');
 }
 
-/** What a load consists of: method, URL, status and content of each request. */
+/** Returns what a load consists of: method, URL, status and body of each request. */
 function summary(recording: string): string[] {
   const describe = ({ method, url, status, body }: RecordingEntry): string =>
     `${method} ${url} ${status} ${body?.sha256 ?? 'empty'}`;
@@ -72,7 +89,7 @@ interface Har {
   };
 }
 
-/** The HAR file of a capture, which the published schema of HAR 1.2 has to take. */
+/** Returns the HAR file of a capture after validating it with the published schema of HAR 1.2. */
 function validHar(recording: string): Har {
   const require = createRequire(import.meta.url);
   const schemas = require('har-schema') as Record<string, object>;
@@ -84,14 +101,14 @@ function validHar(recording: string): Har {
   return har;
 }
 
-test('page on three hosts is captured from its replay, and again from the replay of that', async (t) => {
+test('page on three hosts is captured from its replay, and again from the replay of that capture', async (t) => {
   const names = ['page', 'once', 'twice'].map((name) => join(folder, name));
   const [page, once, twice] = names as [string, string, string];
   const made = lab('page', join(packageFolder, 'pages/three-hosts.toml'), '--out', page);
   assert.equal(made.status, 0, made.stderr);
   const slow = think(page, 0.5);
   assert.equal(capture('https://bench.test/', once, await replay(t, page, '--think-times')), '');
-  // Less what the least of the other waits of the same host took, which is next to nothing here.
+  // The wait minus the shortest of the other waits of the same host, which is almost 0 here.
   const { thinkSeconds = 0 } = entryOf(once, slow);
   assert.ok(thinkSeconds > 0.25 && thinkSeconds < 30, String(thinkSeconds));
   assert.equal(capture('https://bench.test/', twice, await replay(t, once)), '');
@@ -104,19 +121,24 @@ test('page on three hosts is captured from its replay, and again from the replay
   assert.deepEqual(new Set(hosts.protocols), new Set(['h2']));
   const { entries } = validHar(twice).log;
   assert.deepEqual(
-    entries.map(({ request, response }) => `${request.url} ${response.status} ${response.content.size}`).sort(),
+    entries
+      .map(({ request, response }) => `${request.url} ${response.status} ${response.content.size}`)
+      .sort(),
     recording.entries.map(({ url, status, body }) => `${url} ${status} ${body?.size ?? 0}`).sort(),
   );
 });
 
-/** Captures from behind an emulated link of 2 Mbit/s and 60 ms what a server sends with its recorded think times. */
+/** Captures over an emulated link of 2 Mbit/s and 60 ms from a server with recorded think times. */
 function captureOverLink(page: string, out: string): RecordingEntry[] {
   const link = join(folder, 'slow.toml');
   writeFileSync(
     link,
     'name = "slow"\n[up]\nrate_mbit_per_second = 2\ndelay_ms = 30\nqueue_ms = 500\n[down]\nrate_mbit_per_second = 2\ndelay_ms = 30\nqueue_ms = 500\n',
   );
-  const { certPath, keyPath, spki } = makeCertificate(folder, '10.77.0.2', ['bench.test', '*.bench.test']);
+  const { certPath, keyPath, spki } = makeCertificate(folder, '10.77.0.2', [
+    'bench.test',
+    '*.bench.test',
+  ]);
   const program = findPronghorn(process.env.PRONGHORN).path;
   const far = [
     program,
@@ -130,17 +152,30 @@ function captureOverLink(page: string, out: string): RecordingEntry[] {
     '--key',
     keyPath,
   ];
-  const near = [process.execPath, CLI, 'capture', 'https://bench.test/', '--out', out, '--wait-ms', '200'];
+  const near = [
+    process.execPath,
+    CLI,
+    'capture',
+    'https://bench.test/',
+    '--out',
+    out,
+    '--wait-ms',
+    '200',
+  ];
   const more = ['--resolve', '*=10.77.0.2:443', '--spki', spki];
-  const run = spawnSync(program, ['link', link, '--far', far.join(' '), '--far-ready', '443', '--', ...near, ...more], {
-    encoding: 'utf8',
-    env,
-  });
+  const run = spawnSync(
+    program,
+    ['link', link, '--far', far.join(' '), '--far-ready', '443', '--', ...near, ...more],
+    {
+      encoding: 'utf8',
+      env,
+    },
+  );
   assert.equal(run.status, 0, run.stderr);
   return readRecording(out).recording.entries;
 }
 
-test('capture over a slow link makes no think time of the link, and keeps that of a server', () => {
+test('capture over a slow link adds no think time from the link, and keeps that of a server', () => {
   const page = join(folder, 'pictures');
   const spec = join(folder, 'pictures.toml');
   writeFileSync(
@@ -153,7 +188,7 @@ test('capture over a slow link makes no think time of the link, and keeps that o
     Math.max(...entries.map(({ thinkSeconds = 0 }) => thinkSeconds));
   const atOnce = captureOverLink(page, join(folder, 'at-once'));
   assert.equal(atOnce.length, 9);
-  // What a picture waits for the others is none of it.
+  // A picture's wait for the others is not part of it.
   const har = JSON.parse(readFileSync(join(folder, 'at-once', 'capture.har'), 'utf8')) as Har;
   const waits = har.log.entries.map(({ timings }) => timings.wait);
   assert.ok(Math.max(...waits) - Math.min(...waits) > 120, waits.join());
@@ -169,10 +204,12 @@ test('capture over a slow link makes no think time of the link, and keeps that o
 const entryOf = (recording: string, wanted: string): RecordingEntry =>
   readRecording(recording).recording.entries.find(({ url }) => url === wanted) as RecordingEntry;
 
-/** Has the server of a recording think about one of its pictures, and says which. */
+/** Gives one of the pictures of a recording a think time, and returns which. */
 function think(recording: string, thinkSeconds: number): string {
   const path = join(recording, 'recording.json');
-  const content = JSON.parse(readFileSync(path, 'utf8')) as { entries: { url: string; thinkSeconds?: number }[] };
+  const content = JSON.parse(readFileSync(path, 'utf8')) as {
+    entries: { url: string; thinkSeconds?: number }[];
+  };
   const slow = content.entries.find(({ url }) => url.endsWith('.png'));
   assert.ok(slow);
   slow.thinkSeconds = thinkSeconds;
@@ -180,9 +217,16 @@ function think(recording: string, thinkSeconds: number): string {
   return slow.url;
 }
 
-const style = Buffer.from(Array.from({ length: 900 }, (_, at) => `.rule-${at} { margin: ${at}px; }\n`).join(''));
+const style = Buffer.from(
+  Array.from({ length: 900 }, (_, at) => `.rule-${at} { margin: ${at}px; }\n`).join(''),
+);
 
-function exchange(url: string, content: string | Buffer, type: string, more: Partial<Exchange> = {}): Exchange {
+function exchange(
+  url: string,
+  content: string | Buffer,
+  type: string,
+  more: Partial<Exchange> = {},
+): Exchange {
   return {
     method: 'GET',
     url,
@@ -198,7 +242,10 @@ function exchange(url: string, content: string | Buffer, type: string, more: Par
   };
 }
 
-/** A site with what a generated page does not have: a redirect, a cookie, a form, a frame of another site, a worker. */
+/**
+ * A site with what a generated page lacks: a redirect, a cookie, a form, a frame of another site, a
+ * worker.
+ */
 const SITE: readonly Exchange[] = [
   exchange('https://shop.test/old', '', 'text/plain', {
     status: 301,
@@ -240,7 +287,7 @@ const SITE: readonly Exchange[] = [
   exchange('https://shop.test/worker.js', `fetch('/from-worker');`, 'text/javascript'),
   exchange('https://shop.test/from-worker', 'work', 'text/plain'),
   exchange('https://shop.test/missing.png', 'no such picture', 'text/plain', { status: 404 }),
-  // A browser asks for leave before it sends a field of the page's own to another host.
+  // A browser sends a preflight request before it sends a custom field to another host.
   exchange('https://api.example/data', '', 'text/plain', {
     method: 'OPTIONS',
     status: 204,
@@ -272,17 +319,19 @@ function makeSite(name: string): string {
   return site;
 }
 
-/** All files of a folder, one after the other. */
+/** Returns the contents of all files in a folder. */
 function contents(of: string): string {
-  const files = readdirSync(of, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  const files = readdirSync(of, { recursive: true, withFileTypes: true }).filter((each) =>
+    each.isFile(),
+  );
   return files.map((file) => readFileSync(join(file.parentPath, file.name), 'latin1')).join('\n');
 }
 
-test('redirects, forms, frames, workers and codings are captured, and secrets are not', async (t) => {
+test('redirects, forms, frames, workers and codings are captured, and secrets are removed', async (t) => {
   const out = join(folder, 'shop');
   const server = await replay(t, makeSite('site'));
   const gone = ['--resolve', 'gone.example=127.0.0.1:1'];
-  // The first rule that fits counts.
+  // The first matching rule counts.
   const run = lab(
     'capture',
     'https://shop.test/old',
@@ -301,27 +350,42 @@ test('redirects, forms, frames, workers and codings are captured, and secrets ar
   );
   assert.deepEqual(
     seen.sort(),
-    SITE.map(({ method, url, status }) => `${method} ${url.replace(/time=\d+/, 'time=T')} ${status}`).sort(),
+    SITE.map(
+      ({ method, url, status }) => `${method} ${url.replace(/time=\d+/, 'time=T')} ${status}`,
+    ).sort(),
   );
   assert.equal(recording.requests, SITE.length + 1);
   const sheet = recording.entries.find(({ url }) => url.endsWith('.css'));
   assert.equal(sheet?.encoded?.coding, 'gzip');
   assert.deepEqual(gunzipSync(readFileSync(join(out, sheet.encoded.file))), style);
-  assert.ok(Math.abs(sheet.encoded.size / gzipSync(style, { level: 9 }).length - 1) < 0.05, String(sheet.encoded.size));
-  const notes = (recording.notes ?? []).map(({ method, url, reason }) => `${method} ${url}: ${reason}`);
+  assert.ok(
+    Math.abs(sheet.encoded.size / gzipSync(style, { level: 9 }).length - 1) < 0.05,
+    String(sheet.encoded.size),
+  );
+  const notes = (recording.notes ?? []).map(
+    ({ method, url, reason }) => `${method} ${url}: ${reason}`,
+  );
   assert.equal(notes.length, 2);
-  assert.match(notes.join('\n'), /GET https:\/\/gone\.example\/: net::ERR_\w+; a replay answers 404/);
-  assert.match(notes.join('\n'), /POST https:\/\/shop\.test\/order: a replay gives the recorded answer/);
+  assert.match(
+    notes.join('\n'),
+    /GET https:\/\/gone\.example\/: net::ERR_\w+; a replay answers 404/,
+  );
+  assert.match(
+    notes.join('\n'),
+    /POST https:\/\/shop\.test\/order: a replay sends the recorded response/,
+  );
   assert.match(run.stderr, /^warning: GET https:\/\/gone\.example\//m);
   validHar(out);
   assert.doesNotMatch(contents(out), /cookie-value|posted-secret"/);
 });
 
-test('cookies are kept when that is asked for', async (t) => {
+test('cookies are kept on request', async (t) => {
   const out = join(folder, 'kept');
   capture('https://shop.test/old', out, await replay(t, makeSite('site-kept')), '--keep-cookies');
   const { recording } = readRecording(out);
-  const cookies = recording.entries.flatMap(({ headers }) => headers.filter(([name]) => name === 'set-cookie'));
+  const cookies = recording.entries.flatMap(({ headers }) =>
+    headers.filter(([name]) => name === 'set-cookie'),
+  );
   assert.deepEqual(cookies.map(([, value]) => value).sort(), [
     'session=cookie-value-2',
     'visit=cookie-value-1; Path=/',
@@ -330,7 +394,7 @@ test('cookies are kept when that is asked for', async (t) => {
   assert.match(readFileSync(join(out, 'capture.har'), 'utf8'), /cookie-value-2/);
 });
 
-test('page without a load event in time is recorded as far as it came', async (t) => {
+test('page without a load event in time is recorded as far as it loaded', async (t) => {
   const out = join(folder, 'slow');
   const server = createServer((request, response) => {
     if (request.url === '/never.png') return;
@@ -343,7 +407,7 @@ test('page without a load event in time is recorded as far as it came', async (t
     server.close();
   });
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  // Not synchronous: the server runs in this process.
+  // Asynchronous, because the server runs in this process.
   const { stderr } = await promisify(execFile)(
     process.execPath,
     [CLI, 'capture', url, '--out', out, '--timeout', '3', '--wait-ms', '0'],
@@ -351,17 +415,32 @@ test('page without a load event in time is recorded as far as it came', async (t
   );
   assert.match(
     stderr,
-    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event in 3 s; what came until then is recorded$/m,
+    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event within 3 s; the responses until then are recorded$/m,
   );
-  assert.match(stderr, /^warning: GET \S+\/never\.png: had not ended when the capture did; a replay answers 404$/m);
+  assert.match(
+    stderr,
+    /^warning: GET \S+\/never\.png: did not end before the capture did; a replay answers 404$/m,
+  );
   const { recording, requests } = readRecording(out);
-  assert.deepEqual([recording.entries.map((entry) => entry.url), recording.requests, requests], [[url], 2, 1]);
+  assert.deepEqual(
+    [recording.entries.map((entry) => entry.url), recording.requests, requests],
+    [[url], 2, 1],
+  );
 });
 
-test('interrupted capture writes nothing and leaves nothing running', async (t) => {
+test('interrupted capture writes nothing and leaves no process running', async (t) => {
   const out = join(folder, 'interrupted');
   const { address, spki } = await replay(t, makeSite('site-interrupted'));
-  const args = ['capture', 'https://shop.test/', '--out', out, '--resolve', `*=${address}`, '--spki', spki];
+  const args = [
+    'capture',
+    'https://shop.test/',
+    '--out',
+    out,
+    '--resolve',
+    `*=${address}`,
+    '--spki',
+    spki,
+  ];
   const child = spawn(process.execPath, [CLI, ...args, '--wait-ms', '600000'], {
     env,
     stdio: ['ignore', 'ignore', 'pipe'],
@@ -371,7 +450,7 @@ test('interrupted capture writes nothing and leaves nothing running', async (t) 
   const ended = new Promise((resolve) => child.once('close', resolve));
   const scratch = (): string | undefined =>
     readdirSync(folder).find((name) => name.startsWith('pronghorn-lab-capture-'));
-  // The browser that loads the page runs when it has written to its profile.
+  // The browser that loads the page is running when it has written to its profile.
   const profileSize = (): number => {
     const within = join(folder, scratch() ?? '');
     const browser = readdirSync(within).find((name) => name.startsWith('browser-'));
@@ -387,16 +466,35 @@ test('interrupted capture writes nothing and leaves nothing running', async (t) 
   assert.ok(!existsSync(out));
 });
 
-test('page that cannot be loaded is told in one line and leaves nothing', async (t) => {
+test('page that cannot be loaded is reported in one line and leaves no files', async (t) => {
   const out = join(folder, 'nothing');
-  const refused = lab('capture', 'https://shop.test/', '--out', out, '--resolve', 'shop.test=127.0.0.1:1');
+  const refused = lab(
+    'capture',
+    'https://shop.test/',
+    '--out',
+    out,
+    '--resolve',
+    'shop.test=127.0.0.1:1',
+  );
   assert.equal(refused.status, 69);
-  assert.match(refused.stderr, /^error: https:\/\/shop\.test\/ cannot be loaded: net::ERR_\w+; check the URL[^\n]*\n$/);
+  assert.match(
+    refused.stderr,
+    /^error: cannot load https:\/\/shop\.test\/: net::ERR_\w+; check the URL[^\n]*\n$/,
+  );
   const { address } = await replay(t, makeSite('site-untrusted'));
-  const untrusted = lab('capture', 'https://shop.test/', '--out', out, '--resolve', `shop.test=${address}`);
+  const untrusted = lab(
+    'capture',
+    'https://shop.test/',
+    '--out',
+    out,
+    '--resolve',
+    `shop.test=${address}`,
+  );
   assert.equal(untrusted.status, 69);
   assert.match(untrusted.stderr, /^error: [^\n]* net::ERR_CERT_\w+; [^\n]*\n$/);
   assert.ok(
-    !readdirSync(folder).some((name) => name.startsWith('nothing') || name.startsWith('pronghorn-lab-capture-')),
+    !readdirSync(folder).some(
+      (name) => name.startsWith('nothing') || name.startsWith('pronghorn-lab-capture-'),
+    ),
   );
 });

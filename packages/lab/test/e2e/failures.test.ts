@@ -3,18 +3,18 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { makeCertificate } from '../../src/certificate.js';
-import type { Sample } from '../../src/sample.js';
+import { makeCertificate } from '../../src/run/certificate.js';
+import type { Sample } from '../../src/samples/sample.js';
 import { packageFolder } from '../places.js';
 import { faultsOf, lab, reportOfQuietMachine, samplesOf, type Run } from './lab.js';
 
 /**
- * Pages that do not load, over one protocol or over both: is that an outcome of the arm, valid and slower than all that loads,
- * whichever protocol it is?
+ * Pages that do not load over one or both protocols: each has to be an outcome of the arm, valid
+ * and slower than all loads that complete, whichever the protocol.
  */
 
 const root = join(packageFolder, '../..');
-/** A server that nobody of this project wrote, with faults to choose from (tests/clients/quic-go/planted). */
+/** A third-party server with selectable faults (tests/clients/quic-go/planted). */
 const PLANTED = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'test-clients/planted');
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-failures-'));
@@ -33,7 +33,7 @@ function profile(name: string, more = '', direction = DIRECTION): string {
 interface Tried {
   readonly run: Run;
   readonly quiet: Run;
-  /** By arm and visit: rehearsal or not. */
+  /** By arm and visit, with and without rehearsal. */
   readonly samples: readonly Sample[];
   readonly report: string;
 }
@@ -61,8 +61,14 @@ const arm = (name: string, server: string): string =>
 const server = (name: string, more: string): string =>
   `[servers.${name}]\ncommand = "${PLANTED} -root {page} -listen {address}:{port} ${more}"\n`;
 
-/** A load that failed as its arm's: no figure of it is of an error page. */
-function assertFailed({ arm: name, outcome, times, browser, ...sample }: Sample, says: RegExp): void {
+/**
+ * Asserts that a load failed as expected of its arm, and that none of its figures is from an error
+ * page.
+ */
+function assertFailed(
+  { arm: name, outcome, times, browser, ...sample }: Sample,
+  says: RegExp,
+): void {
   assert.deepEqual(faultsOf(sample), [], name);
   assert.notEqual(outcome, 'completed', name);
   assert.match(sample.reason ?? '', says, name);
@@ -75,7 +81,7 @@ function assertCompleted({ outcome, reason, times, ...sample }: Sample): void {
   assert.ok((times.firstByte ?? 0) > 0 && (times.load ?? 0) > 0);
 }
 
-test('server that answers 500 over HTTP/3 alone is told as a page that did not load', () => {
+test('server that answers 500 over HTTP/3 only is reported as a page that did not load', () => {
   const servers = server('half', '-cert {cert} -key {key} -status-h3 500');
   const { run, quiet, samples, report } = campaign(
     'status',
@@ -87,34 +93,46 @@ test('server that answers 500 over HTTP/3 alone is told as a page that did not l
     if (sample.arm === 'h2') assertCompleted(sample);
     else assertFailed(sample, /^0 of \d+ requests answered; https:\/\/bench\.test\/: status 500$/);
   }
-  const line = 'h3 on status: 0 of 1 loaded over HTTP/3 (1 × the document was answered with 500)';
+  const line = 'h3 on status: 0 of 1 loaded over HTTP/3 (1 × the document has status 500)';
   assert.ok(quiet.stdout.trimStart().startsWith(`${line}\n`), quiet.stdout.slice(0, 300));
-  // Of loads that a busy machine made invalid nothing is said.
+  // Loads that a busy machine made invalid are not checked.
   if (run.stdout.includes(line)) assert.ok(report.indexOf(line) < report.indexOf('<h2>Load times'));
   for (const { stdout } of [run, quiet]) assert.doesNotMatch(stdout, /h[23] is (slower|faster)/);
 });
 
-test('blocked UDP is a failure of the HTTP/3 arm, and a certificate that is not trusted one of both', () => {
+test('blocked UDP fails the HTTP/3 arm, and an untrusted certificate fails both', () => {
   const blocked = profile('blocked', '[[rules]]\nprotocol = "udp"\nblock = true\n');
-  const { samples } = campaign('no-udp', blocked, `${arm('h2', 'pronghorn')}${arm('h3', 'pronghorn')}`);
+  const { samples } = campaign(
+    'no-udp',
+    blocked,
+    `${arm('h2', 'pronghorn')}${arm('h3', 'pronghorn')}`,
+  );
   for (const sample of samples) {
     if (sample.arm === 'h2') assertCompleted(sample);
     else assertFailed(sample, /^net::ERR_QUIC|^no load event/);
   }
   const { certPath, keyPath } = makeCertificate(folder, '10.77.0.2');
   const strange = server('strange', `-cert ${certPath} -key ${keyPath}`);
-  const both = campaign('strange', profile('strange'), `${arm('h2', 'strange')}${arm('h3', 'strange')}${strange}`);
+  const both = campaign(
+    'strange',
+    profile('strange'),
+    `${arm('h2', 'strange')}${arm('h3', 'strange')}${strange}`,
+  );
   for (const sample of both.samples) {
     assertFailed(sample, sample.arm === 'h2' ? /^net::ERR_CERT_/ : /^net::ERR_(QUIC|CERT)_/);
   }
-  assert.match(both.quiet.stdout, /load +h3 \/ h2 .*no load completed on either side: h3 0 of 1, h2 0 of 1\n/);
+  assert.match(
+    both.quiet.stdout,
+    /load +h3 \/ h2 .*no load completed in either arm: h3 0 of 1, h2 0 of 1\n/,
+  );
 });
 
-test('loads over a link that loses more than half of all packets are outcomes of either arm', () => {
+test('loads over a link that loses more than half of the packets are outcomes of either arm', () => {
   const lossy = profile('lossy', '', `${DIRECTION}loss_percent = 55\n`);
   const arms = `${arm('h2', 'pronghorn')}${arm('h3', 'pronghorn')}`;
   const { samples } = campaign('lossy', lossy, arms, 6);
   assert.equal(samples.length, 4);
-  for (const sample of samples) assert.deepEqual(faultsOf(sample), [], `${sample.arm}: ${sample.reason ?? ''}`);
+  for (const sample of samples)
+    assert.deepEqual(faultsOf(sample), [], `${sample.arm}: ${sample.reason ?? ''}`);
   assert.ok(samples.some(({ outcome }) => outcome !== 'completed'));
 });

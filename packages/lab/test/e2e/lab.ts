@@ -2,12 +2,12 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Sample } from '../../src/sample.js';
+import type { Sample } from '../../src/samples/sample.js';
 import { packageFolder } from '../places.js';
 
 /**
- * Tests look at what campaigns do, not at how fast: they run beside each other, and beside a campaign of somebody else who has the machine for himself,
- * since their lock is one of their own.
+ * Tests check what campaigns do, not how fast: they share the machine with each other. Their lock
+ * is separate, so they also run beside a campaign that has the machine alone.
  */
 process.env.PRONGHORN_LAB_SHARE_MACHINE ??= '1';
 if (process.env.PRONGHORN_LAB_LOCK === undefined) {
@@ -20,7 +20,7 @@ if (process.env.PRONGHORN_LAB_LOCK === undefined) {
 
 export const CLI = join(packageFolder, 'dist/cli.js');
 
-/** Ends what hangs. Nothing here takes a tenth of it, on a machine that does much else too. */
+/** Ends commands that hang. Nothing here takes a tenth of it, even on a busy machine. */
 export const LIMIT_MS = 900_000;
 
 export interface Run {
@@ -34,7 +34,10 @@ export function lab(args: readonly string[], env: NodeJS.ProcessEnv = process.en
   return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env, timeout: LIMIT_MS });
 }
 
-/** The samples of an output folder. A last line that is not whole, as in a campaign that was killed, is none. */
+/**
+ * Returns the samples of an output folder. An incomplete last line, as in a killed campaign, is
+ * ignored.
+ */
 export function samplesOf(out: string): Sample[] {
   const text = readFileSync(join(out, 'samples.jsonl'), 'utf8');
   const whole = text.slice(0, text.lastIndexOf('\n') + 1).split('\n');
@@ -42,8 +45,9 @@ export function samplesOf(out: string): Sample[] {
 }
 
 /**
- * The tables of the same loads as they would be if the machine had had all its time for them: a busy one makes all loads of a block invalid, which is
- * right, and not what a test of outcomes and words is about.
+ * Returns the tables of the same loads as if the machine had not been busy: a busy one makes all
+ * loads of a block invalid, which is correct, but not the subject of tests of outcomes and
+ * messages.
  */
 export function reportOfQuietMachine(out: string): Run {
   const copy = mkdtempSync(join(tmpdir(), 'lab-quiet-'));
@@ -51,7 +55,11 @@ export function reportOfQuietMachine(out: string): Run {
     cpSync(out, copy, { recursive: true });
     const lines = samplesOf(out).map((sample) => {
       const { link, ...rest } = sample;
-      const onTime = link && { ...link, kept_deadlines: true, lateness_us: { ...link.lateness_us, late: 0 } };
+      const onTime = link && {
+        ...link,
+        kept_deadlines: true,
+        lateness_us: { ...link.lateness_us, late: 0 },
+      };
       return `${JSON.stringify({ ...rest, machine: undefined, ...(onTime && { link: onTime }) })}\n`;
     });
     writeFileSync(join(copy, 'samples.jsonl'), lines.join(''));
@@ -61,7 +69,12 @@ export function reportOfQuietMachine(out: string): Run {
   }
 }
 
-/** The reasons against a load that are not up to the machine, which may be too busy for a link to keep its deadlines. */
+/**
+ * Returns the reasons against a load that do not depend on the machine, which may be too busy for a
+ * link to keep its deadlines.
+ */
 export function faultsOf({ invalidReasons }: Pick<Sample, 'invalidReasons'>): string[] {
-  return invalidReasons.filter((reason) => !/^the (link missed its deadlines|machine was starved)/.test(reason));
+  return invalidReasons.filter(
+    (reason) => !/^the (link missed its deadlines|machine was starved)/.test(reason),
+  );
 }

@@ -12,14 +12,16 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-test('page is loaded where it is, over each protocol, without a link', async (t) => {
+test('page is loaded from its own server over each protocol, without a link', async (t) => {
   const site = join(folder, 'site');
   const made = lab(['page', join(packageFolder, 'test/fixtures/page.toml'), '--out', site]);
   assert.equal(made.status, 0, made.stderr);
   const { address, spki } = await startServer(t, 'serve', site, folder);
   const plan = join(folder, 'live.toml');
   const out = join(folder, 'out');
-  const arms = ['h2', 'h3'].map((name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\n`).join('');
+  const arms = ['h2', 'h3']
+    .map((name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\n`)
+    .join('');
   const page = `[page]\nurl = "https://${address}/"\nspki = "${spki}"\n`;
   writeFileSync(plan, `name = "live"\nseed = 1\nblocks = 1\n${page}${arms}`);
   const run = lab(['run', plan, '--out', out]);
@@ -27,7 +29,11 @@ test('page is loaded where it is, over each protocol, without a link', async (t)
   const samples = samplesOf(out);
   assert.equal(samples.length, 4);
   for (const { arm, outcome, invalidReasons, browser, link, profile } of samples) {
-    assert.deepEqual([outcome, invalidReasons, link, profile], ['completed', [], undefined, 'live'], arm);
+    assert.deepEqual(
+      [outcome, invalidReasons, link, profile],
+      ['completed', [], undefined, 'live'],
+      arm,
+    );
     const protocols = new Set(browser?.requests.map(({ protocol }) => protocol));
     assert.deepEqual([...protocols], [arm]);
   }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, type TestContext } from 'node:test';
 import puppeteer, { type HTTPRequest } from 'puppeteer-core';
-import { findBrowser } from '../../src/browser.js';
+import { findBrowser } from '../../src/run/browser.js';
 import { isRecording } from '../../src/capture/recording.js';
 import { writePage } from '../../src/page/folder.js';
 import { generatePage, type Page } from '../../src/page/generate.js';
@@ -45,7 +45,7 @@ const READ = `(async () => {
     const seen = [];
     new PerformanceObserver((list) => seen.push(...list.getEntries()))
       .observe({ type: 'largest-contentful-paint', buffered: true });
-    // The picture that comes last is painted a frame or two after the load event.
+    // The last picture is painted a frame or two after the load event.
     const look = (left) => {
       const last = seen.at(-1);
       if (last?.url || left === 0) resolve(last ? { url: last.url, size: last.size } : null);
@@ -62,18 +62,27 @@ const READ = `(async () => {
   };
 })()`;
 
-async function load(t: TestContext, name: string, flags: readonly string[]): Promise<[Page, Loaded]> {
+async function load(
+  t: TestContext,
+  name: string,
+  flags: readonly string[],
+): Promise<[Page, Loaded]> {
   const site = join(folder, name);
   const page = generatePage(readPageSpec(join(packageFolder, 'pages', `${name}.toml`)).value);
   writePage(page, site);
-  const { address, spki } = await startServer(t, isRecording(site) ? 'replay' : 'serve', site, folder);
+  const { address, spki } = await startServer(
+    t,
+    isRecording(site) ? 'replay' : 'serve',
+    site,
+    folder,
+  );
   const browser = await puppeteer.launch({
     executablePath: findBrowser(process.env.CHROMIUM).path,
     headless: true,
     pipe: true,
     userDataDir: join(site, 'profile'),
     args: [
-      '--no-sandbox', // the only page that is loaded is ours
+      '--no-sandbox', // only our own page is loaded
       '--disable-background-networking',
       `--host-resolver-rules=MAP *.test ${address}, MAP * ~NOTFOUND`,
       `--ignore-certificate-errors-spki-list=${spki}`,
@@ -102,10 +111,12 @@ async function load(t: TestContext, name: string, flags: readonly string[]): Pro
   }
 }
 
-test('browser asks once for each file of a page, and finds the chain step by step before the load event', async (t) => {
+test('browser requests each file of a page once, and finds the chain step by step before the load event', async (t) => {
   const [page, seen] = await load(t, 'chain', ['--disable-quic']);
   assert.deepEqual(seen.failed, []);
-  const expected = page.files.map(({ kind, path }) => `https://${page.host}/${kind === 'document' ? '' : path}`);
+  const expected = page.files.map(
+    ({ kind, path }) => `https://${page.host}/${kind === 'document' ? '' : path}`,
+  );
   assert.deepEqual([...seen.requests].sort(), expected.sort());
   assert.equal(seen.fonts, 2);
   const entry = (path: string): Resource => {
@@ -118,23 +129,30 @@ test('browser asks once for each file of a page, and finds the chain step by ste
     if (at > 0) assert.ok(each.startTime >= (chain[at - 1] as Resource).responseEnd, each.name);
   }
   assert.ok(entry('images/image-4.png').startTime >= (chain[3] as Resource).responseEnd);
-  for (const { name, responseEnd } of seen.resources) assert.ok(responseEnd <= seen.loadEventStart, name);
+  for (const { name, responseEnd } of seen.resources)
+    assert.ok(responseEnd <= seen.loadEventStart, name);
   // The picture that is found last is the largest contentful paint.
   const { largest } = seen;
   assert.match(largest?.url ?? '', /\/images\/image-4\.png$/);
   assert.ok((largest?.size ?? 0) > 200_000, String(largest?.size));
 });
 
-test('page on three hosts comes over HTTP/3 from one server, and its timings can be read', async (t) => {
+test('page on three hosts is served over HTTP/3 by one server, with readable timings', async (t) => {
   const hosts = ['', 'static.', 'images.'].map((name) => `${name}bench.test:443`);
-  const [page, seen] = await load(t, 'three-hosts', [`--origin-to-force-quic-on=${hosts.join(',')}`]);
+  const [page, seen] = await load(t, 'three-hosts', [
+    `--origin-to-force-quic-on=${hosts.join(',')}`,
+  ]);
   assert.deepEqual(seen.failed, []);
   assert.equal(seen.protocol, 'h3');
   const read = new Map(seen.resources.map((each) => [each.name, each]));
   for (const { path, origin, kind, body } of page.files.slice(1)) {
     const name = `https://${origin === undefined ? '' : `${origin}.`}bench.test/${path}`;
-    // Sizes and protocols of other hosts are there only by their leave.
-    assert.deepEqual([read.get(name)?.encodedBodySize, read.get(name)?.nextHopProtocol], [body.length, 'h3'], kind);
+    // Sizes and protocols of other hosts require their permission.
+    assert.deepEqual(
+      [read.get(name)?.encodedBodySize, read.get(name)?.nextHopProtocol],
+      [body.length, 'h3'],
+      kind,
+    );
   }
   assert.equal(seen.fonts, 2);
 });

@@ -7,22 +7,25 @@ import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Page } from 'puppeteer-core';
-import { findBrowser } from '../../src/browser.js';
+import { findBrowser } from '../../src/run/browser.js';
 import { closeBrowser } from '../../src/load/close.js';
 import { LARGEST, pngImage } from '../../src/page/png.js';
-import { generator } from '../../src/seed.js';
-import { LONG_LOOK_MS, SHORT_LOOK_MS } from '../../src/look.js';
-import { prepareTimeline, readTimeline } from '../../src/load/timeline.js';
-import { findConfinement, launchBrowser, makeFolderFor } from '../../src/sandbox.js';
-import { removeFolder } from '../../src/scratch.js';
+import { generator } from '../../src/campaign/seed.js';
+import { LONG_LOOK_MS, SHORT_LOOK_MS } from '../../src/samples/look.js';
+import { prepareTimeline, readTimeline } from '../../src/load/page-timeline.js';
+import { findConfinement, launchBrowser, makeFolderFor } from '../../src/run/sandbox.js';
+import { removeFolder } from '../../src/io/scratch.js';
 import { packageFolder } from '../places.js';
 import { lab, samplesOf } from './lab.js';
 
-/** What the lab reads of paints of real pages: needs Chromium, and for a campaign `pronghorn` and the right to make namespaces. */
+/**
+ * Paints of real pages as read by the lab: needs Chromium, and for a campaign `pronghorn` and
+ * permission to create namespaces.
+ */
 
 async function openBrowser(t: TestContext): Promise<Page> {
   const folder = mkdtempSync(join(tmpdir(), 'lab-paint-'));
-  // The browser's user has to get through.
+  // The browser's user needs access.
   chmodSync(folder, 0o755);
   const chromium = findBrowser(process.env.CHROMIUM).path;
   const confinement = await findConfinement(chromium, folder);
@@ -40,7 +43,7 @@ async function openBrowser(t: TestContext): Promise<Page> {
   return browser.newPage();
 }
 
-/** Serves one page, whose text grows so long after the load event. */
+/** Serves one page whose text grows so long after the load event. */
 async function serve(t: TestContext, growsAfterMs: number): Promise<string> {
   const html = `<!doctype html><p id=text style="font-size:20px">small</p><script>
 addEventListener('load', () => setTimeout(() => {
@@ -61,7 +64,7 @@ addEventListener('load', () => setTimeout(() => {
   });
 }
 
-test('largest paint is the same however long a load is looked at, and a later one is noted', async (t) => {
+test('largest paint does not depend on how long a load is observed, and a later one is noted', async (t) => {
   const page = await openBrowser(t);
   await prepareTimeline(page);
   const url = await serve(t, SHORT_LOOK_MS + 300);
@@ -76,11 +79,12 @@ test('largest paint is the same however long a load is looked at, and a later on
     assert.ok(navigation);
     const until = navigation.loadEventStart + SHORT_LOOK_MS;
     assert.ok(largest > 0 && largest <= until, `${largest} of ${until}`);
-    if (settleMs > 0) assert.ok(latePaintsMs.length === 1 && (latePaintsMs[0] ?? 0) > until, latePaintsMs.join());
+    if (settleMs > 0)
+      assert.ok(latePaintsMs.length === 1 && (latePaintsMs[0] ?? 0) > until, latePaintsMs.join());
   }
 });
 
-test('larger paint soon after the load event counts, also where nothing else is waited for', async (t) => {
+test('larger paint soon after the load event counts, even if nothing else is pending', async (t) => {
   const page = await openBrowser(t);
   await prepareTimeline(page);
   await page.goto(await serve(t, SHORT_LOOK_MS / 5), { waitUntil: 'load' });
@@ -92,20 +96,33 @@ test('larger paint soon after the load event counts, also where nothing else is 
   assert.ok(navigation);
   // A machine that is too busy to draw it in time has it among the late ones.
   const seen = latePaintsMs[0] ?? largest;
-  assert.ok(seen >= navigation.loadEventStart + SHORT_LOOK_MS / 5, `${seen} of ${navigation.loadEventStart}`);
+  assert.ok(
+    seen >= navigation.loadEventStart + SHORT_LOOK_MS / 5,
+    `${seen} of ${navigation.loadEventStart}`,
+  );
 });
 
-test('larger paint that comes too late for the short look counts in the long one', async (t) => {
+test('larger paint after the short observation time counts in the long one', async (t) => {
   const page = await openBrowser(t);
   await prepareTimeline(page);
   await page.goto(await serve(t, SHORT_LOOK_MS + 100), { waitUntil: 'load' });
-  const { largestContentfulPaintMs: largest = 0, navigation, lookMs } = await readTimeline(page, LONG_LOOK_MS);
+  const {
+    largestContentfulPaintMs: largest = 0,
+    navigation,
+    lookMs,
+  } = await readTimeline(page, LONG_LOOK_MS);
   assert.ok(navigation);
   assert.equal(lookMs, LONG_LOOK_MS);
-  assert.ok(largest > navigation.loadEventStart + SHORT_LOOK_MS, `${largest} of ${navigation.loadEventStart}`);
+  assert.ok(
+    largest > navigation.loadEventStart + SHORT_LOOK_MS,
+    `${largest} of ${navigation.loadEventStart}`,
+  );
 });
 
-/** A page whose script asks for its picture 450 ms after the load event, so that it comes at about the end of the short look. */
+/**
+ * Writes a page whose script requests its picture 450 ms after the load event, so that it comes at
+ * about the end of the short observation time.
+ */
 function writeLatePage(site: string): void {
   mkdirSync(site);
   writeFileSync(join(site, 'late.png'), pngImage(100_000, generator(5), LARGEST));
@@ -118,12 +135,12 @@ addEventListener('load', () => setTimeout(() => {
   );
 }
 
-test('picture that a script inserts half a second after the load event counts over both protocols', (t) => {
+test('image inserted by a script half a second after the load event counts over both protocols', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'lab-late-paint-'));
   t.after(() => {
     rmSync(folder, { recursive: true });
   });
-  // The browser's user has to get through.
+  // The browser's user needs access.
   chmodSync(folder, 0o755);
   writeLatePage(join(folder, 'site'));
   const arms = ['h2', 'h3'].map((name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\n`);
@@ -147,5 +164,8 @@ test('picture that a script inserts half a second after the load event counts ov
       `${largestMs} of ${browser.navigation.loadEventStart}`,
     );
   }
-  assert.match(run.stdout, /Paints count until 2000 ms after the start of the load event, in all arms/);
+  assert.match(
+    run.stdout,
+    /Paints count until 2000 ms after the start of the load event, in all arms/,
+  );
 });

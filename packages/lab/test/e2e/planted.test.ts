@@ -4,22 +4,22 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { gunzipSync } from 'node:zlib';
-import { readCampaign } from '../../src/campaign-file.js';
-import type { ArmComparison } from '../../src/compare/campaign.js';
+import { readCampaign } from '../../src/campaign/campaign-file.js';
+import type { ArmComparison } from '../../src/compare/compare-campaign.js';
 import { generatePage } from '../../src/page/generate.js';
 import { readPageSpec } from '../../src/page/spec.js';
-import type { Sample } from '../../src/sample.js';
+import type { Sample } from '../../src/samples/sample.js';
 import type { Label, LabelKind } from '../../src/trace/label.js';
 import { packageFolder } from '../places.js';
 import { faultsOf, lab, samplesOf } from './lab.js';
 
 /**
- * Does the lab find what is known to be wrong? Each campaign has one fault planted in it, by a server or a link that has
- * it on purpose, and an arm beside it that has not.
+ * The lab has to find known faults. Each campaign has one fault planted by a server or a link, and
+ * an arm beside it without the fault.
  */
 
 const root = join(packageFolder, '../..');
-/** A server that nobody of this project wrote, with faults to choose from (tests/clients/quic-go/planted). */
+/** A third-party server with selectable faults (tests/clients/quic-go/planted). */
 const PLANTED = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'test-clients/planted');
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-planted-'));
@@ -32,7 +32,7 @@ interface Found {
   readonly comparisons: readonly ArmComparison[];
 }
 
-/** Runs a campaign of the plan's text after its name, and gives what it wrote. */
+/** Runs a campaign with this plan after its name, and returns what it wrote. */
 function campaign(name: string, plan: string): Found {
   const path = join(folder, `${name}.toml`);
   const out = join(folder, name);
@@ -47,7 +47,7 @@ function campaign(name: string, plan: string): Found {
   return { samples, comparisons };
 }
 
-/** The labels of one kind in the loads of an arm, one list a load. */
+/** Returns the labels of one kind in the loads of an arm, one list per load. */
 function labelsOf({ samples }: Found, arm: string, kind: LabelKind): Label[][] {
   const own = samples.filter((sample) => sample.arm === arm);
   return own.map(({ labels = [] }) => labels.filter((label) => label.kind === kind));
@@ -57,7 +57,7 @@ function assertEach(loads: readonly (readonly Label[])[]): void {
   assert.ok(loads.length > 0 && loads.every((labels) => labels.length > 0), JSON.stringify(loads));
 }
 
-/** A machine that does other things too may make any server slow for once; what is planted is there in each load. */
+/** A busy machine may slow any server occasionally; a planted fault is in each load. */
 function assertNotEach(loads: readonly (readonly Label[])[]): void {
   const having = loads.filter((labels) => labels.length > 0).length;
   assert.ok(having <= loads.length / 2, `${having} of ${loads.length} loads`);
@@ -73,7 +73,7 @@ function profile(name: string, more = ''): string {
 const SMALL = `[page]\nspec = "${join(packageFolder, 'test/fixtures/page.toml')}"\n`;
 const arm = (name: string, text: string): string => `[[arms]]\nname = "${name}"\n${text}\n`;
 
-test('half a second that a server adds over HTTP/2 only are found, measured and blamed on the server', () => {
+test('half a second added by a server over HTTP/2 only is found, measured and attributed to the server', () => {
   const server = `server = "planted"`;
   const found = campaign(
     'slow',
@@ -82,11 +82,12 @@ test('half a second that a server adds over HTTP/2 only are found, measured and 
   );
   const blamed = labelsOf(found, 'h2', 'slow-server');
   assertEach(blamed);
-  // A machine may make the server slower than it was told to be, and never quicker.
+  // A machine may make the server slower than configured, but never faster.
   const waits = blamed.map((labels) => Math.max(...labels.map(({ seconds = 0 }) => seconds)));
   assert.ok(Math.min(...waits) > 0.495, waits.join());
   assertNotEach(labelsOf(found, 'h3', 'slow-server'));
-  // A busy machine may cost loads their validity, and with that all pairs; what was planted is in their times even so.
+  // A busy machine may make loads invalid, and thereby all pairs; the planted fault is in their
+  // times even so.
   const byArm = (name: string): Map<number, number> =>
     new Map(
       found.samples.flatMap(({ arm: own, block, times }) =>
@@ -118,7 +119,10 @@ test('window of 64 KiB is recognised from the packets', () => {
   assertNotEach(labelsOf(found, 'whole', 'flow-control-stall'));
 });
 
-/** Two pictures with a second of nothing in between, in which the page's script keeps the load event up. */
+/**
+ * Writes two pictures with a second of nothing in between, in which the page's script delays the
+ * load event.
+ */
 function pauseSite(): string {
   const site = join(folder, 'pause-site');
   mkdirSync(site);
@@ -141,8 +145,14 @@ document.body.append(first);
   return site;
 }
 
-/** The server's congestion window before the longest pause of a load, and the least one after it, in packets. */
-function windowsAroundPause(out: string, { traces = '' }: Sample): { before: number; least: number } {
+/**
+ * Returns the server's congestion window before the longest pause of a load, and the smallest one
+ * after it, in packets.
+ */
+function windowsAroundPause(
+  out: string,
+  { traces = '' }: Sample,
+): { before: number; least: number } {
   const [head = '', ...lines] = gunzipSync(readFileSync(join(out, traces, 'tcp-info.csv.gz')))
     .toString()
     .trim()
@@ -153,8 +163,10 @@ function windowsAroundPause(out: string, { traces = '' }: Sample): { before: num
   // Browsers open a second connection and may not use it.
   const most = all.reduce((so, row) => (bytesOf(row) > bytesOf(so) ? row : so));
   const rows = all.filter((row) => row[at('near_port')] === most[at('near_port')]);
-  // Where what was sent stayed the same for longest; what follows the last byte is no pause.
-  const moved = rows.flatMap((row, at) => (at === 0 || bytesOf(row) !== bytesOf(rows[at - 1] ?? row) ? [at] : []));
+  // Where the sent bytes stayed the same for longest; what follows the last byte is not a pause.
+  const moved = rows.flatMap((row, at) =>
+    at === 0 || bytesOf(row) !== bytesOf(rows[at - 1] ?? row) ? [at] : [],
+  );
   const timeOf = (index: number): number => Number(rows[index]?.[at('time_ns')]);
   const [resumed = 0] = moved.slice(1).sort((one, other) => pauseBefore(other) - pauseBefore(one));
   function pauseBefore(index: number): number {
@@ -173,7 +185,7 @@ test('TCP keeps its window over a pause as QUIC does, unless the plan says other
   for (const sample of found.samples) {
     assert.deepEqual(faultsOf(sample), []);
     const { before, least } = windowsAroundPause(join(folder, 'pause'), sample);
-    // More than the initial window, or there would be nothing to lose.
+    // More than the initial window; otherwise there would be nothing to lose.
     assert.ok(before > 40, String(before));
     assert.ok(
       sample.arm === 'kept' ? least > 0.6 * before : least < 0.5 * before,
@@ -182,8 +194,9 @@ test('TCP keeps its window over a pause as QUIC does, unless the plan says other
   }
 });
 
-test('servers of others load the page over the protocols that they have, and are left out where they are not', () => {
-  const reference = (name: string): string => `[servers.${name}]\nreference = "${name}"\noptional = true\n`;
+test('other servers load the page over their protocols, and are skipped where they are not installed', () => {
+  const reference = (name: string): string =>
+    `[servers.${name}]\nreference = "${name}"\noptional = true\n`;
   const names = ['nghttpd', 'nginx', 'caddy', 'h2o'];
   const arms = names.map((name) => arm(`h2-${name}`, `protocol = "h2"\nserver = "${name}"`));
   const more = ['caddy', 'h2o'].map((name) =>
@@ -193,13 +206,13 @@ test('servers of others load the page over the protocols that they have, and are
     'reference',
     `blocks = 1\nprofiles = ["${profile('reference-link')}"]\n${SMALL}${[...arms, ...more, ...names.map(reference)].join('')}`,
   );
-  // The first two come with the tests' packages; Caddy and h2o are built by whoever wants to measure with them.
+  // The first two come with the tests' packages; Caddy and h2o have to be built separately.
   const loaded = new Set(found.samples.map(({ arm: name }) => name));
   const left = readCampaign(join(folder, 'reference')).leftOut ?? [];
   assert.ok(loaded.has('h2-nghttpd') && loaded.has('h2-nginx'), [...loaded].join());
   assert.equal(loaded.size + left.length, 6);
   for (const { arm: name, reason } of left)
-    assert.match(`${name}: ${reason}`, /^h[23]-(caddy|h2o): .*(not installed|no HTTP\/3)/);
+    assert.match(`${name}: ${reason}`, /^h[23]-(caddy|h2o): .*(cannot find|no HTTP\/3)/);
   for (const sample of found.samples) {
     assert.deepEqual(faultsOf(sample), [], sample.arm);
     assert.ok(
@@ -209,7 +222,7 @@ test('servers of others load the page over the protocols that they have, and are
   }
 });
 
-test('server that announces HTTP/3 and does not have it makes a load that fell back to TCP', () => {
+test('server that announces HTTP/3 without supporting it causes a load that falls back to TCP', () => {
   const auto = 'protocol = "auto"\ndiscovery = "https-record"';
   const found = campaign(
     'fallback',
@@ -221,23 +234,27 @@ test('server that announces HTTP/3 and does not have it makes a load that fell b
   for (const { arm: name, browser } of found.samples) {
     const protocols = new Set(browser?.requests.map(({ protocol }) => protocol));
     if (name === 'not-there') assert.deepEqual([...protocols], ['h2']);
-    // Both browsers have read of HTTP/3 in DNS, and the one that can starts TCP and QUIC against each other.
+    // Both browsers have learned of HTTP/3 by DNS, and the one that may use it races TCP against
+    // QUIC.
     assert.ok((browser?.httpsRecordQueries ?? 0) > 0);
-    if (name === 'there') assert.match(browser?.requests[0]?.alternateProtocolUsage ?? '', /^dnsAlpnH3Job|^mainJob/);
+    if (name === 'there')
+      assert.match(browser?.requests[0]?.alternateProtocolUsage ?? '', /^dnsAlpnH3Job|^mainJob/);
   }
 });
 
-test('lost first packet is a SYN sent again over TCP and a lost Initial over QUIC', () => {
+test('lost first packet is a retransmitted SYN over TCP and a lost Initial over QUIC', () => {
   const arms = `${arm('h2', 'protocol = "h2"')}${arm('h3', 'protocol = "h3"')}`;
   const found = campaign(
     'lost',
-    // What a warm browser has shown before crosses no link, so that the first packets are the load's.
+    // The page that a warm browser shows first does not cross the link, so the first packets are
+    // the load's.
     `blocks = 1\nbrowser = "warm"\nprofiles = ["${profile('lost-link', 'lose_packets = [1, 2, 3, 4]\n')}"]\n${SMALL}${arms}`,
   );
   assertEach(labelsOf(found, 'h2', 'syn-retransmitted'));
   assertEach(labelsOf(found, 'h3', 'initial-lost'));
   for (const { arm: name, times } of found.samples) {
-    // A second for a SYN by the kernel's clock; the browser's QUIC has learned to be quicker.
+    // A lost SYN costs one second by the kernel's timer; the browser's QUIC has learned a shorter
+    // one.
     if (name === 'h2') assert.ok((times.firstByte ?? 0) > 1, String(times.firstByte));
   }
 });

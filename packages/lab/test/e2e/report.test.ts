@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import puppeteer, { type Browser, type Page } from 'puppeteer-core';
-import { findBrowser } from '../../src/browser.js';
-import { REPORT, writeReports } from '../../src/report/write.js';
+import { findBrowser } from '../../src/run/browser.js';
+import { REPORT, writeReports } from '../../src/report/write-report.js';
 import { generateCampaign } from '../generated.js';
 
 /** The report of a campaign of 5,000 loads, in Chromium, without a network. */
@@ -15,7 +15,10 @@ import { generateCampaign } from '../generated.js';
 const BLOCKS = 250;
 const PLACES = { profiles: ['near', 'far'], pages: ['small', 'large'] };
 const ARMS = { h1: 1.3, h2: 1, h3: 0.9, 'h2-again': 1, auto: 0.95 };
-/** Of the report without its pictures. 40 bytes a load are its point, and the rest hardly grows with the loads. */
+/**
+ * Maximum size of the report without its pictures. A load's point takes 40 bytes, and the rest
+ * hardly grows with the loads.
+ */
 const MOST_BYTES = 1_300_000;
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-report-e2e-'));
@@ -37,7 +40,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Three pictures of a page that fills, for each of some loads. */
+/** Writes three pictures of a filling page for each of the given loads. */
 async function takePictures(loads: readonly number[]): Promise<void> {
   const page = await browser.newPage();
   await page.setViewport({ width: 320, height: 240 });
@@ -67,7 +70,7 @@ async function open(
   const requests: string[] = [];
   const complaints: string[] = [];
   page.on('request', (request) => {
-    // A URL that is its own content goes nowhere.
+    // A data URL makes no network request.
     if (!request.url().startsWith('data:')) requests.push(request.url());
   });
   page.on('console', (message) => complaints.push(message.text()));
@@ -78,20 +81,25 @@ async function open(
   return { page, requests, complaints };
 }
 
-/** Presses Tab until an element that `selector` names has the focus. */
+/** Presses Tab until an element that `selector` matches has the focus. */
 async function tabTo(page: Page, selector: string): Promise<void> {
   for (let presses = 0; presses < 100; presses++) {
     await page.keyboard.press('Tab');
-    if (await page.evaluate((wanted) => document.activeElement?.matches(wanted) === true, selector)) return;
+    if (await page.evaluate((wanted) => document.activeElement?.matches(wanted) === true, selector))
+      return;
   }
   assert.fail(`no key press leads to ${selector}`);
 }
 
-const clockOf = (page: Page): Promise<string> => page.$eval('.race .clock', ({ textContent }) => textContent);
+const clockOf = (page: Page): Promise<string> =>
+  page.$eval('.race .clock', ({ textContent }) => textContent);
 
 test('report of 5,000 loads is small and has each load as a point', () => {
   const markup = readFileSync(report, 'utf8');
-  const pictures = [...markup.matchAll(/data:image\/jpeg;base64,[^"]*/g)].reduce((sum, [url]) => sum + url.length, 0);
+  const pictures = [...markup.matchAll(/data:image\/jpeg;base64,[^"]*/g)].reduce(
+    (sum, [url]) => sum + url.length,
+    0,
+  );
   assert.ok(pictures > 0);
   const bytes = statSync(report).size - pictures;
   assert.ok(bytes < MOST_BYTES, `${bytes} bytes`);
@@ -105,7 +113,7 @@ test('report of 5,000 loads is small and has each load as a point', () => {
 
 for (const width of [360, 390, 1440]) {
   for (const scheme of ['light', 'dark'] as const) {
-    test(`report is whole at ${width} pixels in ${scheme}, and asks for nothing`, async () => {
+    test(`report is complete at ${width} pixels in ${scheme}, and requests nothing`, async () => {
       const { page, requests, complaints } = await open(width, scheme);
       const [wide, room] = await page.evaluate(() => [
         document.documentElement.scrollWidth,
@@ -113,7 +121,10 @@ for (const width of [360, 390, 1440]) {
       ]);
       assert.equal(wide, room);
       if (process.env.SCREENSHOTS !== undefined) {
-        const path = join(process.env.SCREENSHOTS, `report-${width}-${scheme}.png`) as `${string}.png`;
+        const path = join(
+          process.env.SCREENSHOTS,
+          `report-${width}-${scheme}.png`,
+        ) as `${string}.png`;
         await page.screenshot({ path, fullPage: true });
       }
       assert.deepEqual(requests, [pathToFileURL(report).href]);
@@ -123,16 +134,20 @@ for (const width of [360, 390, 1440]) {
   }
 }
 
-test('race is played, stopped and wound by keyboard, and does not start by itself', async () => {
+test('race can be played, stopped and sought by keyboard, and does not start by itself', async () => {
   const { page, requests, complaints } = await open(1440, 'light');
   const end = await clockOf(page);
   await page.bringToFront();
   await tabTo(page, '.race button');
   assert.equal(await clockOf(page), end);
   await page.keyboard.press('Enter');
-  await page.waitForFunction((last) => document.querySelector('.race .clock')?.textContent !== last, {}, end);
+  await page.waitForFunction(
+    (last) => document.querySelector('.race .clock')?.textContent !== last,
+    {},
+    end,
+  );
   assert.equal(await page.$eval('.race button', ({ textContent }) => textContent), 'Pause');
-  // To its end, from which it starts anew.
+  // Runs to its end, from which it restarts.
   await page.waitForFunction(() => document.querySelector('.race button')?.textContent === 'Play');
   assert.equal(await clockOf(page), end);
   await tabTo(page, '.race input');
@@ -141,7 +156,9 @@ test('race is played, stopped and wound by keyboard, and does not start by itsel
   assert.deepEqual(await shownPictures(page), [0, 0, 0, 0, 0]);
   await page.keyboard.press('ArrowRight');
   assert.notEqual(await clockOf(page), '0.00 s');
-  const focus = await page.evaluate(() => getComputedStyle(document.activeElement as Element).outlineStyle);
+  const focus = await page.evaluate(
+    () => getComputedStyle(document.activeElement as Element).outlineStyle,
+  );
   assert.equal(focus, 'solid');
   await page.keyboard.press('End');
   assert.equal(await clockOf(page), end);
@@ -151,23 +168,26 @@ test('race is played, stopped and wound by keyboard, and does not start by itsel
   await page.close();
 });
 
-/** How many pictures each lane of the first race shows. */
+/** Returns how many pictures each lane of the first race shows. */
 function shownPictures(page: Page): Promise<number[]> {
   return page.$$eval('.race', ([race]) =>
     [...(race?.querySelectorAll('.lane') ?? [])].map(
       (lane) =>
-        [...lane.querySelectorAll('[data-at]')].filter((each) => getComputedStyle(each).visibility === 'visible')
-          .length,
+        [...lane.querySelectorAll('[data-at]')].filter(
+          (each) => getComputedStyle(each).visibility === 'visible',
+        ).length,
     ),
   );
 }
 
-test('what scrolls can be reached by keyboard', async () => {
+test('scrolling regions can be reached by keyboard', async () => {
   const { page } = await open(390, 'light');
   const unreachable = await page.$$eval('body *', (elements) =>
     elements
       .filter(
-        (each) => each.scrollWidth > each.clientWidth && ['auto', 'scroll'].includes(getComputedStyle(each).overflowX),
+        (each) =>
+          each.scrollWidth > each.clientWidth &&
+          ['auto', 'scroll'].includes(getComputedStyle(each).overflowX),
       )
       .filter((each) => (each as HTMLElement).tabIndex < 0 || !each.hasAttribute('aria-label'))
       .map((each) => each.outerHTML.slice(0, 80)),

@@ -4,11 +4,11 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
-import { findBrowser } from '../../src/browser.js';
+import { findBrowser } from '../../src/run/browser.js';
 import { closeBrowser } from '../../src/load/close.js';
-import { findConfinement, launchBrowser, makeFolderFor } from '../../src/sandbox.js';
+import { findConfinement, launchBrowser, makeFolderFor } from '../../src/run/sandbox.js';
 
-/** Is Chromium's sandbox on wherever the machine can have it, also for root? */
+/** Chromium's sandbox has to be on wherever the machine supports it, also for root. */
 
 function folderFor(t: TestContext, mode: number): string {
   const folder = mkdtempSync(join(tmpdir(), 'lab-sandbox-'));
@@ -19,7 +19,10 @@ function folderFor(t: TestContext, mode: number): string {
   return mkdtempSync(join(folder, 'scratch-'));
 }
 
-/** Whether another user than root may make what the sandbox is made of, as a program finds that nobody here wrote. */
+/**
+ * Returns, using a third-party program, whether another user than root may create the namespaces
+ * that the sandbox needs.
+ */
 function isPossible(): boolean {
   const unshare = ['unshare', '--user', '--pid', '--net', '--fork', 'true'];
   const asOther = ['--reuid=65534', '--regid=65534', '--clear-groups', ...unshare];
@@ -53,7 +56,7 @@ test('browser runs in its sandbox and not as root', async (t) => {
     assert.ok(processes.some(({ line }) => line.includes('--type=renderer')));
     for (const { line, status } of processes) {
       if (isRoot) assert.match(status, /^Uid:\t65534\t65534\t65534\t65534$/m, line);
-      // 2: system calls go through a filter.
+      // 2: system calls are filtered.
       if (line.includes('--type=renderer')) assert.match(status, /^Seccomp:\t2$/m, line);
     }
   } finally {
@@ -62,16 +65,16 @@ test('browser runs in its sandbox and not as root', async (t) => {
   assert.match(readFileSync(netLog, 'utf8'), /"constants":/);
 });
 
-test('what keeps the sandbox off is told', { skip: !isRoot }, async (t) => {
+test('reason for a disabled sandbox is reported', { skip: !isRoot }, async (t) => {
   const confinement = await findConfinement(chromium, folderFor(t, 0o700));
   assert.deepEqual([confinement.sandbox, confinement.user], [false, undefined]);
   assert.match(
     confinement.reason ?? '',
-    /lab-sandbox-\w+ keeps other users out; set TMPDIR to a folder that lets them in$/,
+    /other users cannot enter \S*lab-sandbox-\w+; set TMPDIR to a folder that they can enter$/,
   );
   const broken = await findConfinement('/bin/false', folderFor(t, 0o755));
   assert.equal(broken.sandbox, false);
-  assert.match(broken.reason ?? '', /^Chromium does not start with it: /);
+  assert.match(broken.reason ?? '', /^Chromium does not start with its sandbox: /);
 });
 
 function processesNaming(folder: string): { line: string; status: string }[] {
@@ -79,9 +82,11 @@ function processesNaming(folder: string): { line: string; status: string }[] {
   return pids.flatMap((pid) => {
     try {
       const line = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
-      return line.includes(folder) ? [{ line, status: readFileSync(`/proc/${pid}/status`, 'utf8') }] : [];
+      return line.includes(folder)
+        ? [{ line, status: readFileSync(`/proc/${pid}/status`, 'utf8') }]
+        : [];
     } catch {
-      // It has ended since.
+      // The process has ended meanwhile.
       return [];
     }
   });

@@ -3,23 +3,27 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { findPronghorn } from '../../src/programs.js';
-import type { Sample } from '../../src/sample.js';
+import { findPronghorn } from '../../src/run/programs.js';
+import type { Sample } from '../../src/samples/sample.js';
 import { packageFolder } from '../places.js';
 import { faultsOf, lab, reportOfQuietMachine, samplesOf } from './lab.js';
 
-/** Servers of a plan's own that answer before a load late, over one protocol only, or not at all: is each load warm, or said to be cold? */
+/**
+ * A plan's own servers that answer late before a load, over one protocol only, or not at all: each
+ * load has to be warm or reported as cold.
+ */
 
 const folder = mkdtempSync(join(tmpdir(), 'lab-warm-up-'));
-// The browser's user has to get through.
+// The browser's user needs access.
 chmodSync(folder, 0o755);
 after(() => {
   rmSync(folder, { recursive: true });
 });
 
 /**
- * Stands in front of a server: `late` opens its UDP port two seconds after that for TCP, `udp-deaf` never answers UDP from its own
- * end of the link, where warm-ups come from, and `deaf` nothing from there.
+ * A front for a server: `late` opens its UDP port two seconds after its TCP port, `udp-deaf` never
+ * answers UDP from its own end of the link, where warm-ups come from, and `deaf` answers nothing
+ * from there.
  */
 const FRONT = `
 import { spawn } from 'node:child_process';
@@ -59,9 +63,13 @@ function campaign(mode: string): { samples: Sample[]; quiet: string } {
   const program = findPronghorn(process.env.PRONGHORN).path;
   const serve = `${program} serve {page} --listen 127.0.0.1:8444 --cert {cert} --key {key}`;
   const command = `${process.execPath} ${front} ${mode} {address} {port} ${serve}`;
-  const arms = ['h2', 'h3'].map((name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\nserver = "front"\n`);
+  const arms = ['h2', 'h3'].map(
+    (name) => `[[arms]]\nname = "${name}"\nprotocol = "${name}"\nserver = "front"\n`,
+  );
   const plan = join(folder, `${mode}.toml`);
-  const [mild, page] = ['mild.toml', 'page.toml'].map((name) => join(packageFolder, 'test/fixtures', name));
+  const [mild, page] = ['mild.toml', 'page.toml'].map((name) =>
+    join(packageFolder, 'test/fixtures', name),
+  );
   writeFileSync(
     plan,
     `name = "${mode}"\nseed = 5\nblocks = 1\nprofiles = ["${mild ?? ''}"]\n[page]\nspec = "${page ?? ''}"\n${arms.join('')}` +
@@ -75,27 +83,34 @@ function campaign(mode: string): { samples: Sample[]; quiet: string } {
   return { samples, quiet: reportOfQuietMachine(out).stdout };
 }
 
-const answered = ({ warmUps = [] }: Sample): string => warmUps.map(({ protocol, ok }) => `${protocol} ${ok}`).join();
+const answered = ({ warmUps = [] }: Sample): string =>
+  warmUps.map(({ protocol, ok }) => `${protocol} ${ok}`).join();
 
-test('server whose UDP answers late is waited for, and its loads are warm', () => {
+test('server with late UDP answers is waited for, and its loads are warm', () => {
   const { samples } = campaign('late');
-  for (const sample of samples) assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 true', []]);
+  for (const sample of samples)
+    assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 true', []]);
 });
 
-test('load over a protocol that could not be warmed is invalid, and one over the other is not', () => {
+test('load over a protocol that could not be warmed is invalid, and one over the other protocol is valid', () => {
   const { samples, quiet } = campaign('udp-deaf');
-  for (const sample of samples) assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 false', []]);
-  const cold = quiet.match(/\(.*\) is invalid: the server was cold: it did not answer before the load over h3$/gm);
+  for (const sample of samples)
+    assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 true,h3 false', []]);
+  const cold = quiet.match(
+    /\(.*\) is invalid: the server was cold: it did not answer before the load over h3$/gm,
+  );
   assert.deepEqual(
     cold,
     ['rehearsal', 'block 1'].map(
-      (block) => `(mild, ${block}, h3) is invalid: the server was cold: it did not answer before the load over h3`,
+      (block) =>
+        `(mild, ${block}, h3) is invalid: the server was cold: it did not answer before the load over h3`,
     ),
   );
 });
 
-test('server that nothing warms is cold in all arms alike, and the report says so', () => {
+test('server that cannot be warmed is cold in all arms, and the report says so', () => {
   const { samples, quiet } = campaign('deaf');
-  for (const sample of samples) assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 false,h3 false', []]);
+  for (const sample of samples)
+    assert.deepEqual([answered(sample), faultsOf(sample)], ['h2 false,h3 false', []]);
   assert.match(quiet, /^All arms of the server front ran cold: /m);
 });

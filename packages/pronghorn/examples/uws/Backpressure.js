@@ -1,4 +1,4 @@
-// As much as the client takes, and no more than 64 KiB in memory.
+// Sends 10 MB as fast as the client reads, with little more than 64 KiB in memory.
 const uWS = require('pronghorn');
 
 const piece = Buffer.alloc(16 * 1024);
@@ -21,4 +21,6 @@ uWS
     },
     drain: go,
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

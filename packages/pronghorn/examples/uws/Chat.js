@@ -1,12 +1,14 @@
-// Rooms by their path: /rooms/kitchen?name=alice
+// Chat rooms by path, such as /rooms/kitchen?name=alice.
 const uWS = require('pronghorn');
 
 const app = uWS
   .App()
   .ws('/rooms/:room', {
     upgrade(res, req, context) {
-      const [room, name] = [req.getParameter('room'), req.getQuery('name') || 'somebody'];
-      const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+      const [room, name] = [req.getParameter('room'), req.getQuery('name') || 'guest'];
+      const fields = ['key', 'protocol', 'extensions'].map((field) =>
+        req.getHeader(`sec-websocket-${field}`),
+      );
       res.upgrade({ room, name }, ...fields, context);
     },
     open(ws) {
@@ -16,4 +18,6 @@ const app = uWS
     message: (ws, message) => app.publish(ws.room, `${ws.name}: ${Buffer.from(message)}`),
     close: (ws) => app.publish(ws.room, `${ws.name} has left`),
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

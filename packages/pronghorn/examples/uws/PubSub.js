@@ -1,4 +1,4 @@
-// Sensors publish, and those that are interested subscribe. Topics are taken as they are, without wildcards.
+// Clients publish to topics and subscribe to them. Topics match exactly, without wildcards.
 const uWS = require('pronghorn');
 
 uWS
@@ -11,6 +11,9 @@ uWS
       else if (action === 'publish') ws.publish(topic, JSON.stringify({ topic, value }));
       ws.send(JSON.stringify({ done: action, topics: ws.getTopics() }));
     },
-    subscription: (_ws, topic, now, before) => console.log(`${Buffer.from(topic)}: ${before} -> ${now}`),
+    subscription: (_ws, topic, now, before) =>
+      console.log(`${Buffer.from(topic)}: ${before} -> ${now}`),
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

@@ -1,4 +1,4 @@
-// No more than ten messages a minute from each client.
+// Accepts at most ten messages per minute from each client.
 const uWS = require('pronghorn');
 
 const [most, span] = [10, 60_000];
@@ -15,4 +15,6 @@ uWS
       return ws.send(message, isBinary);
     },
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

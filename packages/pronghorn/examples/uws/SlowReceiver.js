@@ -1,4 +1,4 @@
-// A client that takes nothing: messages are dropped, then it is closed.
+// Drops messages for a client that reads nothing, and closes it.
 const uWS = require('pronghorn');
 
 uWS
@@ -8,7 +8,8 @@ uWS
     closeOnBackpressureLimit: true,
     open(ws) {
       ws.timer = setInterval(() => {
-        for (let index = 0; index < 16; index++) if (ws.timer !== undefined) ws.send('x'.repeat(64 * 1024));
+        for (let index = 0; index < 16; index++)
+          if (ws.timer !== undefined) ws.send('x'.repeat(64 * 1024));
       }, 1);
     },
     dropped: (ws, message) => console.log(`dropped ${message.byteLength} bytes`),
@@ -18,4 +19,6 @@ uWS
       console.log('closed');
     },
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

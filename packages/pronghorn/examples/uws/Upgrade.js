@@ -1,4 +1,4 @@
-// The upgrade by hand: the connection has what the request said.
+// Accepts upgrades by hand, and keeps data of the request with the connection.
 const uWS = require('pronghorn');
 
 uWS
@@ -15,4 +15,6 @@ uWS
     },
     open: (ws) => ws.send(`you are at ${ws.url}`),
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

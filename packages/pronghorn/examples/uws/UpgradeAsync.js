@@ -1,4 +1,4 @@
-// The upgrade after something else: a token is looked up first.
+// Accepts an upgrade after an asynchronous look-up of a token.
 const uWS = require('pronghorn');
 
 const users = new Map([['secret', 'alice']]);
@@ -10,9 +10,11 @@ uWS
     async upgrade(res, req, context) {
       let isAborted = false;
       res.onAborted(() => (isAborted = true));
-      // The request is gone after the first await.
+      // The request cannot be read after the first await.
       const token = req.getQuery('token');
-      const fields = ['key', 'protocol', 'extensions'].map((field) => req.getHeader(`sec-websocket-${field}`));
+      const fields = ['key', 'protocol', 'extensions'].map((field) =>
+        req.getHeader(`sec-websocket-${field}`),
+      );
       const user = await lookUp(token);
       if (isAborted) return;
       res.cork(() => {
@@ -22,4 +24,6 @@ uWS
     },
     open: (ws) => ws.send(`hello ${ws.user}`),
   })
-  .listen(Number(process.env.PORT ?? 9001), (socket) => console.log(socket ? 'listening' : 'not listening'));
+  .listen(Number(process.env.PORT ?? 9001), (socket) =>
+    console.log(socket ? 'listening' : 'not listening'),
+  );

@@ -1,11 +1,11 @@
 'use strict';
 
-// The content of a request, as much of it and as soon as somebody asks for it.
+// The request body, read on demand.
 
-/** What signals, streams and promises of a request end with when its client has left. */
-const clientLeft = () => new DOMException('The client has left.', 'AbortError');
+/** Returns the error of a request's signal, streams and promises when the client has left. */
+const clientLeft = () => new DOMException('the client has left', 'AbortError');
 
-/** Reads what `res` receives: all of it at once, or as a stream. Only one of them, and only once. */
+/** Reads the body that `res` receives, once: as a whole or as a stream. */
 class Content {
   constructor(res) {
     this._res = res;
@@ -15,10 +15,13 @@ class Content {
     this.isUsed = false;
   }
 
-  /** The client has left, or the response went out before all was read. What somebody reads goes on coming. */
+  /**
+   * Ends reading when the client leaves, or after the response. A body that is being read is still
+   * delivered.
+   */
   end(error) {
-    if (this._res._readsOn) {
-      // Somebody reads of it, and need not have waited for that before the answer.
+    if (this._res._readsAfterResponse) {
+      // A reader may continue after the response.
       if (this._stream === undefined || this._stream.locked) return;
       this._res._stopReading();
     }
@@ -28,14 +31,14 @@ class Content {
 
   _begin(fail) {
     if (this._error === undefined && this._res._done) {
-      this._error = new TypeError('The content of this request is gone: its response has been sent.');
+      this._error = new TypeError('the body of this request is gone: its response has been sent');
     }
     this._fail = fail;
     if (this._error !== undefined) fail(this._error);
     return this._error === undefined;
   }
 
-  /** All of it as a Buffer. */
+  /** Reads the whole body as a Buffer. */
   collect() {
     this.isUsed = true;
     return new Promise((resolve, reject) => {
@@ -51,7 +54,7 @@ class Content {
     });
   }
 
-  /** A stream of bytes that takes no more from the client than is read of it. */
+  /** Returns a byte stream that takes no more from the client than is read of it. */
   stream() {
     return (this._stream ??= this._makeStream());
   }
@@ -77,9 +80,9 @@ class Content {
           });
         },
         pull: () => {
-          if (!res._done || res._readsOn) res.resume();
+          if (!res._done || res._readsAfterResponse) res.resume();
         },
-        // What is not wanted stays with the client until the response is sent.
+        // The rest stays with the client until the response is sent.
         cancel: () => {
           this._fail = undefined;
         },

@@ -5,7 +5,7 @@ const { Response, NativeResponse } = require('./response');
 const { send } = require('./send');
 const { noFunction } = require('../errors');
 
-/** Who asks and how: the second argument of fetch handlers, and `c.env` of Hono. */
+/** The client and connection: the second argument of fetch handlers, and `c.env` of Hono. */
 class ConnectionInfo {
   #exchange;
 
@@ -18,7 +18,7 @@ class ConnectionInfo {
     return { address, port, family };
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`. */
   get protocol() {
     return this.#exchange.head.protocol;
   }
@@ -27,22 +27,22 @@ class ConnectionInfo {
     return this.#exchange.head.encrypted;
   }
 
-  /** The request came before the handshake was done: the client may send it again. */
+  /** Returns whether the request arrived in 0-RTT, where an attacker can replay it. */
   get earlyData() {
     return this.#exchange.head.earlyData;
   }
 
-  /** The certificate that the client has shown, an X509Certificate; `undefined` if there is none. */
+  /** Returns the client's certificate, an X509Certificate; `undefined` if there is none. */
   get clientCertificate() {
     return this.#exchange.client.certificate;
   }
 
-  /** Whether that is trusted. */
+  /** Returns whether the client's certificate is trusted. */
   get authorized() {
     return this.#exchange.client.authorized;
   }
 
-  /** What programs for @hono/node-server look at. */
+  /** Returns the properties that programs for @hono/node-server use. */
   get incoming() {
     const { head, client } = this.#exchange;
     const { address, port, family } = head;
@@ -65,14 +65,18 @@ class ConnectionInfo {
   }
 }
 
-/** The client has left: what the handler makes of that is its own business. */
-const isAbort = (exchange, error) => exchange.hasEnded === 'aborted' && error?.name === 'AbortError';
+/** Returns whether an error is only the result of the client leaving, which is not reported. */
+const isAbort = (exchange, error) =>
+  exchange.hasEnded === 'aborted' && error?.name === 'AbortError';
 
 function watch(exchange) {
   if (!exchange.res._done) exchange.res.onAborted(() => exchange.end(true));
 }
 
-/** A handler of routes, as for `app.any('/*', …)`, that asks `fetch(request, info)` for the response. */
+/**
+ * Returns a route handler, as for `app.any('/*', …)`, that sends the response of `fetch(request,
+ * info)`.
+ */
 function fetchHandler(fetch, { onError } = {}) {
   return handlerOf(fetch, { onError, makeRequest: (exchange) => new LazyRequest(exchange) });
 }
@@ -81,7 +85,7 @@ function handlerOf(fetch, { onError, makeRequest }) {
   if (typeof fetch !== 'function') throw noFunction('fetchHandler()', fetch);
   if (onError !== undefined && typeof onError !== 'function') throw noFunction('onError', onError);
 
-  /** What is left to do for an answer that is there; what fails is thrown, and answered 500. */
+  /** Sends a response. An exception is answered 500. */
   const answer = (exchange, response) => send(exchange, response);
   const recover = async (exchange, error) => {
     if (isAbort(exchange, error)) return;
@@ -109,13 +113,18 @@ function handlerOf(fetch, { onError, makeRequest }) {
     }
     if (result === undefined) return undefined;
     watch(exchange);
-    return result.then(undefined, (error) => recover(exchange, error)).finally(() => exchange.end(false));
+    return result
+      .then(undefined, (error) => recover(exchange, error))
+      .finally(() => exchange.end(false));
   };
 }
 
 let isOverridden = false;
 
-/** Lets `new Response` and `new Request` of everybody be those that cost little. Frameworks that make their own need nothing else. */
+/**
+ * Replaces the global `Response`, `Request` and `fetch` by faster ones, for frameworks that use the
+ * globals.
+ */
 function overrideGlobals() {
   if (isOverridden) return;
   isOverridden = true;
@@ -128,8 +137,21 @@ function overrideGlobals() {
     },
   };
   for (const [name, value] of Object.entries(globals)) {
-    Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+    Object.defineProperty(globalThis, name, {
+      value,
+      writable: true,
+      configurable: true,
+      enumerable: false,
+    });
   }
 }
 
-module.exports = { fetchHandler, handlerOf, overrideGlobals, Response, NativeResponse, NativeRequest, toNative };
+module.exports = {
+  fetchHandler,
+  handlerOf,
+  overrideGlobals,
+  Response,
+  NativeResponse,
+  NativeRequest,
+  toNative,
+};

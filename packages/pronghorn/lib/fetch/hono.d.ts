@@ -1,6 +1,6 @@
 export { serve, type ServeOptions, type FetchServer, type ConnectionInfo } from '.';
 
-/** Who asks, as Hono's helpers say it. */
+/** Returns the client's address, like the ConnInfo helpers of Hono. */
 export function getConnInfo(c: { env: any }): {
   remote: { address: string; port: number; addressType: 'IPv4' | 'IPv6' };
 };

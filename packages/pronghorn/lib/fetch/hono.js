@@ -1,10 +1,10 @@
 'use strict';
 
-// What programs take from @hono/node-server.
+// The interface of @hono/node-server.
 
 const { serve } = require('./index');
 
-/** The helper of Hono that says who asks. */
+/** Returns the client's address, like the ConnInfo helpers of Hono. */
 const getConnInfo = (c) => {
   const { address, port, family } = c.env.remote;
   return { remote: { address, port, addressType: family } };

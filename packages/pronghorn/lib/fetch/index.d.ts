@@ -4,18 +4,24 @@ import type { AddressInfo } from 'node:net';
 import type { DetailedPeerCertificate, PeerCertificate } from 'node:tls';
 import type { AppOptions, Handler, HttpProtocol, TemplatedApp } from '../..';
 
-/** Who asks and how. With Hono it is `c.env`. */
+/** The client and connection of a request. With Hono it is `c.env`. */
 export interface ConnectionInfo {
+  /** The client's IP address and port. */
   readonly remote: { address: string; port: number; family: 'IPv4' | 'IPv6' };
+  /** The HTTP version of the request. */
   readonly protocol: HttpProtocol;
+  /** Whether the connection uses TLS. */
   readonly encrypted: boolean;
-  /** The request came before the handshake was done (0-RTT): the client may send it again. */
+  /** Whether the request arrived in 0-RTT, where an attacker can replay it. */
   readonly earlyData: boolean;
-  /** The certificate that the client has shown; `undefined` if it was not asked (`ca_file_name`, `request_cert`), or showed none. */
+  /**
+   * The client's certificate; `undefined` if the client was not asked for one (`ca_file_name`,
+   * `request_cert`) or sent none.
+   */
   readonly clientCertificate: X509Certificate | undefined;
-  /** Whether that is trusted. */
+  /** Whether the client's certificate is trusted. */
   readonly authorized: boolean;
-  /** What programs for @hono/node-server look at. */
+  /** The properties of `incoming` that programs for @hono/node-server use. */
   readonly incoming: {
     method: string;
     url: string;
@@ -28,65 +34,99 @@ export interface ConnectionInfo {
       remoteFamily: 'IPv4' | 'IPv6';
       encrypted: boolean;
       authorized: boolean;
-      /** Why the certificate is not trusted, by the codes of node:tls; `null` if it is, and if the client was not asked for one. */
+      /**
+       * Code of node:tls for the reason why the certificate is not trusted; `null` if it is
+       * trusted, and if the client was not asked for one.
+       */
       authorizationError: string | null;
-      getPeerCertificate(detailed?: boolean): PeerCertificate | DetailedPeerCertificate | Record<string, never>;
+      getPeerCertificate(
+        detailed?: boolean,
+      ): PeerCertificate | DetailedPeerCertificate | Record<string, never>;
     };
   };
 }
 
+/** A function that answers a `Request` with a `Response`. */
 export type FetchHandler = (request: Request, info: ConnectionInfo) => Response | Promise<Response>;
 
+/** Options of `fetchHandler`. */
 export interface FetchHandlerOptions {
-  /** The response in place of an error; without it 500, and what the application's `onError` does. */
+  /**
+   * Returns the response for an error of the handler. Default: 500, and the error goes to the app's
+   * `onError`.
+   */
   onError?: (error: unknown) => Response | Promise<Response>;
 }
 
-/** Options of `Server`, or without a certificate of `App`, but for `onError`. */
+/** Options of `serve`: its own, and those of `Server` (without a certificate, `App`). */
 export interface ServeOptions extends Omit<AppOptions, 'onError'>, FetchHandlerOptions {
-  // Frameworks declare what they take and give in their own words.
+  /** Answers each request. Loosely typed, because frameworks declare their own types. */
   fetch: (request: Request, info: any) => unknown;
-  /** 3000; 0 for any that is free. */
+  /** Port to listen on; 0 for any free one. Default: 3000. */
   port?: number | string;
-  /** All addresses of the machine. */
+  /** Host name or address to listen on. Default: all addresses. */
   hostname?: string;
-  /** Whether other threads of this process may listen on the port as well: false. */
+  /** Whether other threads of this process may share the port. Default: false. */
   reusePort?: boolean;
-  /** Whether the other workers of a cluster (`node:cluster`, PM2) may not: false. */
+  /**
+   * Whether the other workers of a cluster (`node:cluster`, PM2) are kept from sharing the port.
+   * Default: false.
+   */
   exclusive?: boolean;
-  /** Whether `Response`, `Request` and `fetch` become those that cost little, for the whole thread: true. */
+  /**
+   * Whether the global `Response`, `Request` and `fetch` of this thread are replaced by faster
+   * ones. Default: true.
+   */
   overrideGlobalObjects?: boolean;
-  /** Taken, and without effect: what is left of content that nobody reads is no burden. */
+  /** Accepted, without effect: unread request bodies need no clean-up here. */
   autoCleanupIncoming?: boolean;
-  /** The same as beside it, where programs for @hono/node-server have it. */
+  /** More options of `Server`, where programs for @hono/node-server put them. */
   serverOptions?: AppOptions;
 }
 
+/** The server that `serve` returns. Emits `listening` and `close`. */
 export class FetchServer extends EventEmitter {
-  /** For routes that are none of the handler's. */
+  /** The app underneath, for routes besides the handler, such as WebSocket routes. */
   readonly app: TemplatedApp;
+  /** Whether the server is listening. */
   readonly listening: boolean;
+  /** URL of the server, such as `https://localhost:8443/`; `undefined` if it is not listening. */
   readonly url: string | undefined;
+  /** Returns the address and port, like `net.Server`; `null` if the server is not listening. */
   address(): AddressInfo | null;
-  /** Takes no new requests, lets those that run finish, and resolves when all has ended. */
+  /**
+   * Stops accepting requests, lets open ones finish, and resolves when all connections have ended.
+   * `timeout`: milliseconds to wait at most. Default: no limit.
+   */
   close(options?: { timeout?: number }, callback?: () => void): Promise<void>;
   close(callback: () => void): Promise<void>;
+  /** Keeps the process running while the server listens, which is the default. */
   ref(): this;
+  /** Lets the process exit although the server listens. */
   unref(): this;
 }
 
-/** Serves what `fetch` answers: over HTTP/1.1, HTTP/2 and HTTP/3 with a certificate, over HTTP/1.1 without one. */
-export function serve(options: ServeOptions, onListening?: (address: AddressInfo) => void): FetchServer;
+/**
+ * Starts a server for a fetch handler: HTTP/1.1, HTTP/2 and HTTP/3 on one port with a certificate,
+ * HTTP/1.1 in clear text without one. Throws if it cannot listen.
+ */
+export function serve(
+  options: ServeOptions,
+  onListening?: (address: AddressInfo) => void,
+): FetchServer;
 
-/** A handler of routes, as for `app.any('/*', …)`. */
+/** Turns a fetch handler into a route handler, as for `app.any('/*', …)`. */
 export function fetchHandler(
   fetch: (request: Request, info: ConnectionInfo) => unknown,
   options?: FetchHandlerOptions,
 ): Handler;
 
-/** Lets `new Response`, `new Request` and `fetch` of this thread be those that cost little. `serve` calls it. */
+/**
+ * Replaces the global `Response`, `Request` and `fetch` of this thread by faster ones. `serve`
+ * calls it.
+ */
 export function overrideGlobals(): void;
 
 declare const LightResponse: typeof globalThis.Response;
-/** A Response that costs little, for those who leave the global one alone. */
+/** The faster `Response`, for programs that keep the global one. */
 export { LightResponse as Response };

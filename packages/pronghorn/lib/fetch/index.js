@@ -5,15 +5,15 @@ const { makeApp, isSecure, listen, addressOf, setReferenced } = require('../serv
 const { noFunction, warnOnce } = require('../errors');
 const { fetchHandler, overrideGlobals, Response } = require('./handler');
 
-/** Helpers of frameworks, such as injectWebSocket of @hono/node-ws, wait for what node:http emits. */
+/** Warns helpers, such as injectWebSocket of @hono/node-ws, that wait for an event of node:http. */
 function warnOfUpgrade(event) {
   if (event !== 'upgrade') return;
   warnOnce(
-    "The server of serve() does not emit 'upgrade': add WebSocket routes to its app (server.app.ws()), or use pronghorn/http, which emits it.",
+    "the server of serve() does not emit 'upgrade': add WebSocket routes to its app (server.app.ws()), or use pronghorn/http, which emits it",
   );
 }
 
-/** What `serve` returns. */
+/** The server that `serve` returns. */
 class FetchServer extends EventEmitter {
   constructor(app, secure) {
     super();
@@ -32,7 +32,7 @@ class FetchServer extends EventEmitter {
     return addressOf(this._listening);
   }
 
-  /** Where it listens, as a URL. */
+  /** Returns the URL of the server; `undefined` if it is not listening. */
   get url() {
     const address = this.address();
     if (address === null) return undefined;
@@ -40,12 +40,15 @@ class FetchServer extends EventEmitter {
     return `http${this._secure ? 's' : ''}://${host.includes(':') ? `[${host}]` : host}:${address.port}/`;
   }
 
-  /** Takes no new requests, lets those that run finish (within `timeout` milliseconds), and resolves when all has ended. */
+  /**
+   * Stops accepting requests, lets open ones finish (within `timeout` milliseconds), and resolves
+   * when all connections have ended.
+   */
   close(given, callback) {
     const done = typeof given === 'function' ? given : callback;
     const timeout = (typeof given === 'object' ? given?.timeout : undefined) ?? Infinity;
     this._closed ??= this.app.close({ timeout }).then(() => this.emit('close'));
-    // Less patience than before.
+    // A later call may shorten the time.
     if (timeout !== Infinity) this.app.close({ timeout });
     if (done !== undefined) this._closed.then(() => done());
     return this._closed.then(() => undefined);
@@ -62,15 +65,16 @@ class FetchServer extends EventEmitter {
   }
 }
 
-/** Options of @hono/node-server that mean nothing here, and what to do instead. */
+/** Options of @hono/node-server that are refused, with the alternative. */
 const REFUSED = {
-  createServer: 'leave it out: with key and cert the server speaks HTTP/1.1, HTTP/2 and HTTP/3, without them HTTP/1.1',
+  createServer:
+    'leave it out: with key and cert the server speaks HTTP/1.1, HTTP/2 and HTTP/3, without them HTTP/1.1',
   websocket: 'add WebSocket routes to the `app` of the server that serve() returns',
 };
 
 /**
- * Serves what `fetch(request, info)` answers, over all protocols if there is a certificate. What is no option of its own goes to `Server`
- * or `App`.
+ * Starts a server for a fetch handler, over all protocols if there is a certificate. Options that
+ * are not its own go to `Server` or `App`.
  */
 function serve(given, onListening) {
   const {
@@ -84,12 +88,13 @@ function serve(given, onListening) {
     onError,
     ...more
   } = given;
-  // What is left of content that nobody reads is no burden here.
+  // Unread request bodies need no clean-up here.
   delete more.autoCleanupIncoming;
   if (typeof fetch !== 'function') throw noFunction('The option fetch of serve()', fetch);
-  if (onListening !== undefined && typeof onListening !== 'function') throw noFunction('serve()', onListening);
+  if (onListening !== undefined && typeof onListening !== 'function')
+    throw noFunction('serve()', onListening);
   for (const [name, instead] of Object.entries(REFUSED)) {
-    if (name in more) throw new TypeError(`serve() has no option ${name}: ${instead}.`);
+    if (name in more) throw new TypeError(`serve() has no option ${name}: ${instead}`);
   }
   if (overrideGlobalObjects) overrideGlobals();
   const settings = { ...more, ...serverOptions };
@@ -97,7 +102,13 @@ function serve(given, onListening) {
   app.any('/*', fetchHandler(fetch, { onError }));
   const server = new FetchServer(app, isSecure(settings));
   const disconnect = () => server.close();
-  server._listening = listen(app, { port: Number(port), host: hostname, reusePort, exclusive, disconnect });
+  server._listening = listen(app, {
+    port: Number(port),
+    host: hostname,
+    reusePort,
+    exclusive,
+    disconnect,
+  });
   process.nextTick(() => {
     const address = server.address();
     if (address === null) return;

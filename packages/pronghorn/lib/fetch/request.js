@@ -1,6 +1,6 @@
 'use strict';
 
-// A Request that is made of what its handler asks for.
+// A lazy Request: its parts are created when they are read.
 
 const { isDisturbed } = require('node:stream');
 const { inspect } = require('node:util');
@@ -14,7 +14,7 @@ const state = Symbol('pronghorn.state');
 
 const decoder = new TextDecoder();
 
-/** What is between a request that a handler has and the connection. */
+/** One request and its response, shared by Request, body and connection info. */
 class Exchange {
   constructor(res, slot) {
     this.res = res;
@@ -41,7 +41,7 @@ class Exchange {
     const scheme = head.encrypted ? 'https' : 'http';
     const text = `${scheme}://${head.first('host')}${head.target === '*' ? '/*' : head.target}`;
     const url = URL.parse?.(text) ?? (URL.canParse(text) ? new URL(text) : undefined);
-    // What no URL can have for a host, such as 1.2.3.999.
+    // The host is invalid in a URL, such as 1.2.3.999.
     return (url ?? new URL(head.target, `${scheme}://host.invalid`)).href;
   }
 
@@ -54,17 +54,23 @@ class Exchange {
     const headers = new Headers();
     for (let index = 0; index < lines.length; index += 2) {
       const [name, value] = [lines[index], lines[index + 1]];
-      // Headers would join them by commas.
-      if (name === 'cookie' && headers.has(name)) headers.set(name, `${headers.get(name)}; ${value}`);
+      // Headers would join cookies by commas.
+      if (name === 'cookie' && headers.has(name))
+        headers.set(name, `${headers.get(name)}; ${value}`);
       else headers.append(name, value);
     }
     return headers;
   }
 
-  /** `undefined` where there is none. */
+  /** Returns the body, or `undefined` if there is none. */
   getContent() {
     const { res, head } = this;
-    if (this.content === undefined && res._hasContent && head.method !== 'GET' && head.method !== 'HEAD') {
+    if (
+      this.content === undefined &&
+      res._hasContent &&
+      head.method !== 'GET' &&
+      head.method !== 'HEAD'
+    ) {
       this.content = new Content(res);
     }
     return this.content;
@@ -80,7 +86,7 @@ class Exchange {
     this.aborting.abort(clientLeft());
   }
 
-  /** A Request of Node.js, for what is not asked for often. */
+  /** Returns a Request of Node.js, for rarely used properties. */
   getReal() {
     if (this.real !== undefined) return this.real;
     const content = this.getContent();
@@ -93,7 +99,7 @@ class Exchange {
     return this.real;
   }
 
-  /** The exchange is over; `aborted`: because the client has left. */
+  /** Ends the exchange; `aborted`: because the client has left. */
   end(aborted) {
     if (this.hasEnded) return;
     this.hasEnded = aborted ? 'aborted' : 'answered';
@@ -101,7 +107,7 @@ class Exchange {
     this.content?.end(
       aborted
         ? (this.aborting?.signal.reason ?? clientLeft())
-        : new TypeError('The response was sent before the content of the request had been read.'),
+        : new TypeError('the response was sent before the body of the request had been read'),
     );
     this.onEnd?.(aborted);
   }
@@ -162,7 +168,7 @@ class LazyRequest {
   }
 
   async formData() {
-    // The parser is that of Node.js.
+    // Parsed by Node.js.
     const type = this.headers.get('content-type');
     return new NativeResponse(await collect(this), {
       headers: type === null ? {} : { 'content-type': type },
@@ -173,7 +179,10 @@ class LazyRequest {
     return this[state].getReal().clone();
   }
 
-  /** For `console.log`. Looking makes no Request of Node.js, which would take the content. */
+  /**
+   * Formats the request for `console.log`, without a Request of Node.js, which would consume the
+   * body.
+   */
   [inspect.custom](depth, options, show) {
     if (depth < 0) return '[Request]';
     const seen = {};
@@ -181,14 +190,14 @@ class LazyRequest {
       try {
         seen[name] = this[name];
       } catch {
-        // It was not asked for while the request was there.
+        // Not available any more.
       }
     }
     return `Request ${show(seen, options)}`;
   }
 }
 
-/** All of the content as a Buffer. */
+/** Reads the whole body as a Buffer. */
 async function collect(request) {
   const exchange = request[state];
   if (exchange.real !== undefined || exchange.content?._stream !== undefined) {
@@ -200,7 +209,7 @@ async function collect(request) {
   return content.collect();
 }
 
-/** Whether somebody has read of it or has it locked. */
+/** Returns whether a stream was read or is locked. */
 function isTaken(stream) {
   return stream !== undefined && (stream.locked || isDisturbed(stream));
 }
@@ -227,15 +236,20 @@ for (const name of [
 
 Object.setPrototypeOf(LazyRequest.prototype, NativeRequest.prototype);
 
-/** The Request of Node.js in place of a lazy one; anything else as it is. */
+/** Returns the Request of Node.js for a lazy one, and anything else unchanged. */
 const toNative = (input) => (input instanceof LazyRequest ? input[state].getReal() : input);
 
-/** `globalThis.Request` that takes lazy ones for what they are. */
+/** The `globalThis.Request` that accepts lazy requests. */
 class Request extends NativeRequest {
   constructor(input, init) {
     const needsDuplex =
-      init?.body !== undefined && init.duplex === undefined && typeof init.body?.getReader === 'function';
-    super(toNative(input), needsDuplex ? Object.create(init, { duplex: { value: 'half', enumerable: true } }) : init);
+      init?.body !== undefined &&
+      init.duplex === undefined &&
+      typeof init.body?.getReader === 'function';
+    super(
+      toNative(input),
+      needsDuplex ? Object.create(init, { duplex: { value: 'half', enumerable: true } }) : init,
+    );
   }
 
   static [Symbol.hasInstance](value) {

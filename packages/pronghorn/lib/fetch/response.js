@@ -1,11 +1,11 @@
 'use strict';
 
-// A Response that costs nothing but what is sent of it.
+// A light Response, without the costs of the one of Node.js.
 
 const NativeResponse = globalThis.Response;
 const NO_CONTENT = [101, 103, 204, 205, 304];
 
-/** Names and values, one after the other, of what `new Headers` takes. */
+/** Returns names and values, alternating, of an argument of `new Headers`. */
 function linesOf(init) {
   const lines = [];
   if (init === undefined) return lines;
@@ -25,10 +25,12 @@ const isLight = (body) =>
   body instanceof ArrayBuffer ||
   body instanceof ReadableStream;
 
-/** The content as a stream; `known`: what it was made of, which is as good where it is no stream. */
+/**
+ * Returns the body as a stream, or `known`, the value it was created from, if that is no stream.
+ */
 function bodyOf(native, known) {
   if (native.bodyUsed)
-    throw new TypeError('The content of this response has been read already: return a clone() of it.');
+    throw new TypeError('the body of this response has been read already: return a clone() of it');
   return known === undefined || known instanceof ReadableStream ? native.body : known;
 }
 
@@ -38,7 +40,7 @@ class Response {
   #lines;
   #headers;
   #real;
-  /** The original has all there is: nothing stands here. */
+  /** The Response of Node.js has all state, and this object none. */
   #isReal = false;
 
   constructor(body, init) {
@@ -49,8 +51,9 @@ class Response {
     }
     if (init !== undefined && init !== null) {
       const { status, statusText, headers } = init;
-      const isUsual = status === undefined || (Number.isInteger(status) && status >= 200 && status <= 599);
-      // What is not allowed has its error from the original.
+      const isUsual =
+        status === undefined || (Number.isInteger(status) && status >= 200 && status <= 599);
+      // The Response of Node.js throws the errors for invalid arguments.
       if (!isUsual || statusText || (body != null && NO_CONTENT.includes(status))) {
         this.#real = new NativeResponse(body, init);
         this.#isReal = true;
@@ -59,13 +62,15 @@ class Response {
       if (status !== undefined) this.#status = status;
       if (headers !== undefined) this.#lines = linesOf(headers);
     }
-    if (body instanceof ReadableStream && body.locked) throw new TypeError('Body is unusable: it is locked');
+    if (body instanceof ReadableStream && body.locked)
+      throw new TypeError('Body is unusable: it is locked');
     this.#body = body ?? null;
   }
 
   static json(data, init) {
     const text = JSON.stringify(data);
-    if (text === undefined) throw new TypeError('The value is no JSON: it is undefined');
+    if (text === undefined)
+      throw new TypeError('the value cannot be converted to JSON: it is undefined');
     const headers = new Headers(init?.headers);
     if (!headers.has('content-type')) headers.set('content-type', 'application/json');
     return new Response(text, { status: init?.status, statusText: init?.statusText, headers });
@@ -83,22 +88,31 @@ class Response {
     return value instanceof NativeResponse;
   }
 
-  /** What is to be sent: status, field lines, content (`null`, bytes, text or a stream) and whether text needs a type yet. */
+  /**
+   * Returns the parts to send: status, header lines, body (`null`, bytes, string or stream), and
+   * whether a string still needs a content type.
+   */
   static parts(response) {
     if (!(#body in response) || response.#isReal) {
       const native = Response.toNative(response);
-      return { status: native.status, lines: linesOf(native.headers), body: bodyOf(native), needsType: false };
+      return {
+        status: native.status,
+        lines: linesOf(native.headers),
+        body: bodyOf(native),
+        needsType: false,
+      };
     }
     let body = response.#body;
     let lines = response.#lines;
     let needsType = typeof body === 'string';
     if (response.#headers !== undefined) {
       lines = linesOf(response.#headers);
-      // `headers` has it, unless somebody has taken it away.
+      // `headers` has the type, unless the program removed it.
       needsType = false;
     } else if (needsType && lines !== undefined) {
       for (let index = 0; index < lines.length; index += 2) {
-        if (lines[index].length === 12 && lines[index].toLowerCase() === 'content-type') needsType = false;
+        if (lines[index].length === 12 && lines[index].toLowerCase() === 'content-type')
+          needsType = false;
       }
     }
     if (response.#real !== undefined && body !== null) body = bodyOf(response.#real, body);
@@ -111,7 +125,9 @@ class Response {
   }
 
   static toNative(response) {
-    return typeof response === 'object' && response !== null && #body in response ? response.#toReal() : response;
+    return typeof response === 'object' && response !== null && #body in response
+      ? response.#toReal()
+      : response;
   }
 
   get status() {
@@ -131,7 +147,8 @@ class Response {
     if (this.#headers === undefined) {
       this.#headers = new Headers();
       const lines = this.#lines ?? [];
-      for (let index = 0; index < lines.length; index += 2) this.#headers.append(lines[index], lines[index + 1]);
+      for (let index = 0; index < lines.length; index += 2)
+        this.#headers.append(lines[index], lines[index + 1]);
       if (typeof this.#body === 'string' && !this.#headers.has('content-type')) {
         this.#headers.set('content-type', 'text/plain;charset=UTF-8');
       }

@@ -1,36 +1,41 @@
 'use strict';
 
-// How a Response leaves.
+// Sends a Response.
 
-const answers = require('../answers');
+const operations = require('../operations');
 const { writeField } = require('../head');
 const { clientLeft } = require('./content');
 const { Response } = require('./response');
 
 const TEXT = 'text/plain;charset=UTF-8';
 
-/** Sends `response`. Returns a promise where its content comes piece by piece. */
+/** Sends `response`. Returns a promise if its body is a stream. */
 function send(exchange, response) {
   const { res } = exchange;
   if (!(response instanceof Response)) {
     throw new TypeError(
-      `The fetch handler returned ${response === null ? 'null' : typeof response} and no Response: return new Response('…').`,
+      `the fetch handler returned ${response === null ? 'null' : typeof response} and no Response: return new Response('…')`,
     );
   }
   // The client has left.
   if (res._done) return discard(response);
   const { status, lines, body, needsType } =
-    typeof response._toNodeResponse === 'function' ? partsOfFast(response) : Response.parts(response);
+    typeof response._toNodeResponse === 'function'
+      ? partsOfFast(response)
+      : Response.parts(response);
   if (status !== 200) {
-    if (status < 200) throw new TypeError(`A response has a status from 200 to 599, and not ${status}.`);
-    answers.status(res._slot, status);
+    if (status < 200)
+      throw new TypeError(`invalid status ${status} of a response: use one from 200 to 599`);
+    operations.status(res._slot, status);
   }
   if (lines !== undefined) {
-    for (let index = 0; index < lines.length; index += 2) writeField(res._slot, lines[index], lines[index + 1]);
+    for (let index = 0; index < lines.length; index += 2)
+      writeField(res._slot, lines[index], lines[index + 1]);
   }
-  if (needsType) answers.field(res._slot, 'content-type', TEXT);
+  if (needsType) operations.field(res._slot, 'content-type', TEXT);
   if (body instanceof ReadableStream) return sendStream(exchange, body);
-  if (typeof body?.pipe === 'function') return sendStream(exchange, require('node:stream').Readable.toWeb(body));
+  if (typeof body?.pipe === 'function')
+    return sendStream(exchange, require('node:stream').Readable.toWeb(body));
   end(exchange, body);
   return undefined;
 }
@@ -42,19 +47,21 @@ function end(exchange, body) {
   exchange.end(false);
 }
 
-/** To HEAD nobody says a length that may not be the one of GET. */
+/**
+ * Ends a response without a body. For HEAD no length is announced, because that of GET is unknown.
+ */
 function endWithNothing({ res, head }) {
   if (head.method === 'HEAD') res.beginWrite();
   res.end();
 }
 
-/** The parts of a FastResponse of srvx, which H3 makes. */
+/** Returns the parts of a FastResponse of srvx, which H3 creates. */
 function partsOfFast(response) {
   const { status, headers, body } = response._toNodeResponse();
   return { status, lines: headers.map(String), body: body ?? null, needsType: false };
 }
 
-/** Nobody will read it: who makes it is told. */
+/** Cancels the body of a response whose client has left. */
 function discard(response) {
   const { body } = response;
   if (body !== null && !body.locked) body.cancel(clientLeft()).catch(() => {});
@@ -65,7 +72,7 @@ async function sendStream(exchange, stream) {
   try {
     await sendPieces(exchange, reader);
   } catch (error) {
-    // Who makes it is told, too.
+    // The source of the stream gets the error as well.
     reader.cancel(error).catch(() => {});
     throw error;
   }
@@ -88,7 +95,7 @@ async function sendPieces(exchange, reader) {
     return true;
   });
   let next = reader.read();
-  // Content that is one piece and at hand needs no pieces on the wire: its length is known.
+  // A body that is available as one chunk is sent as a whole, with its length.
   let settled = await within(next);
   if (settled !== undefined && !settled.done && settled.value.byteLength > 0) {
     const following = reader.read();
@@ -114,11 +121,12 @@ async function sendPieces(exchange, reader) {
 }
 
 function write(res, value) {
-  if (!(value instanceof Uint8Array)) throw new TypeError('The stream of a response has to give Uint8Arrays.');
+  if (!(value instanceof Uint8Array))
+    throw new TypeError('the stream of a response has to produce Uint8Arrays');
   return value.byteLength === 0 ? true : res.write(value);
 }
 
-/** What a promise brings if it is fulfilled as good as now. */
+/** Returns the value of a promise if it is fulfilled within three microtasks. */
 async function within(promise) {
   let settled;
   promise.then(

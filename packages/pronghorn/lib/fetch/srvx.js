@@ -1,6 +1,6 @@
 'use strict';
 
-// The server of srvx, which H3 and Nitro are served by.
+// The server interface of srvx, which H3 and Nitro use.
 
 const fs = require('node:fs');
 const { check } = require('../options');
@@ -9,7 +9,7 @@ const { FetchServer } = require('./index');
 const { handlerOf, Response } = require('./handler');
 const { LazyRequest, state } = require('./request');
 
-/** A request with what srvx adds to those of fetch. */
+/** A request with the properties that srvx adds. */
 class ServerRequest extends LazyRequest {
   constructor(exchange, waitUntil) {
     super(exchange);
@@ -26,37 +26,44 @@ class ServerRequest extends LazyRequest {
     const { certificate: clientCertificate, authorized } = client;
     return {
       name: 'pronghorn',
-      pronghorn: { protocol: head.protocol, earlyData: head.earlyData, clientCertificate, authorized },
+      pronghorn: {
+        protocol: head.protocol,
+        earlyData: head.earlyData,
+        clientCertificate,
+        authorized,
+      },
     };
   }
 }
 
-/** Options of srvx that are none here, with what to do instead. */
+/** Options of srvx that are refused, with the alternative. */
 const REFUSED = {
-  trustProxy: 'no forwarded header is believed: look at request.headers in a middleware',
-  node: 'there is no server of node:http underneath: give `pronghorn`, options of Server',
+  trustProxy: 'forwarded headers are not trusted; read request.headers in a middleware',
+  node: 'there is no node:http server underneath; set `pronghorn`, the options of Server',
 };
 
 const TLS = ['key', 'cert', 'passphrase', 'ca', 'requestCert', 'rejectUnauthorized'];
 
 function readPem(value) {
   if (Array.isArray(value)) return value.map(readPem);
-  return typeof value !== 'string' || value.startsWith('-----BEGIN ') ? value : fs.readFileSync(value, 'utf8');
+  return typeof value !== 'string' || value.startsWith('-----BEGIN ')
+    ? value
+    : fs.readFileSync(value, 'utf8');
 }
 
-/** Options of `Server` or `App`. */
+/** Returns the options of `Server` or `App`. */
 function settingsOf(options) {
   const { tls = {}, protocol, maxRequestBodySize } = options;
   const settings = { ...options.pronghorn };
-  check('The option tls of serve()', tls, TLS);
+  check('the option tls of serve()', tls, TLS);
   const { key, cert, passphrase, ca, ...clients } = tls;
   const own = protocol === 'http' ? {} : { key: readPem(key), cert: readPem(cert), passphrase };
-  // In clear text, too: there they are an error.
+  // Also passed in clear text, where they are an error.
   for (const [name, value] of Object.entries({ ...own, ca: readPem(ca), ...clients })) {
     if (value !== undefined) settings[name] = value;
   }
   if (protocol === 'https' && !isSecure(settings))
-    throw new TypeError('The protocol https needs tls with key and cert.');
+    throw new TypeError('the protocol https needs tls with key and cert');
   if (maxRequestBodySize !== undefined) {
     settings.limits = { request_body_bytes: `${maxRequestBodySize}B`, ...settings.limits };
   }
@@ -66,7 +73,7 @@ function settingsOf(options) {
 class SrvxServer {
   constructor(given) {
     for (const [name, why] of Object.entries(REFUSED)) {
-      if (given[name]) throw new TypeError(`serve() has no option ${name}: ${why}.`);
+      if (given[name]) throw new TypeError(`serve() has no option ${name}: ${why}`);
     }
     this.runtime = 'pronghorn';
     this.options = { ...given, middleware: [...(given.middleware ?? [])] };
@@ -76,17 +83,26 @@ class SrvxServer {
     this.waitUntil = (promise) => this._waitFor(promise);
     const settings = settingsOf(this.options);
     const app = makeApp(settings);
-    app.any('/*', handlerOf(this.fetch, { makeRequest: (exchange) => new ServerRequest(exchange, this.waitUntil) }));
+    app.any(
+      '/*',
+      handlerOf(this.fetch, {
+        makeRequest: (exchange) => new ServerRequest(exchange, this.waitUntil),
+      }),
+    );
     this.pronghorn = new FetchServer(app, isSecure(settings));
     this._ready = undefined;
     if (!given.manual) this.serve().catch(() => {});
     if (this._handlesSignals()) this._closeOnSignals();
   }
 
-  /** Listens. A server that is not `manual` does that by itself. */
+  /** Starts listening. A server that is not `manual` does so by itself. */
   serve() {
     this._ready ??= (async () => {
-      const { port = process.env.PORT ?? 3000, hostname = process.env.HOST, reusePort } = this.options;
+      const {
+        port = process.env.PORT ?? 3000,
+        hostname = process.env.HOST,
+        reusePort,
+      } = this.options;
       this.pronghorn._listening = listen(this.pronghorn.app, {
         port: Number(port),
         host: hostname,
@@ -107,7 +123,7 @@ class SrvxServer {
     return this.pronghorn.url;
   }
 
-  /** Lets what runs finish; `closeAll`: ends all at once. */
+  /** Lets open requests finish; `closeAll`: ends all connections at once. */
   async close(closeAll) {
     await Promise.all([this.pronghorn.close(closeAll ? { timeout: 0 } : {}), ...this._pending]);
   }
@@ -122,7 +138,10 @@ class SrvxServer {
 
   _handlesSignals() {
     const { gracefulShutdown } = this.options;
-    return gracefulShutdown !== false && !(gracefulShutdown === undefined && (process.env.CI || process.env.TEST));
+    return (
+      gracefulShutdown !== false &&
+      !(gracefulShutdown === undefined && (process.env.CI || process.env.TEST))
+    );
   }
 
   _closeOnSignals() {
@@ -132,16 +151,19 @@ class SrvxServer {
       for (const signal of ['SIGINT', 'SIGTERM']) process.off(signal, onSignal);
     };
     for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, onSignal);
-    // Who closes it otherwise is not kept by these.
+    // Signal listeners must not keep a server alive that was closed otherwise.
     this.pronghorn.once('close', () => {
       for (const signal of ['SIGINT', 'SIGTERM']) process.off(signal, onSignal);
     });
   }
 }
 
-/** The handler behind what stands before it: what catches errors, then the middleware in its order. */
+/** Composes the handler: the error handler, then the middleware in order, then `fetch`. */
 function compose({ fetch, middleware, error }) {
-  const composed = middleware.reduceRight((next, handler) => (request) => handler(request, () => next(request)), fetch);
+  const composed = middleware.reduceRight(
+    (next, handler) => (request) => handler(request, () => next(request)),
+    fetch,
+  );
   if (error === undefined) return composed;
   return (request) => {
     try {

@@ -1,11 +1,11 @@
 'use strict';
 
-// Requests are IncomingMessages of node:http that read from here. What they have for that are properties of their own: frameworks such as
-// Express give them another prototype.
+// Requests are IncomingMessages of node:http. Methods are set as own properties, because frameworks
+// such as Express replace the prototype.
 
 const { trailersOf } = require('../head');
 
-/** What node:http's parser says for each version. */
+/** Version properties of IncomingMessage by HTTP version. */
 const VERSIONS = {
   1: [1, 1, '1.1'],
   2: [2, 0, '2.0'],
@@ -22,8 +22,10 @@ function makeRequest(Base, socket, hasContent) {
   message.method = head.method;
   message.url = head.target;
   const lines = head.lines();
-  // HTTP/2 and HTTP/3 need no field for it, but it is from one that parsers of content know that there is some.
-  if (hasContent && major > 1 && head.first('content-length') === undefined) lines.push('transfer-encoding', 'chunked');
+  // HTTP/2 and HTTP/3 need no header for it, but body parsers look for one to know that there is a
+  // body.
+  if (hasContent && major > 1 && head.first('content-length') === undefined)
+    lines.push('transfer-encoding', 'chunked');
   message._addHeaderLines(lines, lines.length);
   message._read = read;
   message._destroy = destroy;
@@ -42,7 +44,7 @@ function read() {
     this._consumed = true;
   }
   const { _res: res } = this.client;
-  if ((res._done && !res._readsOn) || this.complete) return;
+  if ((res._done && !res._readsAfterResponse) || this.complete) return;
   if (this._isReading) {
     res.resume();
     return;
@@ -51,7 +53,7 @@ function read() {
   if (res._later?.paused) res.resume();
 }
 
-/** Takes content, which goes on when the response is complete. */
+/** Begins to read the body. Reading continues when the response is complete. */
 function begin(message, res) {
   message._isReading = true;
   const later = res._getLater();
@@ -77,21 +79,23 @@ function receive(message, res, chunk, isLast) {
   }
 }
 
-/** As node:http: whoever destroys a request that is not complete ends all of it. */
+/** Destroys a request. As in node:http, that ends an incomplete exchange. */
 function destroy(error, callback) {
   if (!this.readableEnded || !this.complete) {
     this.aborted = true;
     this.emit('aborted');
   }
   const { client } = this;
-  // `for await` takes the socket away before it lets go of a request that it has not read to its end: the response is still to come.
+  // `for await` removes the socket before it destroys a request that it has not read to its end.
+  // The response is still to come.
   const isLetGo = this.socket === null;
-  if (client._res._readsOn) client._res._stopReading();
-  else if (this.aborted && !isLetGo && !client.destroyed && !client._res._done) client.destroy(error);
+  if (client._res._readsAfterResponse) client._res._stopReading();
+  else if (this.aborted && !isLetGo && !client.destroyed && !client._res._done)
+    client.destroy(error);
   process.nextTick(() => (error && this.listenerCount('error') > 0 ? callback(error) : callback()));
 }
 
-/** The response is about to be complete: whoever begins to read until `finishRequest` shall find something. */
+/** Keeps the body for readers that begin between the end of the response and `finishRequest`. */
 function keepContent(message) {
   const { _res: res } = message.client;
   if (message.complete || message._isReading || message.destroyed) return;
@@ -102,7 +106,7 @@ function keepContent(message) {
 const isWanted = (message) =>
   message._consumed || message.readableFlowing === true || message.listenerCount('readable') > 0;
 
-/** The response is complete. What nobody reads of the request will never be read. */
+/** Handles a complete response: discards a body that is not being read. */
 function finishRequest(message) {
   const { _res: res } = message.client;
   if (message.complete) {
@@ -110,14 +114,14 @@ function finishRequest(message) {
     return;
   }
   if (!isWanted(message)) {
-    if (res._readsOn) res._stopReading();
+    if (res._readsAfterResponse) res._stopReading();
     message.complete = true;
     message.removeAllListeners('data');
     message.push(null);
     message.resume();
     return;
   }
-  if (!message.destroyed && !res._readsOn) message.destroy(reset('aborted'));
+  if (!message.destroyed && !res._readsAfterResponse) message.destroy(reset('aborted'));
 }
 
 function reset(text) {

@@ -1,21 +1,21 @@
 'use strict';
 
-// Responses are ServerResponses of node:http that write to here. What they have for that are properties of their own: frameworks such as
-// Express give them another prototype.
+// Responses are ServerResponses of node:http. Methods are set as own properties, because frameworks
+// such as Express replace the prototype.
 
 const diagnostics = require('node:diagnostics_channel');
 const http = require('node:http');
 const native = require('../native');
-const answers = require('../answers');
+const operations = require('../operations');
 const { writeField } = require('../head');
 const { keepContent, finishRequest } = require('./incoming');
 
 const MAX_STATUS = 999;
-/** What tools that watch node:http subscribe to. */
+/** Diagnostics channel of tools that instrument node:http. */
 const responseFinish = diagnostics.channel('http.server.response.finish');
 
 function makeResponse(Base, message, socket) {
-  // The constructor looks at the version, and knows 1.1 alone as one that has chunks and keeps connections.
+  // The constructor enables chunks and keep-alive only for version 1.1.
   const { httpVersionMajor: major, httpVersionMinor: minor } = message;
   message.httpVersionMajor = message.httpVersionMinor = 1;
   const response = new Base(message);
@@ -33,9 +33,9 @@ function makeResponse(Base, message, socket) {
   response.on('finish', finished);
   /** The HttpResponse underneath. */
   response._answer = socket._res;
-  /** The content waits for the client. */
+  /** Whether back-pressure is on: `write` has returned false. */
   response._isFull = false;
-  /** What is to be called when it does not any more. */
+  /** Callbacks to call when it is off again. */
   response._flushed = undefined;
   response._waiting = 0;
   response._lines = undefined;
@@ -50,9 +50,9 @@ function failure(Kind, code, text) {
   return error;
 }
 
-// ---- the head -----------------------------------------------------------------------------------------------------------------
+// ---- the head
 
-/** What `writeHead` calls with the fields that there are, in one of the forms that it takes. */
+/** Called by `writeHead` with the headers, in one of the forms that it accepts. */
 function storeHeader(firstLine, headers) {
   const answer = this._answer;
   const { statusCode } = this;
@@ -60,7 +60,7 @@ function storeHeader(firstLine, headers) {
     throw failure(
       RangeError,
       'ERR_HTTP_INVALID_STATUS_CODE',
-      `Invalid status code: ${statusCode}. A response has one from 200 to 999`,
+      `Invalid status code: ${statusCode}; use one from 200 to 999`,
     );
   }
   const lines = [];
@@ -80,27 +80,36 @@ function storeHeader(firstLine, headers) {
   this._header = firstLine;
   this._headerSent = false;
   if (answer._done) return;
-  if (statusCode !== 200) answers.status(answer._slot, statusCode);
-  for (let index = 0; index < lines.length; index += 2) writeField(answer._slot, lines[index], lines[index + 1]);
+  if (statusCode !== 200) operations.status(answer._slot, statusCode);
+  for (let index = 0; index < lines.length; index += 2)
+    writeField(answer._slot, lines[index], lines[index + 1]);
 }
 
-/** A response whose symbols show where node:http keeps what is none of its interface. */
-const probe = new http.ServerResponse({ method: 'GET', httpVersionMajor: 1, httpVersionMinor: 1, headers: {} });
+/** A response whose symbols show where node:http keeps internal state. */
+const probe = new http.ServerResponse({
+  method: 'GET',
+  httpVersionMajor: 1,
+  httpVersionMinor: 1,
+  headers: {},
+});
 probe.setHeader('x-probe', '1');
 const symbolOf = (isIt) => Object.getOwnPropertySymbols(probe).find(isIt);
-/** That `drain` is waited for. */
+/** Symbol of the flag that `drain` is due. */
 const kNeedDrain = symbolOf(({ description }) => description === 'kNeedDrain');
-/** What `writableFinished` returns from Node.js 24 on; before, it looks at `finished` and the socket. */
+/**
+ * Symbol of the result of `writableFinished` since Node.js 24; earlier it depends on `finished` and
+ * the socket.
+ */
 const kWritableFinished = symbolOf(({ description }) => description === 'kWritableFinished');
-/** What `setHeader` was given. */
+/** Symbol of the headers given to `setHeader`. */
 const kOutHeaders = symbolOf((symbol) => probe[symbol]?.['x-probe'] !== undefined);
 const ownHeaders = (response) => response[kOutHeaders];
 
-/** `isChecked`: by `setHeader`. */
+/** `isChecked`: `setHeader` has validated name and value. */
 function addLines(lines, name, value, isChecked) {
   if (!isChecked) http.validateHeaderName(String(name));
   if (Array.isArray(value)) {
-    // As node:http: the lines of these are one.
+    // As in node:http, cookies are joined to one line.
     if (value.length < 2 || String(name).toLowerCase() !== 'cookie') {
       for (const line of value) addLine(lines, name, line, isChecked);
       return;
@@ -112,7 +121,7 @@ function addLines(lines, name, value, isChecked) {
 
 function addLine(lines, name, value, isChecked) {
   if (!isChecked) http.validateHeaderValue(String(name), value);
-  // The connection is not the application's.
+  // The engine manages the connection.
   const isHop = name.length === 10 && name.toLowerCase() === 'connection';
   if (isHop && String(value).toLowerCase() !== 'close') return;
   lines.push(String(name), String(value));
@@ -125,9 +134,9 @@ function flushHeaders() {
   this._answer.beginWrite();
 }
 
-// ---- before the response ------------------------------------------------------------------------------------------------------
+// ---- interim responses
 
-/** 100 goes out when the content is read. */
+/** Sends 100 by beginning to read the body. */
 function writeContinue(callback) {
   this._sent100 = true;
   this.req.read(0);
@@ -144,14 +153,24 @@ function writeEarlyHints(hints, callback) {
     throw failure(TypeError, 'ERR_INVALID_ARG_TYPE', 'The "hints" argument must be of type object');
   }
   const { link, ...others } = hints;
-  if (link === undefined || link === null || link.length === 0 || this._answer._done || this._answer._begun) return;
-  this._answer.writeEarlyHints({ link: Array.isArray(link) ? link.join(', ') : String(link), ...others });
+  if (
+    link === undefined ||
+    link === null ||
+    link.length === 0 ||
+    this._answer._done ||
+    this._answer._begun
+  )
+    return;
+  this._answer.writeEarlyHints({
+    link: Array.isArray(link) ? link.join(', ') : String(link),
+    ...others,
+  });
   if (callback !== undefined) process.nextTick(callback);
 }
 
-// ---- the content --------------------------------------------------------------------------------------------------------------
+// ---- the body
 
-/** What is written, as the layer below takes it. */
+/** Returns a chunk as a string or Uint8Array. */
 function bytesOf(chunk, encoding) {
   if (typeof chunk === 'string') {
     return encoding === undefined || encoding === null || /^(utf-?8|buffer)$/i.test(encoding)
@@ -159,7 +178,8 @@ function bytesOf(chunk, encoding) {
       : Buffer.from(chunk, encoding);
   }
   if (chunk instanceof Uint8Array) return chunk;
-  if (chunk === null) throw failure(TypeError, 'ERR_STREAM_NULL_VALUES', 'May not write null values to stream');
+  if (chunk === null)
+    throw failure(TypeError, 'ERR_STREAM_NULL_VALUES', 'May not write null values to stream');
   throw failure(
     TypeError,
     'ERR_INVALID_ARG_TYPE',
@@ -167,7 +187,7 @@ function bytesOf(chunk, encoding) {
   );
 }
 
-/** Tells of an error later, to the callback and to whoever listens. */
+/** Passes an error to the callback and emits it, in the next tick. */
 function refuse(response, error, callback) {
   process.nextTick(() => {
     callback?.(error);
@@ -183,7 +203,11 @@ function write(chunk, encoding, callback) {
     return false;
   }
   if (this.destroyed) {
-    const error = failure(Error, 'ERR_STREAM_DESTROYED', 'Cannot call write after a stream was destroyed');
+    const error = failure(
+      Error,
+      'ERR_STREAM_DESTROYED',
+      'Cannot call write after a stream was destroyed',
+    );
     if (callback) process.nextTick(callback, error);
     return false;
   }
@@ -191,7 +215,7 @@ function write(chunk, encoding, callback) {
   const answer = this._answer;
   if (!this._hasBody || answer._done) {
     if (callback) process.nextTick(callback);
-    // The client has left: whoever writes as long as there is room would never hear of it.
+    // If the client has left, `false` stops programs that write in a loop.
     return !answer._done;
   }
   this._headerSent = true;
@@ -212,13 +236,13 @@ function write(chunk, encoding, callback) {
   return hasRoom;
 }
 
-/** Once what was written is on its way, after the callbacks of what was written before. */
+/** Calls a callback of `write` once the chunk is on its way, after earlier callbacks. */
 function callBack(response, callback) {
   if (response._isFull) (response._flushed ??= []).push(callback);
   else process.nextTick(callback);
 }
 
-/** The client has taken most of what was written. */
+/** Handles the end of back-pressure: the client has taken most of what was written. */
 function drained(response) {
   if (!response._isFull) return true;
   response._isFull = response[kNeedDrain] = false;
@@ -244,7 +268,11 @@ function end(chunk, encoding, callback) {
       else
         process.nextTick(
           callback,
-          failure(Error, 'ERR_STREAM_ALREADY_FINISHED', 'Cannot call end after a stream was finished'),
+          failure(
+            Error,
+            'ERR_STREAM_ALREADY_FINISHED',
+            'Cannot call end after a stream was finished',
+          ),
         );
     }
     return this;
@@ -254,10 +282,11 @@ function end(chunk, encoding, callback) {
   this.finished = true;
   this._headerSent = true;
   if (this._answer._done) {
-    // The client has left: there is nobody to finish it for.
+    // The client has left, so 'finish' is not emitted.
     return this;
   }
-  // So that 'finish' says that little is left: what comes after a full pipe goes when there is room.
+  // With back-pressure, the end waits until there is capacity, so that 'finish' means that little
+  // is left to send.
   if (this._isFull) (this._flushed ??= []).push((error) => error || complete(this, data));
   else complete(this, data);
   return this;
@@ -272,7 +301,7 @@ function complete(response, data) {
     answer._complete(false);
     native.endWithTrailers(answer._slot, data, response._lines);
   } else if (!response._hasBody && data.length === 0) {
-    // To HEAD nobody says a length that may not be the one of GET.
+    // For HEAD no length is announced, because that of GET is unknown.
     answer.beginWrite();
     answer.end();
   } else {
@@ -290,7 +319,10 @@ function finish(response) {
   response.emit('finish');
 }
 
-/** The first listener of 'finish', as in node:http: who holds that event back holds the end of the response back. */
+/**
+ * The first listener of 'finish', as in node:http: delaying the event delays the end of the
+ * response.
+ */
 function finished() {
   if (responseFinish.hasSubscribers) {
     const { req: request, socket } = this;
@@ -303,7 +335,7 @@ function finished() {
 
 const onClosedOf = (response) => response._onClosed();
 
-/** Nothing more comes of it: it is complete, or the client has left. */
+/** Closes a response that is complete, or whose client has left. */
 function onClosed() {
   if (this._closed) return;
   this.destroyed = true;
@@ -311,13 +343,17 @@ function onClosed() {
   const callbacks = this._flushed;
   this._flushed = undefined;
   if (callbacks !== undefined) {
-    const error = failure(Error, 'ERR_STREAM_DESTROYED', 'Cannot call write after a stream was destroyed');
+    const error = failure(
+      Error,
+      'ERR_STREAM_DESTROYED',
+      'Cannot call write after a stream was destroyed',
+    );
     for (const callback of callbacks) callback(error);
   }
   this.emit('close');
   const { req: request } = this;
-  // What is left of the request's content goes on coming.
-  if (this._answer._readsOn) request.once('close', () => request.client._end());
+  // The rest of the request body is still delivered.
+  if (this._answer._readsAfterResponse) request.once('close', () => request.client._end());
   else request.client._end();
 }
 

@@ -12,14 +12,14 @@ const { handleUpgrade } = require('./upgrade');
 const { makeRequest, reset } = require('./incoming');
 const { makeResponse, failure } = require('./outgoing');
 
-/** Settings of node:http that are limits here: name, unit, and what the limit may be at the least and at the most. */
+/** Limits for settings of node:http: name, unit, minimum and maximum. */
 const LIMITS = {
   headersTimeout: ['head_timeout', 'ms', 100, 3_600_000],
   keepAliveTimeout: ['idle_timeout', 'ms', 100, 3_600_000],
   maxHeaderSize: ['field_section_bytes', '', 1024, 16 << 20],
   maxHeadersCount: ['field_lines', '', 1, 10_000],
 };
-/** Options of node:http, node:https and node:http2 that change nothing: docs/node/frameworks.md says why. */
+/** Options of node:http, node:https and node:http2 without effect; see docs/node/frameworks.md. */
 const WITHOUT_EFFECT = [
   'requestTimeout',
   'connectionsCheckingInterval',
@@ -40,26 +40,32 @@ const WITHOUT_EFFECT = [
 function warnOfConnect(event) {
   if (event !== 'connect') return;
   warnOnce(
-    "pronghorn/http does not emit 'connect': CONNECT requests are answered with 404, and never reach a listener.",
+    "pronghorn/http does not emit 'connect': CONNECT requests are answered with 404, and never reach a listener",
   );
 }
 
-/** Whether clients are to be asked for a certificate; `undefined` if that is not said. Who gives `ca_file_name`, which Node.js does not have, says so. */
+/**
+ * Returns whether clients are asked for a certificate; `undefined` if the options do not say.
+ * `ca_file_name`, which Node.js does not have, implies it.
+ */
 const asksClients = ({ request_cert: own, requestCert, ca_file_name: file }) =>
   own ?? requestCert ?? (file === undefined ? undefined : true);
 
-/** The prototype that a server of Node.js with these settings has. Without TLS nobody waits for node:https. */
+/**
+ * Returns the prototype of a Node.js server with these settings. node:https is loaded only for TLS.
+ */
 const baseOf = (settings) => (isSecure(settings) ? require('node:https') : http).Server.prototype;
 
-/** What tools that watch node:http subscribe to. */
+/** Diagnostics channel of tools that instrument node:http. */
 const requestStart = diagnostics.channel('http.server.request.start');
 
-/** The server of node:http, node:https and node:http2 over all protocols. */
+/** A server with the interface of node:http, node:https and node:http2, over all protocols. */
 class Server extends EventEmitter {
   constructor(given, listener) {
     super();
     if (typeof given === 'function') [given, listener] = [undefined, given];
-    if (given !== undefined && given !== null && typeof given !== 'object') throw noFunction('createServer()', given);
+    if (given !== undefined && given !== null && typeof given !== 'object')
+      throw noFunction('createServer()', given);
     const { IncomingMessage, ServerResponse, joinDuplicateHeaders, ...more } = given ?? {};
     this._settings = {};
     this._base = undefined;
@@ -68,9 +74,9 @@ class Server extends EventEmitter {
       if (name in LIMITS) this._limits[name] = value;
       else if (!WITHOUT_EFFECT.includes(name) && value !== undefined) this._settings[name] = value;
     }
-    // As in node:https `ca` alone has nobody asked for a certificate.
+    // As in node:https, `ca` alone does not make the server ask for a certificate.
     this._settings = { ...this._settings, request_cert: asksClients(this._settings) ?? false };
-    // What is wrong is said here, and not when it listens.
+    // Errors are thrown here, not in `listen`.
     const kind = 'createServer()';
     options.check(kind, this._settings);
     options.setCertificate(kind, undefined, undefined, this._settings);
@@ -92,7 +98,10 @@ class Server extends EventEmitter {
     }
   }
 
-  /** The application underneath: for routes that are none of the framework's, such as WebSocket. It is made when it is first asked for. */
+  /**
+   * Returns the app underneath, for routes besides the framework's, such as WebSocket. It is
+   * created on first use.
+   */
   get app() {
     return (this._app ??= this._makeApp());
   }
@@ -101,10 +110,11 @@ class Server extends EventEmitter {
     const limits = { ...this._settings.limits };
     for (const [name, [limit, unit, least, most]] of Object.entries(LIMITS)) {
       const value = this[name];
-      // Nothing said, and 0 or null for no limit.
+      // 0 and null mean no limit.
       if (value === undefined || limit in limits) continue;
       const number = Number(value);
-      limits[limit] = `${number > 0 ? Math.min(Math.max(Math.ceil(number), least), most) : most}${unit}`;
+      limits[limit] =
+        `${number > 0 ? Math.min(Math.max(Math.ceil(number), least), most) : most}${unit}`;
     }
     const settings = { ...this._settings, ...(Object.keys(limits).length === 0 ? {} : { limits }) };
     return makeApp(settings).any('/*', (res, req) => this._handle(res, req));
@@ -112,23 +122,26 @@ class Server extends EventEmitter {
 
   _handle(res, req) {
     const head = new Head(req._slot);
-    if (head.asksForUpgrade && this.listenerCount('upgrade') > 0) return handleUpgrade(this, res, head);
+    if (head.asksForUpgrade && this.listenerCount('upgrade') > 0)
+      return handleUpgrade(this, res, head);
     const socket = new Socket(head, res, this);
     const request = makeRequest(this._IncomingMessage, socket, res._hasContent);
     request.joinDuplicateHeaders = this._joinsDuplicates;
     const response = makeResponse(this._ServerResponse, request, socket);
     if (this.timeout > 0) socket.setTimeout(this.timeout);
-    if (requestStart.hasSubscribers) requestStart.publish({ request, response, socket, server: this });
-    const expects = socket._head.first('expect') !== undefined && this.listenerCount('checkContinue') > 0;
+    if (requestStart.hasSubscribers)
+      requestStart.publish({ request, response, socket, server: this });
+    const expects =
+      socket._head.first('expect') !== undefined && this.listenerCount('checkContinue') > 0;
     this.emit(expects ? 'checkContinue' : 'request', request, response);
     if (!res._done) res.onAborted(() => socket._left(reset('aborted')));
     return undefined;
   }
 
-  // ---- listening ------------------------------------------------------------------------------------------------------------
+  // ---- listening
 
   listen(...given) {
-    // While what it has listened on before still comes to its end it may begin anew.
+    // It may listen again while connections of an earlier `listen` are still closing.
     if (this.listening) {
       throw failure(
         Error,
@@ -139,9 +152,19 @@ class Server extends EventEmitter {
     const callback = typeof given.at(-1) === 'function' ? given.pop() : undefined;
     const [first, host] = given;
     const isObject = first !== null && typeof first === 'object';
-    const wanted = isObject ? first : { port: first, host: typeof host === 'string' ? host : undefined };
-    if (wanted.path !== undefined || (typeof first === 'string' && !/^\d+$/.test(first)) || wanted.fd !== undefined) {
-      throw failure(Error, 'ERR_INVALID_ARG_VALUE', 'server.listen() takes a port: QUIC has no sockets with paths.');
+    const wanted = isObject
+      ? first
+      : { port: first, host: typeof host === 'string' ? host : undefined };
+    if (
+      wanted.path !== undefined ||
+      (typeof first === 'string' && !/^\d+$/.test(first)) ||
+      wanted.fd !== undefined
+    ) {
+      throw failure(
+        Error,
+        'ERR_INVALID_ARG_VALUE',
+        'server.listen() takes a port: QUIC has no Unix sockets',
+      );
     }
     const port = Number(wanted.port ?? 0);
     if (!Number.isInteger(port) || port < 0 || port > 65535) {
@@ -186,7 +209,7 @@ class Server extends EventEmitter {
     return addressOf(this._listening);
   }
 
-  /** Takes no new connections, closes those that are idle, and lets what runs finish. */
+  /** Stops accepting connections, closes idle ones, and lets open requests finish. */
   close(callback) {
     if (this._closing !== undefined || this.address() === null) {
       const error = failure(Error, 'ERR_SERVER_NOT_RUNNING', 'Server is not running.');
@@ -196,25 +219,25 @@ class Server extends EventEmitter {
     if (callback !== undefined) this.once('close', () => callback());
     const closing = this.app.close({ timeout: Infinity }).then(() => {
       process.nextTick(() => {
-        // Not if it listens again: then with the end of that, as in node:http.
+        // Not if it listens again: 'close' then follows that listener, as in node:http.
         if (this._closing === closing) this.emit('close');
       });
     });
     this._closing = closing;
-    // For frameworks that put a function of their own in its place.
+    // For frameworks that replace this method.
     this.closeIdleConnections();
     return this;
   }
 
-  /** Ends all connections, whatever goes on over them. Those that come later are served if nobody has called `close`. */
+  /** Closes all connections at once. Later connections are served, unless `close` was called. */
   closeAllConnections() {
     if (this._closing !== undefined) this._app.close();
     else this._app?._closeConnections(true);
   }
 
-  /** Ends the connections on which no request is open, and that have had one. */
+  /** Closes connections that have had a request and have none now. */
   closeIdleConnections() {
-    // `close` ends them with more care: a request may be on its way.
+    // `close` ends them gracefully, because a request may be in flight.
     if (this._closing === undefined) this._app?._closeConnections(false);
   }
 
@@ -240,43 +263,53 @@ class Server extends EventEmitter {
     return this;
   }
 
-  /** How long a request may be silent before 'timeout' is emitted. */
+  /** Sets the milliseconds without activity after which a request emits 'timeout'. */
   setTimeout(milliseconds, callback) {
     this.timeout = milliseconds;
     if (callback !== undefined) this.on('timeout', callback);
     return this;
   }
 
-  /** Another certificate, for handshakes from now on. */
+  /** Replaces the certificate for new handshakes. */
   setSecureContext(given) {
     this._needsTls('setSecureContext');
     this.app.setCertificate({ ...given, request_cert: asksClients(given ?? {}) });
   }
 
-  /** The certificate for a host name, which may begin with `*.`. Whether clients are asked for theirs is the server's, as in node:https, unless this says it. */
+  /**
+   * Sets the certificate of a host name, which may begin with `*.`. Client certificate options that
+   * are omitted are those of the server, as in node:https.
+   */
   addContext(hostname, given) {
     this._needsTls('addContext');
-    const clients = options.mergedClients(this._settings, { ...given, request_cert: asksClients(given ?? {}) });
+    const clients = options.mergedClients(this._settings, {
+      ...given,
+      request_cert: asksClients(given ?? {}),
+    });
     this.app.addServerName(hostname, { ...given, ...clients });
   }
 
-  /** Tools put an `emit` of their own into the prototype of the server that they find: the one of node:https where there is TLS. */
+  /**
+   * Calls `emit` of the Node.js prototype, which instrumentation tools replace: node:https with
+   * TLS.
+   */
   emit(...given) {
     return (this._base ??= baseOf(this._settings)).emit.apply(this, given);
   }
 
   _needsTls(call) {
-    if (!isSecure(this._settings)) throw new TypeError(`server.${call}() needs a server with key and cert.`);
+    if (!isSecure(this._settings))
+      throw new TypeError(`server.${call}() needs a server with key and cert`);
   }
 }
 
-// An `http.Server` for `instanceof`. None of its methods is left but `emit`: they are for sockets.
+// Makes `instanceof http.Server` true. Only `emit` of its methods is used; the others need sockets.
 Object.setPrototypeOf(Server.prototype, http.Server.prototype);
 
-/** HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
+/** Creates a server: HTTP/1.1, or with key and cert HTTP/1.1, HTTP/2 and HTTP/3 on one port. */
 const createServer = (given, listener) => new Server(given, listener);
 
-/** All options that there are. */
+/** All accepted options. */
 const OPTIONS = [
   ...options.KNOWN,
   ...Object.keys(LIMITS),

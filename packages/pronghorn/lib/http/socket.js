@@ -3,7 +3,10 @@
 const { EventEmitter } = require('node:events');
 const { clientOf } = require('../client');
 
-/** What `socket` is to a request: who asks and over what. It belongs to this one request, not to a connection. */
+/**
+ * The `socket` of a request: its client and protocol. It belongs to one request, not to a
+ * connection.
+ */
 class Socket extends EventEmitter {
   constructor(head, res, server) {
     super();
@@ -17,7 +20,7 @@ class Socket extends EventEmitter {
     this._httpMessage = undefined;
     this.encrypted = head.encrypted;
     this._client = clientOf(res);
-    /** Whether the client has shown a certificate that is trusted. */
+    /** Whether the client sent a trusted certificate. */
     this.authorized = this._client.authorized;
     if (this.encrypted) this.authorizationError = this._client.authorizationError;
     this.destroyed = false;
@@ -41,7 +44,7 @@ class Socket extends EventEmitter {
     return this._head.family;
   }
 
-  /** The address that the server listens on. */
+  /** Returns the address that the server listens on. */
   address() {
     return (this._local ??= this.server?.address() ?? {});
   }
@@ -58,12 +61,12 @@ class Socket extends EventEmitter {
     return this.address().family;
   }
 
-  /** `http/1.1`, `h2` or `h3`. */
+  /** Returns `http/1.1`, `h2` or `h3`; false in clear text. */
   get alpnProtocol() {
     return this.encrypted ? this._head.protocol : false;
   }
 
-  /** The name that the client asked for in TLS (SNI); false if it gave none. */
+  /** Returns the server name of the TLS handshake (SNI); false if the client sent none. */
   get servername() {
     return this.encrypted ? this._head.serverName || false : undefined;
   }
@@ -72,12 +75,12 @@ class Socket extends EventEmitter {
     return this.destroyed ? 'closed' : 'open';
   }
 
-  /** Whether the request came before the handshake was done, so that the client may send it again. */
+  /** Returns whether the request arrived in 0-RTT, where an attacker can replay it. */
   get earlyData() {
     return this._head.earlyData;
   }
 
-  /** Bytes that were written and wait for room. */
+  /** Returns the number of written bytes that are buffered. */
   get writableLength() {
     return this._httpMessage?._waiting ?? 0;
   }
@@ -94,22 +97,22 @@ class Socket extends EventEmitter {
     return 65536;
   }
 
-  /** What the client has shown for itself, as node:tls has it; `{}` if that is nothing. */
+  /** Returns the client's certificate in the form of node:tls; `{}` if there is none. */
   getPeerCertificate(isDetailed) {
     return this._client.peerCertificate(isDetailed);
   }
 
-  /** The same as an X509Certificate; `undefined` if there is none. */
+  /** Returns the client's certificate as an X509Certificate; `undefined` if there is none. */
   getPeerX509Certificate() {
     return this._client.certificate;
   }
 
-  /** `TLSv1.2` or `TLSv1.3`; `null` in clear text. */
+  /** Returns `TLSv1.2` or `TLSv1.3`; `null` in clear text. */
   getProtocol() {
     return this._head.cipher?.version ?? null;
   }
 
-  /** The cipher suite: `name`, `standardName` and `version`. */
+  /** Returns `name`, `standardName` and `version` of the cipher suite. */
   getCipher() {
     const { cipher } = this._head;
     return cipher === undefined ? {} : { ...cipher };
@@ -126,7 +129,10 @@ class Socket extends EventEmitter {
     return this;
   }
 
-  /** As node:http does: who listens at the request, the response or the server decides, and if nobody does the request ends. */
+  /**
+   * Emits 'timeout' on request, response and server. As in node:http, the request ends if none has
+   * a listener.
+   */
   _onTimeout() {
     const request = !this._request.complete && this._request.emit('timeout', this);
     const response = this._httpMessage.emit('timeout', this);
@@ -135,12 +141,12 @@ class Socket extends EventEmitter {
     this.emit('timeout');
   }
 
-  /** Something has gone over the connection. */
+  /** Restarts the timeout after activity. */
   _active() {
     this._timer?.refresh();
   }
 
-  /** Ends the request: resets the stream, over HTTP/1.1 closes the connection. */
+  /** Ends the request: resets the stream, or closes the connection over HTTP/1.1. */
   destroy(error) {
     if (this.destroyed) return this;
     this._close(error);
@@ -160,20 +166,23 @@ class Socket extends EventEmitter {
     return this.destroy();
   }
 
-  /** Its response is complete, and nothing more comes of the request. */
+  /** Closes the socket of a complete exchange. */
   _end() {
-    if (this.destroyed || this._res._readsOn) return;
+    if (this.destroyed || this._res._readsAfterResponse) return;
     this.destroyed = true;
     this.readable = this.writable = false;
     this.emit('close', false);
   }
 
-  /** The client has left. As in node:http that is an error of the connection only where its request was not complete. */
+  /**
+   * Handles a client that has left. As in node:http, that is an error only if its request was
+   * incomplete.
+   */
   _left(error) {
     this._close(error, this._request.complete ? null : error);
   }
 
-  /** `shown`: what is emitted here. */
+  /** `shown`: the error to emit on the socket. */
   _close(error, shown = error) {
     if (this.destroyed) return;
     this.destroyed = true;
@@ -183,15 +192,18 @@ class Socket extends EventEmitter {
     const response = this._httpMessage;
     if (!request.destroyed) request.destroy(error);
     process.nextTick(() => {
-      if (shown !== undefined && shown !== null && this.listenerCount('error') > 0) this.emit('error', shown);
+      if (shown !== undefined && shown !== null && this.listenerCount('error') > 0)
+        this.emit('error', shown);
       this.emit('close', Boolean(shown));
       response._onClosed?.();
     });
   }
 
-  /** Bytes that are no HTTP cannot be written: the protocols do not allow it. */
+  /** Throws: raw bytes cannot be written in any of the protocols. */
   write() {
-    throw new TypeError('This socket stands for a request and takes no bytes of its own: write to the response.');
+    throw new TypeError(
+      'this socket belongs to a request and takes no raw bytes: write to the response',
+    );
   }
 
   cork() {}

@@ -1,33 +1,34 @@
 'use strict';
 
-// Sockets of the event `upgrade`, as programs for node:http have them: they write their answer into them as bytes of HTTP/1.1, and go on in
-// another protocol. Here the answer is taken apart, since over HTTP/2 and HTTP/3 it has another form. The other side is crates/node/src/tunnel.rs.
+// Sockets of the event `upgrade`, with the interface of node:http: programs write their response to
+// them as HTTP/1.1 bytes, and continue in another protocol. The response is parsed here, because
+// HTTP/2 and HTTP/3 encode it differently. The native counterpart is crates/node/src/tunnel.rs.
 
 const { Duplex } = require('node:stream');
 const native = require('../native');
-const answers = require('../answers');
+const operations = require('../operations');
 const { writeField } = require('../head');
-const { HeadReader, malformed, shown } = require('./written');
+const { HeadReader, malformed, quoted } = require('./response-parser');
 const { Socket } = require('./socket');
 
-/** What the native part says of a tunnel. */
+/** Events of a tunnel. */
 const READABLE = 0;
 const WRITABLE = 1;
 const FINISHED = 2;
 const FAILED = 3;
 
-/** What becomes of the answer. */
+/** States of the response. */
 const AWAITED = 0;
-/** The upgrade is granted: what is written are bytes of the other protocol. */
+/** The upgrade is accepted: writes are bytes of the other protocol. */
 const GRANTED = 1;
-/** It is refused: what is written is content of an ordinary response. */
+/** The upgrade is refused: writes are the body of an ordinary response. */
 const REFUSED = 2;
 
 const SWITCHING_PROTOCOLS = 101;
-/** Fields that are the engine's: how a message is delimited, and what a connection of HTTP/1.1 is told. */
+/** Headers that the engine sets: message framing and the HTTP/1.1 connection. */
 const OF_THE_CONNECTION = ['connection', 'keep-alive', 'proxy-connection', 'transfer-encoding'];
 
-/** Tunnels that are open, by number. */
+/** Open tunnels, by number. */
 const tunnels = new Map();
 
 function failure(code, text) {
@@ -37,13 +38,16 @@ function failure(code, text) {
 const reset = () => failure('ECONNRESET', 'read ECONNRESET');
 
 class UpgradeSocket extends Duplex {
-  /** `connection`: what a request of this door has for its socket, which says who asks. `asked`: the first protocol that the request names. */
+  /**
+   * `connection`: the Socket of the request, with the client. `asked`: the first protocol of the
+   * request.
+   */
   constructor(connection, asked) {
-    // As net.Socket: `close` says whether there was an error.
+    // As with net.Socket, `close` is emitted with whether there was an error.
     super({ allowHalfOpen: true, emitClose: false });
     this._connection = connection;
     this._asked = asked;
-    /** The HttpResponse underneath, whose context is that of all that is told here. */
+    /** The HttpResponse underneath, whose context is that of all events. */
     this._res = connection._res;
     this._head = connection._head;
     this.server = connection.server;
@@ -57,19 +61,19 @@ class UpgradeSocket extends Duplex {
     this._timer = undefined;
     this._answer = AWAITED;
     this._reader = new HeadReader();
-    /** Of a refusal. */
+    /** The body framing of a refusal. */
     this._content = undefined;
     this._number = -1;
     this._wantsRead = false;
-    /** What is to be called when there is room for more, and when all has left. */
+    /** Callbacks for capacity, and for the end of sending. */
     this._flushed = undefined;
     this._finished = undefined;
     this._isReset = false;
-    /** The response is somebody else's. */
+    /** The response is sent elsewhere. */
     this._isLeft = false;
   }
 
-  // ---- what is written ------------------------------------------------------------------------------------------------------
+  // ---- writing
 
   _write(chunk, _encoding, callback) {
     this._active();
@@ -81,7 +85,7 @@ class UpgradeSocket extends Duplex {
       if (this._answer === AWAITED) this._readHead(chunk, done);
       else this._pass(chunk, done);
     } catch (error) {
-      // What has been written cannot be taken back, and nobody could say what it means.
+      // The bytes written so far are ambiguous and cannot be taken back.
       this._isReset = true;
       done(error);
     }
@@ -113,11 +117,13 @@ class UpgradeSocket extends Duplex {
     return this._pass(rest, done);
   }
 
-  /** An interim response. 100 says nothing to a request without content. */
+  /** Sends an interim response. 100 is skipped, because the request has no body. */
   _inform({ status, fields }) {
     const lines = [];
-    for (let index = 0; index < fields.length; index += 2) lines.push(`${fields[index]}: ${fields[index + 1]}`);
-    if (status !== 100 && !this._res._done) native.inform(this._res._slot, status, lines.join('\n'));
+    for (let index = 0; index < fields.length; index += 2)
+      lines.push(`${fields[index]}: ${fields[index + 1]}`);
+    if (status !== 100 && !this._res._done)
+      native.inform(this._res._slot, status, lines.join('\n'));
   }
 
   _grant(head) {
@@ -127,22 +133,24 @@ class UpgradeSocket extends Duplex {
     const isHttp1 = this._head.version === 1;
     const [chosen = this._asked] = head.all('upgrade');
     if (chosen.toLowerCase() !== this._asked) {
-      throw malformed(`101 to ${shown(chosen)}, and the first protocol that the client names is ${this._asked}`);
+      throw malformed(
+        `101 with the protocol ${quoted(chosen)}, and the client's first protocol is ${this._asked}`,
+      );
     }
-    // RFC 8441, section 5: over HTTP/2 and HTTP/3 there is no key, and nothing says that it was understood.
+    // RFC 8441, section 5: HTTP/2 and HTTP/3 have no key, and no accept header.
     const left = [...OF_THE_CONNECTION, 'content-length', isHttp1 ? '' : 'sec-websocket-accept'];
     this._writeFields(head, left);
     const number = native.tunnelOpen(res._slot);
     res._handOver();
     if (number === undefined) {
-      // The client has left, which was about to be told.
+      // The client has left; its event is pending.
       res.emitDestroy();
       process.nextTick(() => this.destroy(reset()));
       return;
     }
     this._number = number;
     tunnels.set(number, this);
-    // Also where nobody listens yet, as sockets of node:http: so they hear of the end.
+    // Reads without a listener, like sockets of node:http, to notice the end.
     if (this._wantsRead) native.tunnelRead(number);
     else this.read(0);
   }
@@ -153,18 +161,22 @@ class UpgradeSocket extends Duplex {
     this._answer = REFUSED;
     this._content = content;
     if (res._done) return;
-    answers.status(res._slot, head.status);
-    this._writeFields(head, [...OF_THE_CONNECTION, ...(this._head.version === 1 ? [] : ['upgrade'])]);
+    operations.status(res._slot, head.status);
+    this._writeFields(head, [
+      ...OF_THE_CONNECTION,
+      ...(this._head.version === 1 ? [] : ['upgrade']),
+    ]);
     if (content.isComplete) this._complete();
   }
 
   _writeFields({ fields }, left) {
     for (let index = 0; index < fields.length; index += 2) {
-      if (!left.includes(fields[index])) writeField(this._res._slot, fields[index], fields[index + 1]);
+      if (!left.includes(fields[index]))
+        writeField(this._res._slot, fields[index], fields[index + 1]);
     }
   }
 
-  /** Bytes behind the head. */
+  /** Passes on bytes after the head. */
   _pass(chunk, done) {
     if (this._answer === GRANTED) {
       if (this._number < 0 || native.tunnelWrite(this._number, chunk)) done();
@@ -192,11 +204,11 @@ class UpgradeSocket extends Duplex {
     done?.();
   }
 
-  /** A refusal is the last response of its connection, as in node:http, which reads no more requests of a socket that it has given away. */
+  /** Completes a refusal. As in node:http, it is the last response of its connection. */
   _complete(chunk = '') {
     const { _res: res } = this;
     if (!res._done) res.end(chunk, true);
-    // The client, who has all, is about to leave.
+    // The client has everything, and is about to leave.
     setImmediate(() => {
       if (!this.writableEnded) this.destroy();
     });
@@ -211,12 +223,12 @@ class UpgradeSocket extends Duplex {
     }
     if (this._answer === REFUSED) {
       if (this._content.endsWithSocket) this._complete();
-      else if (!this._content.isComplete) return this._cutShort(callback, 'its content is not complete');
+      else if (!this._content.isComplete) return this._cutShort(callback, 'its body is incomplete');
     } else if (!this._reader.isEmpty) {
-      return this._cutShort(callback, 'its head is not complete');
+      return this._cutShort(callback, 'its head is incomplete');
     }
     callback();
-    // Behind 'finish'. Without an answer it is a connection that is closed without a word.
+    // After 'finish'. Without a response the connection just closes.
     process.nextTick(() => this.destroy());
   }
 
@@ -225,7 +237,7 @@ class UpgradeSocket extends Duplex {
     callback(malformed(`the socket was ended, and ${why}`));
   }
 
-  // ---- what is read ---------------------------------------------------------------------------------------------------------
+  // ---- reading
 
   _read() {
     this._wantsRead = true;
@@ -245,12 +257,15 @@ class UpgradeSocket extends Duplex {
     else this.once('finish', this._leaveUnread);
   }
 
-  /** Both directions have ended. What nobody has begun to read will not be read; node:http gives the first of it as `head`. */
+  /**
+   * Both directions have ended: discards data that is not being read. node:http passes the first
+   * bytes as `head`.
+   */
   _leaveUnread() {
     if (this.readableFlowing === null && this.listenerCount('readable') === 0) this.destroy();
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------------
+  // ---- the end
 
   _destroy(error, callback) {
     clearTimeout(this._timer);
@@ -261,27 +276,31 @@ class UpgradeSocket extends Duplex {
       native.tunnelEnd(number, this._isReset);
       res.emitDestroy();
     } else if (!res._done && !this._isLeft) {
-      // What is written before is sent, as the kernel would.
-      if (this._answer === REFUSED && this._content.endsWithSocket && !this._isReset) res.end('', true);
+      // Earlier writes are sent, as the kernel would do.
+      if (this._answer === REFUSED && this._content.endsWithSocket && !this._isReset)
+        res.end('', true);
       else res.close();
     }
     const [flushed, finished] = [this._flushed, this._finished];
     this._flushed = this._finished = undefined;
     const cut = flushed ?? finished;
-    if (cut !== undefined) process.nextTick(cut, error ?? failure('ERR_STREAM_DESTROYED', 'The socket was destroyed'));
+    if (cut !== undefined)
+      process.nextTick(cut, error ?? failure('ERR_STREAM_DESTROYED', 'The socket was destroyed'));
     callback(error);
     process.nextTick(() => this.emit('close', Boolean(error)));
   }
 
-  /** The client has left before it had its answer, or in the middle of it. */
+  /** Handles a client that left before or during the response. */
   _left() {
     if (this.destroyed) return;
     this.push(null);
-    // Behind 'end', where somebody reads.
+    // After 'end', if the socket is being read.
     setImmediate(() => this.destroy());
   }
 
-  /** A listener of 'upgrade' has thrown. A request that is not answered yet gets the answer of those that fail. */
+  /**
+   * Handles an exception of an 'upgrade' listener. A request without a response gets 500 elsewhere.
+   */
   _fail() {
     this._isLeft = this._answer !== GRANTED && !this._res._begun;
     this.destroy();
@@ -293,13 +312,16 @@ class UpgradeSocket extends Duplex {
     else this.once('finish', this.destroy);
   }
 
-  /** Resets the stream; over HTTP/1.1 it closes the connection, and what waits is lost. */
+  /** Resets the stream, or closes the connection over HTTP/1.1. Unsent bytes are lost. */
   resetAndDestroy() {
     this._isReset = true;
     return this.destroy();
   }
 
-  /** What listeners throw is reported, as it is for requests, and ends this socket alone. A client that leaves is nobody's fault. */
+  /**
+   * Reports exceptions of listeners, which end only this socket. ECONNRESET without a listener is
+   * ignored.
+   */
   emit(event, ...given) {
     if (event === 'error' && this.listenerCount('error') === 0) {
       if (given[0]?.code !== 'ECONNRESET') this._report(given[0]);
@@ -319,7 +341,7 @@ class UpgradeSocket extends Duplex {
     app._report(error, `upgrade ${this._request?.url ?? pattern}`);
   }
 
-  // ---- as net.Socket has it -------------------------------------------------------------------------------------------------
+  // ---- interface of net.Socket
 
   get pending() {
     return false;
@@ -371,7 +393,7 @@ class UpgradeSocket extends Duplex {
   }
 }
 
-// Who asks and over what is the same for a request and for what it becomes.
+// The client and protocol are those of the request's Socket.
 for (const name of Object.getOwnPropertyNames(Socket.prototype)) {
   if (name.startsWith('_') || name in UpgradeSocket.prototype) continue;
   const { value } = Object.getOwnPropertyDescriptor(Socket.prototype, name);
@@ -400,8 +422,8 @@ for (const name of ['encrypted', 'authorized', 'authorizationError']) {
   });
 }
 
-/** What the native part tells. */
-function told(number, what, hasEnded) {
+/** Handles an event of the addon. */
+function onTunnelEvent(number, what, hasEnded) {
   const socket = tunnels.get(number);
   if (socket !== undefined) socket._res.runInAsyncScope(change, undefined, socket, what, hasEnded);
 }
@@ -425,4 +447,4 @@ function change(socket, what, hasEnded) {
   }
 }
 
-module.exports = { UpgradeSocket, told };
+module.exports = { UpgradeSocket, onTunnelEvent };

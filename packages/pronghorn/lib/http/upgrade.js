@@ -1,6 +1,6 @@
 'use strict';
 
-// Requests that ask for another protocol, for listeners of 'upgrade': as over HTTP/1.1, whatever brought them.
+// Upgrade requests for listeners of 'upgrade', in the form of HTTP/1.1 for all versions.
 
 const { randomBytes } = require('node:crypto');
 const native = require('../native');
@@ -11,10 +11,13 @@ const { makeRequest } = require('./incoming');
 
 const KEY_BYTES = 16;
 
-/** What `makeRequest` takes of a head: that of an extended CONNECT (RFC 8441, RFC 9220) as one over HTTP/1.1 asks for the same. */
+/**
+ * Returns the head of an extended CONNECT (RFC 8441, RFC 9220) as the equivalent HTTP/1.1 upgrade
+ * request.
+ */
 function asHttp1(head, protocol) {
   const lines = [...head.lines(), 'connection', 'Upgrade', 'upgrade', protocol];
-  // Who grants it looks for a key, which proves nothing here.
+  // WebSocket libraries require a key, which has no meaning here.
   if (protocol === 'websocket' && head.first('sec-websocket-key') === undefined) {
     lines.push('sec-websocket-key', randomBytes(KEY_BYTES).toString('base64'));
   }
@@ -25,14 +28,16 @@ function asHttp1(head, protocol) {
 function handleUpgrade(server, res, head) {
   const protocol = native.upgradeProtocol(res._slot);
   if (head.version !== 1 && protocol === 'webtransport') {
-    warnOnce("WebTransport sessions are not passed to listeners of 'upgrade': add a route with server.app.wt().");
+    warnOnce(
+      "WebTransport sessions are not passed to listeners of 'upgrade': add a route with server.app.wt()",
+    );
     res.writeStatus('501 Not Implemented').end();
     return;
   }
   const socket = new UpgradeSocket(new Socket(head, res, server), protocol.toLowerCase());
   if (head.version !== 1) socket._head = asHttp1(head, protocol);
   const request = makeRequest(server._IncomingMessage, socket, false);
-  // Its content is none, and whoever destroys it destroys the socket.
+  // The request has no body, and destroying it destroys the socket.
   delete request._destroy;
   request.joinDuplicateHeaders = server._joinsDuplicates;
   request.upgrade = true;

@@ -28,7 +28,10 @@ describe('PM2 in cluster mode', { timeout: 600_000 }, () => {
     PRONGHORN_TEST_TLS: JSON.stringify(tls),
   };
   const pm2 = (...args) =>
-    run(process.execPath, [path.join(place, 'node_modules', 'pm2', 'bin', 'pm2'), ...args], { cwd: place, env });
+    run(process.execPath, [path.join(place, 'node_modules', 'pm2', 'bin', 'pm2'), ...args], {
+      cwd: place,
+      env,
+    });
 
   before(async () => {
     for (const file of ['package.json', 'package-lock.json', 'app.js']) {
@@ -46,29 +49,51 @@ describe('PM2 in cluster mode', { timeout: 600_000 }, () => {
 
   const list = async () => JSON.parse((await pm2('jlist')).stdout);
   const pids = async () =>
-    (await list()).filter(({ pm2_env: { status } }) => status === 'online').map(({ pid }) => `${pid}`);
+    (await list())
+      .filter(({ pm2_env: { status } }) => status === 'online')
+      .map(({ pid }) => `${pid}`);
   const port = () => Number(fs.readFileSync(portFile, 'utf8'));
   const requests = { 'HTTP/1.1': secure, 'HTTP/2': overHttp2, 'HTTP/3': overHttp3 };
 
-  /** Requests over new connections until `isOver`. All have to be answered. Returns by whom. */
+  /**
+   * Sends requests over new connections until `isOver`; each must get a 200. Returns the IDs of the
+   * processes that answered.
+   */
   async function load(isOver) {
     const answered = new Set();
     let count = 0;
     const ask = async ([protocol, request]) => {
       while (!isOver()) {
         const answer = await request(port());
-        assert.equal(answer.status, 200, `request ${count} over ${protocol}: ${JSON.stringify(answer)}`);
+        assert.equal(
+          answer.status,
+          200,
+          `request ${count} over ${protocol}: ${JSON.stringify(answer)}`,
+        );
         answered.add(answer.body.toString());
         count += 1;
       }
     };
-    await Promise.all(Object.entries(requests).flatMap((each) => Array.from({ length: AT_A_TIME }, () => ask(each))));
+    await Promise.all(
+      Object.entries(requests).flatMap((each) =>
+        Array.from({ length: AT_A_TIME }, () => ask(each)),
+      ),
+    );
     assert.ok(count > 0);
     return answered;
   }
 
   it('starts processes that share the port', async () => {
-    await pm2('start', 'app.js', '-i', `${PROCESSES}`, '--kill-timeout', '20000', '--listen-timeout', '20000');
+    await pm2(
+      'start',
+      'app.js',
+      '-i',
+      `${PROCESSES}`,
+      '--kill-timeout',
+      '20000',
+      '--listen-timeout',
+      '20000',
+    );
     assert.equal((await pids()).length, PROCESSES);
     for (const request of Object.values(requests)) {
       const answered = new Set();

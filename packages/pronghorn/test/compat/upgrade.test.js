@@ -1,6 +1,7 @@
 'use strict';
 
-// Servers of WebSocket from npm that stand on the event `upgrade`, unchanged over pronghorn and over node:http side by side.
+// Servers of WebSocket from npm that stand on the event `upgrade`, unchanged over pronghorn and
+// over node:http side by side.
 
 const assert = require('node:assert/strict');
 const { execFileSync } = require('node:child_process');
@@ -21,8 +22,12 @@ let folder, from;
 
 before(() => {
   folder = fs.mkdtempSync(path.join(os.tmpdir(), 'pronghorn-upgrade-'));
-  for (const name of fs.readdirSync(given)) fs.copyFileSync(path.join(given, name), path.join(folder, name));
-  fs.copyFileSync(path.join(__dirname, '..', '..', '..', '..', '.npmrc'), path.join(folder, '.npmrc'));
+  for (const name of fs.readdirSync(given))
+    fs.copyFileSync(path.join(given, name), path.join(folder, name));
+  fs.copyFileSync(
+    path.join(__dirname, '..', '..', '..', '..', '.npmrc'),
+    path.join(folder, '.npmrc'),
+  );
   execFileSync('npm', ['ci', '--ignore-scripts', '--prefer-offline', '--loglevel=error'], {
     cwd: folder,
     stdio: ['ignore', 'ignore', 'inherit'],
@@ -73,8 +78,14 @@ const programs = {
     const target = `http://127.0.0.1:${await listening(behind)}`;
     const proxy = from('http-proxy').createProxyServer({ target, ws: true });
     const server = createServer((req, res) => proxy.web(req, res));
-    server.on('upgrade', (req, socket, head) => proxy.ws(req, socket, head, {}, () => socket.destroy()));
-    return { port: await listening(server), server, end: () => behind.close() && behind.closeAllConnections() };
+    server.on('upgrade', (req, socket, head) =>
+      proxy.ws(req, socket, head, {}, () => socket.destroy()),
+    );
+    return {
+      port: await listening(server),
+      server,
+      end: () => behind.close() && behind.closeAllConnections(),
+    };
   },
 };
 
@@ -145,7 +156,9 @@ for (const [name, program] of Object.entries(programs)) {
 
     for (const protocol of ['http/1.1', 'h2', 'h3']) {
       it(`runs over TLS: ${protocol}`, async () => {
-        const { port, server, end } = await program((handler) => pronghorn.createServer(tls, handler));
+        const { port, server, end } = await program((handler) =>
+          pronghorn.createServer(tls, handler),
+        );
         const result = await seen(port, over({ protocol, secure: true }));
         assert.deepEqual(result.answers, ['one', 'two', 'x'.repeat(200_000)]);
         if (name in refusals) assert.equal(result.refused, refusals[name]);
@@ -172,10 +185,12 @@ describe('Socket.IO', () => {
         socket.on('all', (data) => sockets.emit('told', data));
       });
       const port = await listening(server);
-      const clients = [{}, { transports: ['websocket'] }, { transports: ['polling'] }].map((options) =>
-        io(`http://127.0.0.1:${port}`, { reconnection: false, ...options }),
+      const clients = [{}, { transports: ['websocket'] }, { transports: ['polling'] }].map(
+        (options) => io(`http://127.0.0.1:${port}`, { reconnection: false, ...options }),
       );
-      await Promise.all(clients.map((client) => new Promise((resolve) => client.on('connect', resolve))));
+      await Promise.all(
+        clients.map((client) => new Promise((resolve) => client.on('connect', resolve))),
+      );
       const [first] = clients;
       if (first.io.engine.transport.name !== 'websocket') {
         await new Promise((resolve) => first.io.engine.once('upgrade', resolve));

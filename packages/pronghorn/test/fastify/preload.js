@@ -1,6 +1,6 @@
 'use strict';
 
-// Loaded before each of Fastify's tests: its servers are those of pronghorn.
+// Loaded before each of Fastify's tests: replaces its servers with pronghorn's.
 
 const http = require('node:http');
 const https = require('node:https');

@@ -1,6 +1,7 @@
 'use strict';
 
-// The server that memory.test.js looks into, in a process of its own that only serves. Arguments: which app, and its options as JSON.
+// The server that memory.test.js measures, in its own process. Arguments: the kind of app, and its
+// options as JSON.
 
 const { setImmediate: turn } = require('node:timers/promises');
 const uWS = require('../..');
@@ -10,7 +11,7 @@ const [kind, options] = process.argv.slice(2);
 const app = uWS[kind](JSON.parse(options))
   .get('/now', (res) => res.end('answered now\n'))
   .get('/later', (res) => {
-    // Kept from here to there, as answers are that wait for something.
+    // Kept across an await, as pending responses are.
     res.onAborted(() => {});
     setImmediate(() => res.end('answer later\n'));
   })
@@ -19,9 +20,9 @@ const app = uWS[kind](JSON.parse(options))
     process.send({ port: uWS.us_socket_local_port(socket) });
   });
 
-/** What is left when all that can be forgotten is. */
+/** Memory use after garbage collection. */
 async function measure() {
-  // What finalizers and weak references let go is for the next collection.
+  // Objects released by finalizers and weak references are freed by the next collection.
   for (let time = 0; time < 3; time++) {
     globalThis.gc();
     await turn();
@@ -30,10 +31,13 @@ async function measure() {
   return { rss, heapUsed, external, unanswered: native.openExchanges() };
 }
 
-/** Connections that are open, and requests that have come. */
+/** Counts of open connections and received requests. */
 function count() {
   const all = app.getStatistics();
-  return { open: all.tcp_open + all.quic_open, requests: all.requests_http1 + all.requests_http2 + all.requests_http3 };
+  return {
+    open: all.tcp_open + all.quic_open,
+    requests: all.requests_http1 + all.requests_http2 + all.requests_http3,
+  };
 }
 
 process.on('message', async (what) => {

@@ -1,5 +1,5 @@
 'use strict';
 
-// Loaded before a test: what listens is waited for as in hosts whose event loop is not libuv.
+// Loaded before a test: polls listeners on a thread, as in hosts whose event loop is not libuv.
 
 require('../../lib/native').pollByThread(true);

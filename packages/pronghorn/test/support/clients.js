@@ -1,6 +1,6 @@
 'use strict';
 
-// The four ways to the same handlers, with clients that nobody here wrote: node:http, node:https, node:http2 and aioquic.
+// Four independent clients for the same handlers: node:http, node:https, node:http2 and aioquic.
 
 const fs = require('node:fs');
 const http = require('node:http');
@@ -10,14 +10,22 @@ const uWS = require('../..');
 const h3 = require('./h3');
 const { tls } = require('./certificate');
 
-/** What hops and times add to a response. */
-const incidental = ['date', 'alt-svc', 'connection', 'keep-alive', 'transfer-encoding', 'content-length'];
+/** Headers that depend on the connection or the time. */
+const incidental = [
+  'date',
+  'alt-svc',
+  'connection',
+  'keep-alive',
+  'transfer-encoding',
+  'content-length',
+];
 
 function fieldsOf(pairs) {
   const fields = {};
   for (const [name, value] of pairs) {
     if (incidental.includes(name.toLowerCase()) || name.startsWith(':')) continue;
-    fields[name.toLowerCase()] = name.toLowerCase() in fields ? `${fields[name.toLowerCase()]}, ${value}` : value;
+    fields[name.toLowerCase()] =
+      name.toLowerCase() in fields ? `${fields[name.toLowerCase()]}, ${value}` : value;
   }
   return fields;
 }
@@ -28,7 +36,10 @@ function pairsOf(raw) {
   return pairs;
 }
 
-/** Writes a body in pieces, each when the one before has gone. What is `late` comes when the response is complete. */
+/**
+ * Writes a body in pieces, each after the previous one was sent. `late` follows when the response
+ * is complete.
+ */
 async function send(stream, { body, pieces = 1, unfinished, late }) {
   if (body === undefined) return stream.end();
   const content = Buffer.from(body);
@@ -39,9 +50,11 @@ async function send(stream, { body, pieces = 1, unfinished, late }) {
   if (!unfinished && late === undefined) stream.end();
 }
 
-/** What a client shows of itself: files with its certificate and key, and other options of node:tls. */
+/** TLS options of a client: files with its certificate and key, and options of node:tls. */
 function shown({ key_file_name: key, cert_file_name: cert, ...more } = {}) {
-  return key === undefined ? more : { key: fs.readFileSync(key), cert: fs.readFileSync(cert), ...more };
+  return key === undefined
+    ? more
+    : { key: fs.readFileSync(key), cert: fs.readFileSync(cert), ...more };
 }
 
 function overHttp1(module, options) {
@@ -61,9 +74,17 @@ function overHttp1(module, options) {
     new Promise((resolve) => {
       const informational = [];
       const own = { ...options, ...shown(client) };
-      const settings = { ...own, host: address, port, method, path, headers: { host, ...headers }, agent: false };
+      const settings = {
+        ...own,
+        host: address,
+        port,
+        method,
+        path,
+        headers: { host, ...headers },
+        agent: false,
+      };
       const { body, late } = content;
-      // One that is to be closed is closed with the response.
+      // A connection that is to be closed is closed with the response.
       if (late !== undefined) settings.agent = new module.Agent({ keepAlive: true });
       if (body !== undefined && content.pieces === undefined && !content.unfinished) {
         settings.headers['content-length'] = Buffer.byteLength(body) + (late?.length ?? 0);
@@ -81,7 +102,9 @@ function overHttp1(module, options) {
           return resolve({ aborted: true, ...answer });
         }
         response.on('data', (chunk) => chunks.push(chunk));
-        response.on('error', (error) => resolve({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
+        response.on('error', (error) =>
+          resolve({ ...answer, error: error.message, body: Buffer.concat(chunks) }),
+        );
         response.on('end', () => {
           const whole = { ...answer, body: Buffer.concat(chunks) };
           if (late === undefined) return resolve(whole);
@@ -139,19 +162,23 @@ function overHttp2(
       informational.push({ status: info[':status'], fields: fieldsOf(Object.entries(info)) }),
     );
     stream.on('response', (head, _flags) => {
-      const pairs = Object.entries(head).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
+      const pairs = Object.entries(head).flatMap(([name, value]) =>
+        [value].flat().map((line) => [name, line]),
+      );
       answer = { status: head[':status'], fields: fieldsOf(pairs), raw: head, informational };
       if (abort === 'head') {
         stream.close(http2.constants.NGHTTP2_CANCEL);
         done({ aborted: true, ...answer });
       } else if (abort === 'connection') {
-        // What closes the stream ends its content first.
+        // The client ends the body before it closes the stream.
         session.destroy();
         resolve({ aborted: true, ...answer });
       }
     });
     stream.on('data', (chunk) => chunks.push(chunk));
-    stream.on('error', (error) => done({ ...answer, error: error.message, body: Buffer.concat(chunks) }));
+    stream.on('error', (error) =>
+      done({ ...answer, error: error.message, body: Buffer.concat(chunks) }),
+    );
     stream.on('end', () => {
       if (answer.status === undefined || stream.rstCode) return;
       if (content.late === undefined) done({ ...answer, body: Buffer.concat(chunks) });
@@ -188,15 +215,30 @@ async function overHttp3(port, { client: { servername, ...client } = {}, ...want
 }
 
 const faces = [
-  { name: 'App', protocol: 'http/1.1', make: (more) => uWS.App(more), request: overHttp1(http, {}) },
+  {
+    name: 'App',
+    protocol: 'http/1.1',
+    make: (more) => uWS.App(more),
+    request: overHttp1(http, {}),
+  },
   {
     name: 'SSLApp',
     protocol: 'http/1.1',
     make: (more) => uWS.SSLApp({ ...tls, ...more }),
     request: overHttp1(https, { rejectUnauthorized: false, servername: 'localhost' }),
   },
-  { name: 'SSLApp over HTTP/2', protocol: 'h2', make: (more) => uWS.SSLApp({ ...tls, ...more }), request: overHttp2 },
-  { name: 'H3App', protocol: 'h3', make: (more) => uWS.H3App({ ...tls, ...more }), request: overHttp3 },
+  {
+    name: 'SSLApp over HTTP/2',
+    protocol: 'h2',
+    make: (more) => uWS.SSLApp({ ...tls, ...more }),
+    request: overHttp2,
+  },
+  {
+    name: 'H3App',
+    protocol: 'h3',
+    make: (more) => uWS.H3App({ ...tls, ...more }),
+    request: overHttp3,
+  },
 ];
 
 /** Listens on a free port of the loopback and returns it. */

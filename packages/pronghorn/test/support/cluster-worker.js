@@ -1,6 +1,7 @@
 'use strict';
 
-// A worker of a cluster that does what the primary says; see the tests of clusters. A message has an id, what to do, and with what.
+// A cluster worker that runs the primary's operations; see cluster.test.js. A message has an id, an
+// operation and its arguments.
 
 const fs = require('node:fs');
 const nodeHttp = require('node:http');
@@ -11,13 +12,16 @@ const http = require('../../lib/http');
 const fetchDoor = require('../../lib/fetch');
 const srvx = require('../../lib/fetch/srvx');
 
-// What is done every hour is done at once.
+// Hourly tasks run at once.
 const every = setInterval;
 global.setInterval = (action, time, ...given) => every(action, Math.min(time, 50), ...given);
 
 const files = JSON.parse(process.env.PRONGHORN_TEST_TLS);
-const pem = { key: fs.readFileSync(files.key_file_name, 'utf8'), cert: fs.readFileSync(files.cert_file_name, 'utf8') };
-/** What each listener can do, by its number: stop as a program does, or end at once. */
+const pem = {
+  key: fs.readFileSync(files.key_file_name, 'utf8'),
+  cert: fs.readFileSync(files.cert_file_name, 'utf8'),
+};
+/** The operations of each listener, by its number: close like a program, or end at once. */
 const servers = [];
 /** Requests to /wait. */
 const waiting = [];
@@ -31,7 +35,7 @@ const endNode = (server) =>
     server.closeAllConnections();
   });
 
-/** A server of one of the doors of uWebSockets.js. */
+/** A server with the interface of uWebSockets.js. */
 function app(kind, { port, host, exclusive }) {
   const made = uWS[kind](kind === 'App' ? {} : files);
   made.get('/wait', (res) => {
@@ -44,13 +48,17 @@ function app(kind, { port, host, exclusive }) {
     const flags = exclusive ? uWS.LIBUS_LISTEN_EXCLUSIVE_PORT : uWS.LIBUS_LISTEN_DEFAULT;
     made.listen(...(host === undefined ? [] : [host]), port, flags, (socket, error) => {
       if (error) return resolve(failed(error));
-      servers.push({ app: made, stop: () => uWS.us_listen_socket_close(socket), end: () => endApp(made) });
+      servers.push({
+        app: made,
+        stop: () => uWS.us_listen_socket_close(socket),
+        end: () => endApp(made),
+      });
       resolve({ port: uWS.us_socket_local_port(socket) });
     });
   });
 }
 
-/** One with the interface of net.Server. */
+/** A server with the interface of net.Server. */
 function nodeServer(server, { port, host, exclusive }) {
   server.on('request', (req, res) => {
     if (req.url !== '/wait') return res.end(`${process.pid}`);
@@ -91,7 +99,14 @@ const doors = {
   },
   srvx: async ({ port, host }) => {
     const tls = { key: pem.key, cert: pem.cert };
-    const server = srvx.serve({ fetch: answer, port, hostname: host, tls, silent: true, gracefulShutdown: false });
+    const server = srvx.serve({
+      fetch: answer,
+      port,
+      hostname: host,
+      tls,
+      silent: true,
+      gracefulShutdown: false,
+    });
     await server.ready();
     const { app: made } = server.pronghorn;
     servers.push({ app: made, stop: () => server.close(), end: () => endApp(made) });
@@ -112,13 +127,13 @@ const actions = {
       thread.once('message', (bound) => resolve({ port: bound }));
       thread.once('error', (error) => resolve(failed(error)));
     }),
-  /** Gives up the user that has bound the port. */
+  /** Changes the user after the port is bound. */
   become: ({ user }) => {
     process.setgid(user);
     process.setuid(user);
   },
   stop: ({ number }) => servers[number].stop(),
-  /** Leaves nothing of what was done before. */
+  /** Closes all servers. */
   reset: async () => {
     await Promise.all(servers.splice(0).map(({ end }) => end()));
     waiting.length = 0;
@@ -127,12 +142,13 @@ const actions = {
     servers
       .map((server) => server.app?.getStatistics() ?? {})
       .reduce((sum, statistics) => {
-        for (const [name, value] of Object.entries(statistics)) sum[name] = (sum[name] ?? 0) + value;
+        for (const [name, value] of Object.entries(statistics))
+          sum[name] = (sum[name] ?? 0) + value;
         return sum;
       }, {}),
 };
 
-// What waits is answered when the cluster has disconnected.
+// Pending requests are answered when the cluster has disconnected.
 process.once('disconnect', () => setTimeout(() => waiting.splice(0).forEach((end) => end()), 50));
 
 process.on('message', async ({ id, action, ...given }) => {

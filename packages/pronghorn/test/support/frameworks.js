@@ -1,6 +1,6 @@
 'use strict';
 
-// The ways to a server of a framework: in clear text, and with a certificate over each protocol.
+// The connections to a framework's server: cleartext, and TLS over each protocol.
 
 const { faces, overHttp2, overHttp3, secure } = require('./clients');
 const { tls } = require('./certificate');
@@ -12,7 +12,7 @@ const ways = [
   { name: 'HTTP/3', protocol: 'h3', options: tls, request: overHttp3 },
 ];
 
-/** Something that happens once, to wait for. */
+/** An event that happens once, to wait for. */
 function happening() {
   let happen;
   const promise = new Promise((resolve) => (happen = resolve));

@@ -1,6 +1,6 @@
 'use strict';
 
-// The HTTP/3 client of the tests: aioquic, in a process of its own.
+// The HTTP/3 client of the tests: aioquic, in its own process.
 
 const { spawn } = require('node:child_process');
 const path = require('node:path');
@@ -12,11 +12,13 @@ const python = process.env.PRONGHORN_PYTHON ?? path.join(root, '.venv', 'bin', '
 let running;
 
 function start() {
-  const child = spawn(python, [path.join(__dirname, 'h3_client.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(python, [path.join(__dirname, 'h3_client.py')], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
   const waiting = new Map();
   let last = 0;
   let error;
-  // Whatever waits learns that there will be no answer, and so does what comes later.
+  // Pending and later requests fail.
   const fail = (reason) => {
     error ??= `the HTTP/3 client of the tests does not run: run scripts/setup, or set PRONGHORN_PYTHON (${reason})`;
     for (const resolve of waiting.values()) resolve({ error });
@@ -29,7 +31,7 @@ function start() {
     const answer = JSON.parse(line);
     waiting.get(answer.id)(answer);
     waiting.delete(answer.id);
-    // Nothing is waited for: the process may end.
+    // Nothing is pending: the process may exit.
     if (waiting.size === 0) child.stdout.unref();
   });
   child.unref();
@@ -48,13 +50,31 @@ function start() {
 /** Sends a request; see h3_client.py. */
 async function request(
   port,
-  { method = 'GET', path: target = '/', headers = {}, body, late, host = 'localhost', ...more } = {},
+  {
+    method = 'GET',
+    path: target = '/',
+    headers = {},
+    body,
+    late,
+    host = 'localhost',
+    ...more
+  } = {},
 ) {
   running ??= start();
-  const fields = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((line) => [name, line]));
+  const fields = Object.entries(headers).flatMap(([name, value]) =>
+    [value].flat().map((line) => [name, line]),
+  );
   const encoded = (bytes) => (bytes === undefined ? null : Buffer.from(bytes).toString('base64'));
   const content = { body: encoded(body), late: encoded(late) };
-  const answer = await running({ port, host, method, path: target, headers: fields, ...content, ...more });
+  const answer = await running({
+    port,
+    host,
+    method,
+    path: target,
+    headers: fields,
+    ...content,
+    ...more,
+  });
   if (answer.body !== undefined) answer.body = Buffer.from(answer.body, 'base64');
   return answer;
 }

@@ -1,10 +1,15 @@
-"""An HTTP/3 client (aioquic) that tests drive: one JSON object a line on stdin for each request, one on stdout for each answer.
+"""An HTTP/3 client (aioquic) that tests drive.
 
-A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (how many the body is sent in), late (base64: what
-the body ends with when the response is complete), abort (reset once the response's head is there, with "connection" by ending that, or at once
-with "now"), idle_timeout (seconds), connection (a name: requests with the same one share it), server_name, cert_file_name and key_file_name
-(what the client shows of itself), early (sent in 0-RTT, with what a connection before it was given), rebind (sends from another port from
-here on, as behind a NAT that has forgotten the connection).
+It reads one JSON object per line on stdin for each request, and writes one on stdout for each
+response.
+
+A request: id, port, host, method, path, headers, body (base64, or null for none), pieces (number of
+pieces in which the body is sent), late (base64: the end of the body, sent when the response is
+complete), abort (reset after the response head; "connection" closes the connection instead, "now"
+resets at once), idle_timeout (seconds), connection (a name: requests with the same name share the
+connection), server_name, cert_file_name and key_file_name (the client certificate), early (sent in
+0-RTT with the ticket of an earlier connection), rebind (sends from another port from here on, as
+after a NAT rebinding).
 """
 
 import asyncio
@@ -63,7 +68,7 @@ class Client(QuicConnectionProtocol):
                 await asyncio.sleep(0)
         self.transmit()
         if wanted.get("abort") == "now":
-            # What was sent is on its way before.
+            # The ping ensures that the earlier data arrives first.
             await self.ping()
             self._quic.reset_stream(stream, ErrorCode.H3_REQUEST_CANCELLED)
             self._quic.stop_stream(stream, ErrorCode.H3_REQUEST_CANCELLED)
@@ -94,7 +99,7 @@ class Client(QuicConnectionProtocol):
                 answer["body"] = base64.b64encode(content).decode()
                 if late:
                     self.http.send_data(stream, late, end_stream=True)
-                    # Until all of it has come.
+                    # Until the whole response has arrived.
                     while (open_stream := self._quic._streams.get(stream)) and not open_stream.sender.is_finished:
                         await self.ping()
                 del self.streams[stream]
@@ -102,8 +107,8 @@ class Client(QuicConnectionProtocol):
 
 
 def head(wanted):
-    """HEAD by curl: aioquic takes a length without content for an error, also where it is none."""
-    # It takes as long to import as all the rest, and few tests need it.
+    """Sends HEAD with curl: aioquic rejects a content-length without a body even for HEAD."""
+    # Importing it takes as long as everything else, and few tests need it.
     from curl_cffi import CurlHttpVersion, requests
 
     session = requests.Session(verify=False, http_version=CurlHttpVersion.V3ONLY)
@@ -148,7 +153,7 @@ closings = set()
 
 
 def leave(context, client):
-    """Closes a connection. Nothing waits for the end of its closing period, which is three probe timeouts long."""
+    """Closes a connection without waiting for its closing period of three probe timeouts."""
     client.close()
     closing = asyncio.ensure_future(context.__aexit__(None, None, None))
     closings.add(closing)
@@ -156,7 +161,7 @@ def leave(context, client):
 
 
 async def ticket_of(wanted):
-    """What a connection is given to resume it by."""
+    """Returns a session ticket for resumption from a new connection."""
     given = asyncio.get_running_loop().create_future()
     context, client = await open_client(wanted, on_ticket=lambda ticket: given.done() or given.set_result(ticket))
     try:

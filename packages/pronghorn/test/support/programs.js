@@ -1,6 +1,7 @@
 'use strict';
 
-// Programs as they are written for uWebSockets.js (uws-programs), started by any runtime, and what they have to answer.
+// Programs written for uWebSockets.js (uws-programs), run by any runtime, and their expected
+// responses.
 
 const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');
@@ -49,14 +50,20 @@ async function serve([command, ...args], place, env, program, check) {
   }
 }
 
-/** What program.cjs has to answer. */
+/** Expected responses of program.cjs. */
 async function checkProgram(port) {
   assert.equal(text(await clear(port, { path: '/users/7?page=2' })), '{"name":"Ada","page":"2"}');
   assert.equal((await clear(port, { path: '/users/8' })).status, 404);
   const body = JSON.stringify({ id: '8', name: 'Grace'.repeat(20_000) });
-  assert.equal((await clear(port, { path: '/users', method: 'POST', body, pieces: 5 })).status, 201);
+  assert.equal(
+    (await clear(port, { path: '/users', method: 'POST', body, pieces: 5 })).status,
+    201,
+  );
   assert.equal(JSON.parse(text(await clear(port, { path: '/users/8' }))).name.length, 100_000);
-  assert.equal(text(await clear(port, { path: '/later', headers: { 'user-agent': 'test' } })), 'later, test');
+  assert.equal(
+    text(await clear(port, { path: '/later', headers: { 'user-agent': 'test' } })),
+    'later, test',
+  );
   assert.equal(text(await clear(port, { path: '/else' })), 'nothing to see here');
 }
 
@@ -66,11 +73,12 @@ const answers = (request) => async (port) => {
   assert.equal(answer.fields['x-method'], 'get');
 };
 
-/** What program.mjs has to answer, by the app that it is told to start. */
+/** Expected responses of program.mjs, by the app that it starts. */
 const checks = {
   SSLApp: answers(secure),
   H3App: answers(overHttp3),
-  Server: (port) => Promise.all([secure, overHttp2, overHttp3].map((request) => answers(request)(port))),
+  Server: (port) =>
+    Promise.all([secure, overHttp2, overHttp3].map((request) => answers(request)(port))),
 };
 
 module.exports = { serve, checkProgram };

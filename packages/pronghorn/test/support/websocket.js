@@ -1,6 +1,7 @@
 'use strict';
 
-// WebSocket clients that nobody here wrote, over the three protocols: see websocket_client.py, which runs in a process of its own.
+// Independent WebSocket clients over the three protocols: see websocket_client.py, which runs in its
+// own process.
 
 const { spawn } = require('node:child_process');
 const path = require('node:path');
@@ -10,7 +11,9 @@ const { python } = require('./h3');
 let running;
 
 function start() {
-  const child = spawn(python, [path.join(__dirname, 'websocket_client.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(python, [path.join(__dirname, 'websocket_client.py')], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
   const clients = new Map();
   const fail = (reason) => {
     const error = `the WebSocket clients of the tests do not run: run scripts/setup, or set PRONGHORN_PYTHON (${reason})`;
@@ -27,7 +30,7 @@ function start() {
   return { child, clients, last: 0 };
 }
 
-/** A client. What comes is read in order by `next`. */
+/** A client. `next` returns received events in order. */
 class Client {
   constructor() {
     running ??= start();
@@ -43,22 +46,23 @@ class Client {
     else this._events.push(event);
   }
 
-  /** What comes next. */
+  /** Returns the next event. */
   next() {
     if (this._events.length > 0) return Promise.resolve(this._events.shift());
     running.child.stdout.ref();
     return new Promise((resolve) => this._waiting.push(resolve)).finally(() => {
-      if ([...running.clients.values()].every((client) => client._waiting.length === 0)) running.child.stdout.unref();
+      if ([...running.clients.values()].every((client) => client._waiting.length === 0))
+        running.child.stdout.unref();
     });
   }
 
-  /** The text of the next message. */
+  /** Returns the text of the next message. */
   async text() {
     const event = await this.next();
     return event.message?.toString() ?? JSON.stringify(event);
   }
 
-  /** Whatever comes is passed over until this does. */
+  /** Skips events until this one. */
   async until(wanted) {
     for (;;) {
       const event = await this.next();
@@ -72,10 +76,16 @@ class Client {
   }
 }
 
-/** Asks for a connection. Returns the client once it has been answered, with `status` and `fields`. */
-async function open(port, { protocol, secure }, { path: target = '/', headers = {}, deflate = false } = {}) {
+/** Opens a connection. Returns the client after the response, with `status` and `fields`. */
+async function open(
+  port,
+  { protocol, secure },
+  { path: target = '/', headers = {}, deflate = false } = {},
+) {
   const client = new Client();
-  client.command({ open: { protocol, secure, port, path: target, headers: Object.entries(headers), deflate } });
+  client.command({
+    open: { protocol, secure, port, path: target, headers: Object.entries(headers), deflate },
+  });
   const { status, headers: fields, error } = await client.next();
   return Object.assign(client, { status, error, fields: Object.fromEntries(fields ?? []) });
 }

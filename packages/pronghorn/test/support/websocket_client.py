@@ -1,9 +1,12 @@
-"""WebSocket clients over the three protocols that tests drive: `websockets` for the frames, asyncio, h2 and aioquic below.
+"""WebSocket clients over the three protocols that tests drive: `websockets` for the frames, and
+asyncio, h2 and aioquic below.
 
-One JSON object a line on stdin for each command, one on stdout for each answer or event. Commands: {id, open: {protocol ("http/1.1", "h2" or
-"h3"), secure, port, path, headers, deflate}}, {id, text}, {id, binary (base64)}, {id, fragments: [...]}, {id, ping}, {id, close: [code, reason]},
-{id, drop} (leaves without a word), {id, raw (base64)} (bytes as they are). Events: {id, status, headers}, {id, message (base64), binary, frames
-(how many), compressed}, {id, ping}, {id, pong}, {id, closed: code, reason}.
+One JSON object per line on stdin for each command, and one on stdout for each response or event.
+Commands: {id, open: {protocol ("http/1.1", "h2" or "h3"), secure, port, path, headers, deflate}},
+{id, text}, {id, binary (base64)}, {id, fragments: [...]}, {id, ping}, {id, close: [code, reason]},
+{id, drop} (disconnects without a close frame), {id, raw (base64)} (unframed bytes). Events: {id,
+status, headers}, {id, message (base64), binary, frames (their number), compressed}, {id, ping},
+{id, pong}, {id, closed: code, reason}.
 """
 
 import asyncio
@@ -34,12 +37,12 @@ def say(**event):
     try:
         print(json.dumps(event), flush=True)
     except BrokenPipeError:
-        # The tests are over.
+        # The tests have ended.
         os._exit(0)
 
 
 def frame_size(data):
-    """Bytes of the frame that `data` begins with, 0 if they are not all there."""
+    """Returns the length of the frame at the start of `data`, 0 if it is incomplete."""
     if len(data) < 2:
         return 0
     length, size = data[1] & 127, 2
@@ -106,7 +109,7 @@ def extended_connect(wanted, client):
     return [*pseudo.items(), *client.headers]
 
 
-# h2 takes the notice of a shutdown for the end; RFC 9113, section 6.8, lets the streams that are open go on.
+# h2 treats a GOAWAY as the end; RFC 9113, section 6.8, lets open streams continue.
 H2ConnectionStateMachine._transitions[(ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)] = (
     None,
     ConnectionState.CLIENT_OPEN,
@@ -267,7 +270,8 @@ class Client:
     def on_data(self, data):
         if not data or not self.is_granted:
             return
-        # A frame at a time, so that what the extension says is said of the message that is told next.
+        # One frame at a time, so that the extension's state belongs to the message that is
+        # reported next.
         self.input += data
         while size := frame_size(self.input):
             frame, self.input = self.input[:size], self.input[size:]

@@ -1,5 +1,8 @@
-"""WebTransport by aioquic against the server of webtransport.test.js: what it has seen, as JSON. Arguments: port, file of the
-certificate, and what to do, if not all that stands in `main`: "echo" where the server only gives back what comes, or one of `SCENES`."""
+"""A WebTransport client (aioquic) for the server of webtransport.test.js.
+
+It prints its observations as JSON. Arguments: port, certificate file, and optionally the scene
+instead of all of `main`: "echo" if the server only echoes, or one of `SCENES`.
+"""
 
 import asyncio
 import json
@@ -66,7 +69,7 @@ async def throw(client, seen):
 
 async def cut(client, seen):
     session = await client.session("/cut")
-    # All of it in one flight.
+    # All in one flight.
     for uni in (True, False) * 4:
         client.send(client.open(session, uni=uni), b"content")
     client.send_content(session, close_capsule(3, "over"), end=True)
@@ -91,7 +94,7 @@ async def main(port, ca, only_echo):
         if only_echo:
             return print(json.dumps(seen))
 
-        # A stream that this side gives up, and one that the server does.
+        # A stream that this side resets, and one that the server resets.
         stream = client.open(session)
         client.send(stream, b"wait")
         await client.until(lambda: client.streams[stream].content == b"wait")
@@ -120,7 +123,7 @@ async def main(port, ca, only_echo):
         session = client.ask("/nowhere")
         await client.until(lambda: session in client.status)
         seen["nowhere"] = client.status[session]
-        # Left without a word.
+        # Disconnects without closing the session.
         await client.session("/later")
     print(json.dumps(seen))
 

@@ -1,6 +1,6 @@
 'use strict';
 
-// A thread that serves; see the tests of threads.
+// A worker thread with a server; see the thread tests.
 
 const { parentPort, threadId, workerData } = require('node:worker_threads');
 const uWS = require('../..');

@@ -41,8 +41,12 @@ const app: uWS.TemplatedApp = uWS
 const closed: Promise<void> = app.close({ timeout: 1000 });
 const [ok, done]: [boolean, boolean] = ({} as uWS.HttpResponse).tryEnd('x', 1);
 const parts: uWS.MultipartField[] | undefined = uWS.getParts('', '');
-const certificate: uWS.DevelopmentCertificate = uWS.developmentCertificate({ folder: './certificate' });
-uWS.Server({ ...certificate, server: certificate.validTo.toISOString() }).setCertificate(certificate);
+const certificate: uWS.DevelopmentCertificate = uWS.developmentCertificate({
+  folder: './certificate',
+});
+uWS
+  .Server({ ...certificate, server: certificate.validTo.toISOString() })
+  .setCertificate(certificate);
 const flags: string[] = certificate.chromiumFlags(8443);
 void [flags, closed, ok, done, parts];
 

@@ -31,7 +31,10 @@ App().any(
 );
 serveSrvx({ fetch: (request: Request) => new Response(request.method), manual: true });
 serveSrvx({ fetch: (request: ServerRequest) => new Response(request.ip) });
-serveSrvx({ fetch: () => new Response(), tls: { key: 'k', cert: 'c', ca: ['a'], requestCert: true } });
+serveSrvx({
+  fetch: () => new Response(),
+  tls: { key: 'k', cert: 'c', ca: ['a'], requestCert: true },
+});
 
 // @ts-expect-error no such option
 createServer({ sert: 'c' });

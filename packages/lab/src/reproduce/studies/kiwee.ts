@@ -3,9 +3,16 @@ import { ratioOf, ratioOfRatios, withPublished, type Cell, type FigureName } fro
 
 const PAGE = 'kiwee-like';
 
-type Figures = readonly [median: number, mean: number, p90: number, p99: number, min: number, max: number];
+type Figures = readonly [
+  median: number,
+  mean: number,
+  p90: number,
+  p99: number,
+  min: number,
+  max: number,
+];
 
-/** The article's table, seconds: each place with the profiles that stand for it here. */
+/** The article's table in seconds: each place with the profiles that represent it here. */
 const TABLE: readonly { place: string; profiles: readonly string[]; h3: Figures; h2: Figures }[] = [
   {
     place: 'Nuremberg',
@@ -39,14 +46,20 @@ const TABLE: readonly { place: string; profiles: readonly string[]; h3: Figures;
   },
   {
     place: 'LTE +100 ms, ~15 % loss',
-    // The article does not say which way the loss was; `tc` on its laptop shapes what the laptop sends.
+    // The article does not say which way the loss was; `tc` on its laptop shapes what the laptop
+    // sends.
     profiles: ['lte-bad', 'lte-bad-uplink'],
     h3: [6.028, 6.6856, 9.317, 9.349, 4.023, 9.774],
     h2: [8.94, 12.8554, 27.638, 28.441, 5.921, 36.713],
   },
 ];
 
-const cell = (profile: string, arm: 'h2' | 'h3'): Cell => ({ profile, page: PAGE, arm, metric: 'lastByte' });
+const cell = (profile: string, arm: 'h2' | 'h3'): Cell => ({
+  profile,
+  page: PAGE,
+  arm,
+  metric: 'lastByte',
+});
 
 const published: PublishedRow[] = TABLE.flatMap(({ place, profiles, h3, h2 }) =>
   profiles.flatMap((profile) => [
@@ -63,8 +76,8 @@ const against = (figure: FigureName, profile: string): ReturnType<typeof ratioOf
   ratioOf(figure, cell(profile, 'h3'), cell(profile, 'h2'));
 
 const SECOND_STEP =
-  'the published HTTP/2 tail lies 1.1 to 1.2 s above its median, which is one timer (a SYN sent again after a second, or DNS), ' +
-  'not the transfer; a link that loses no SYN has no such tail';
+  'the published HTTP/2 tail lies 1.1 to 1.2 s above its median, which is one timer (a SYN resent after one second, or DNS), ' +
+  'not the transfer; a link without lost SYNs has no such tail';
 
 const BAD_LINKS = [
   { profile: 'lte-bad', way: 'both ways' },
@@ -73,8 +86,8 @@ const BAD_LINKS = [
 
 const badLink = BAD_LINKS.flatMap(({ profile, way }): Criterion[] => {
   const otherwise =
-    'the direction and the pattern of the loss, the size of the page and the congestion control of the server were not published; ' +
-    'with loss on the uplink only, what is lost are requests and acknowledgements, which both protocols stand well once connected';
+    'direction and pattern of the loss, page size and the congestion control of the server were not published; ' +
+    'with loss on the uplink only, only requests and acknowledgements are lost, which affects both protocols little once connected';
   return [
     {
       id: `${profile}-median`,
@@ -83,7 +96,7 @@ const badLink = BAD_LINKS.flatMap(({ profile, way }): Criterion[] => {
       claim: { high: 1 },
       expected: {
         verdict: 'reproduced',
-        because: 'one round trip less, and fewer packets that must not be lost to begin',
+        because: 'one round trip less, and fewer packets whose loss delays the start',
       },
       otherwise,
     },
@@ -92,7 +105,10 @@ const badLink = BAD_LINKS.flatMap(({ profile, way }): Criterion[] => {
       statement: `15 % loss ${way}: the mean of HTTP/3 is lower by a fifth or more (the article concludes 52 %, its table gives 48 %)`,
       effect: against('mean', profile),
       claim: { high: 0.8 },
-      expected: { verdict: 'open', because: 'the size of the gain hangs on what was not published' },
+      expected: {
+        verdict: 'open',
+        because: 'the size of the gain depends on unpublished parameters',
+      },
       otherwise,
     },
     {
@@ -100,7 +116,10 @@ const badLink = BAD_LINKS.flatMap(({ profile, way }): Criterion[] => {
       statement: `15 % loss ${way}: the 90th percentile of HTTP/3 is lower`,
       effect: against('p90', profile),
       claim: { high: 1 },
-      expected: { verdict: 'reproduced', because: 'a lost SYN costs a second, and a second loss of it three' },
+      expected: {
+        verdict: 'reproduced',
+        because: 'a lost SYN costs one second, and losing it twice costs three',
+      },
       otherwise,
     },
     {
@@ -108,7 +127,7 @@ const badLink = BAD_LINKS.flatMap(({ profile, way }): Criterion[] => {
       statement: `15 % loss ${way}: HTTP/3 gains more at the 90th percentile than at the median`,
       effect: ratioOfRatios(against('p90', profile), against('median', profile)),
       claim: { high: 1 },
-      expected: { verdict: 'open', because: 'fifty loads say little of a ratio of two tails' },
+      expected: { verdict: 'open', because: 'fifty loads say little about a ratio of two tails' },
       otherwise,
     },
   ];
@@ -120,34 +139,48 @@ const criteria: Criterion[] = [
     statement: 'far data centre: the median of HTTP/3 is 10 to 40 % lower',
     effect: against('median', 'dc-far'),
     claim: { low: 0.6, high: 0.9 },
-    expected: { verdict: 'reproduced', because: 'one round trip of 95 ms less in a load of some round trips' },
+    expected: {
+      verdict: 'reproduced',
+      because: 'one round trip of 95 ms less in a load of a few round trips',
+    },
     otherwise:
-      'the longer the load, the less a saved round trip is of it: the page’s size and the initial window decide',
+      'the longer the load, the less a saved round trip matters: page size and initial window decide',
   },
   {
     id: 'far-mean',
-    statement: 'far data centre: the mean of HTTP/3 is lower by a tenth or more (the article concludes 25 %)',
+    statement:
+      'far data centre: the mean of HTTP/3 is lower by a tenth or more (the article concludes 25 %)',
     effect: against('mean', 'dc-far'),
     claim: { high: 0.9 },
-    expected: { verdict: 'reproduced', because: 'as the median: there are few outliers on this link' },
-    otherwise: 'the published means have the outliers of a real path in them',
+    expected: {
+      verdict: 'reproduced',
+      because: 'as for the median: there are few outliers on this link',
+    },
+    otherwise: 'the published means include the outliers of a real path',
   },
   {
     id: 'far-p90',
     statement: 'far data centre: the 90th percentile of HTTP/3 is lower',
     effect: against('p90', 'dc-far'),
     claim: { high: 1 },
-    expected: { verdict: 'reproduced', because: 'the saved round trip is saved by the slow loads too' },
+    expected: {
+      verdict: 'reproduced',
+      because: 'slow loads save the round trip too',
+    },
     otherwise: SECOND_STEP,
   },
   {
     id: 'near-median',
-    statement: 'near data centre: the medians are near each other, or HTTP/2 is ahead (HTTP/3 at most 5 % lower)',
+    statement:
+      'near data centre: the medians are close, or HTTP/2 is ahead (HTTP/3 at most 5 % lower)',
     effect: against('median', 'dc-near'),
     claim: { low: 0.95 },
-    expected: { verdict: 'open', because: 'a saved round trip of 10 ms against QUIC’s work in user space' },
+    expected: {
+      verdict: 'open',
+      because: 'a saved round trip of 10 ms is offset by QUIC’s processing in user space',
+    },
     otherwise:
-      'the published server was an nginx of 2023 without segmentation offload for QUIC and with 64 KB a round trip',
+      'the published server was an nginx of 2023 without segmentation offload for QUIC and with 64 KB per round trip',
   },
   {
     id: 'near-p90',
@@ -159,7 +192,8 @@ const criteria: Criterion[] = [
   },
   {
     id: 'mid-median',
-    statement: 'middle distance: the median of HTTP/3 is up to a fifth lower, and not higher by more than 2 %',
+    statement:
+      'middle distance: the median of HTTP/3 is up to a fifth lower, and not higher by more than 2 %',
     effect: against('median', 'dc-mid'),
     claim: { low: 0.8, high: 1.02 },
     expected: { verdict: 'reproduced', because: 'between near and far: 28 ms are saved' },
@@ -181,10 +215,10 @@ const criteria: Criterion[] = [
     expected: {
       verdict: 'not reproduced',
       because:
-        'with the same congestion control, initial window and server on both sides nothing is left that would make HTTP/3 slower',
+        'with the same congestion control, initial window and server for both protocols, nothing remains that would make HTTP/3 slower',
     },
     otherwise:
-      'the nginx of 2023 had no CUBIC for QUIC and let 64 KB a round trip through on each stream, and a laptop takes QUIC’s packets ' +
+      'the nginx of 2023 had no CUBIC for QUIC and sent at most 64 KB per round trip on each stream, and a laptop processes QUIC’s packets ' +
       'in user space; here both protocols have the same server, the same CUBIC and the same initial window',
   },
   ...badLink,
@@ -195,11 +229,11 @@ export const kiwee: Study = {
   name: 'kiwee',
   title: 'A browser benchmark of HTTP/3 and HTTP/2 from six places (Kiwee, 2023)',
   source:
-    'Kiwee, 2023: Puppeteer and headless Chrome, 50 loads of a static page of a content management system over HTTP/3 (forced) and 50 with ' +
+    'Kiwee, 2023: Puppeteer and headless Chrome, 50 loads of a static page from a content management system over HTTP/3 (forced) and 50 with ' +
     'QUIC off, each in a new container; an nginx in northern Germany. Its notebook keeps only the loads with the most common number of requests.',
   metric:
-    'The article counts to the end of the last-started request before the first one that a script makes. Nothing on the page here is asked for ' +
-    'by a script, so that this is measured to the last byte of all that the page links (`lastByte`).',
+    'The article measures to the end of the last-started request before the first one made by a script. No script on the page here makes ' +
+    'requests, so the time here is that of the last byte of everything that the page links (`lastByte`).',
   published,
   conclusions: [
     'intercontinental, HTTP/3 is 25 % faster in the mean',
@@ -209,10 +243,10 @@ export const kiwee: Study = {
   ],
   criteria: criteria.map((each) => withPublished(each, published)),
   differences: [
-    'Page: its size and parts were not published; the one here is made of 41 static parts and 1.2 MB.',
+    'Page: its size and parts were not published; the one here has 41 static parts and 1.2 MB.',
     'Links: the round trips were not published; the profiles are estimates, without the cross traffic and the timers of a real path.',
-    'Rates: the data-centre links have 300 Mbit/s here, which two cores carry honestly.',
-    'Server: Pronghorn for both protocols, CUBIC and an initial window of 10 packets on both, where the article had an nginx of 2023.',
-    'Loads that failed or had another number of requests were left out there; here they count as slower than all others.',
+    'Rates: the data-centre links have 300 Mbit/s here, which two cores can sustain.',
+    'Server: Pronghorn for both protocols, CUBIC and an initial window of 10 packets on both, instead of the article’s nginx of 2023.',
+    'The source excluded loads that failed or had another number of requests; here they count as slower than all others.',
   ],
 };

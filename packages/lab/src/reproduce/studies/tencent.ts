@@ -13,32 +13,47 @@ const at = (profile: string, page: string, arm: string, metric: Metric = 'load')
   metric,
 });
 
-/** The median load of HTTP/3 by that of another arm. */
-const by = (profile: string, page: string, under: string, over = 'h3'): ReturnType<typeof ratioOf> =>
+/** Returns the median load time of HTTP/3 divided by that of another arm. */
+const by = (
+  profile: string,
+  page: string,
+  under: string,
+  over = 'h3',
+): ReturnType<typeof ratioOf> =>
   ratioOf('median', at(profile, page, over), at(profile, page, under));
 
-const RELEASE_WORDS = { requestStart: 'request start', firstByte: 'first byte', load: 'load end' } as const;
+const RELEASE_WORDS = {
+  requestStart: 'request start',
+  firstByte: 'first byte',
+  load: 'load end',
+} as const;
 
-/** What the article says: how much faster HTTP/3's predecessor was than each, by number of elements. */
+/**
+ * The article's figures: how much faster HTTP/3's predecessor was than each, by number of elements.
+ */
 const FASTER = [
   { page: FEW, words: '12 elements', than: { http: 0.09, h2: 0.42, h1: 0.52 } },
   { page: MANY, words: 'many elements', than: { http: 0.36, h2: 0.47, h1: 0.64 } },
 ] as const;
 
-const NAMES = { http: 'HTTP in clear', h2: 'HTTP/2', h1: 'HTTPS (HTTP/1.1)' } as const;
+const NAMES = { http: 'HTTP without TLS', h2: 'HTTP/2', h1: 'HTTPS (HTTP/1.1)' } as const;
 
 const OLD_STACKS =
-  'the published HTTP/2 and HTTPS had TLS 1.2, a round trip more than today’s; and gQUIC counted 0-RTT, which a first visit has not';
+  'the published HTTP/2 and HTTPS used TLS 1.2, with one more round trip than today’s; gQUIC included 0-RTT, which a first visit lacks';
 
-/** The article gives shares, and no times: these are the cells that are shown. */
+/** The article has shares and no times; these are the cells that are shown. */
 const published: PublishedRow[] = [
   ...[GOOD, WEAK].flatMap((profile) =>
     [[FEW, '12 elements'] as const, [MANY, 'many elements'] as const].flatMap(([page, words]) =>
-      ['http', 'h1', 'h2', 'h3', 'h3-early-data'].map((arm) => row(`${words}, load end`, at(profile, page, arm))),
+      ['http', 'h1', 'h2', 'h3', 'h3-early-data'].map((arm) =>
+        row(`${words}, load end`, at(profile, page, arm)),
+      ),
     ),
   ),
   ...(['requestStart', 'firstByte', 'load'] as const).flatMap((metric) =>
-    ['h2-resumed', 'h3-early-data'].map((arm) => row(`release, ${RELEASE_WORDS[metric]}`, at(GOOD, MANY, arm, metric))),
+    ['h2-resumed', 'h3-early-data'].map((arm) =>
+      row(`release, ${RELEASE_WORDS[metric]}`, at(GOOD, MANY, arm, metric)),
+    ),
   ),
 ];
 
@@ -57,7 +72,8 @@ const elements = FASTER.flatMap(({ page, words, than }): Criterion[] => [
       other === 'http'
         ? {
             verdict: 'open',
-            because: 'HTTP in clear needs one round trip before the request too, over six connections at once',
+            because:
+              'HTTP without TLS also needs one round trip before the request, over six connections at once',
           }
         : { verdict: 'reproduced', because: 'at least one round trip less' },
     otherwise: OLD_STACKS,
@@ -70,7 +86,7 @@ const elements = FASTER.flatMap(({ page, words, than }): Criterion[] => [
     published: 1 - than.h2,
     expected: {
       verdict: 'open',
-      because: 'two round trips are saved; how much that is hangs on the size of the elements',
+      because: 'two round trips are saved; their effect depends on the size of the elements',
     },
     otherwise: `${OLD_STACKS}; the sizes of the elements were not published`,
   },
@@ -89,31 +105,39 @@ const criteria: Criterion[] = [
   ...elements,
   {
     id: 'more-elements-http',
-    statement: '4G: over HTTP in clear, HTTP/3 gains more with many elements than with 12',
+    statement: '4G: HTTP/3 gains more over HTTP without TLS with many elements than with 12',
     effect: ratioOfRatios(by(GOOD, MANY, 'http'), by(GOOD, FEW, 'http')),
     claim: { high: 1 },
     published: 0.703,
-    expected: { verdict: 'reproduced', because: 'six connections with one request at a time each wait more often' },
-    otherwise: 'a page that fills the link takes its time from the link’s rate, whatever the protocol',
+    expected: {
+      verdict: 'reproduced',
+      because: 'six connections with one request at a time wait more often',
+    },
+    otherwise:
+      'the load time of a page that fills the link depends on its rate, whatever the protocol',
   },
   {
     id: 'more-elements-h2',
-    statement: '4G: over HTTP/2, HTTP/3 gains more with many elements than with 12',
+    statement: '4G: HTTP/3 gains more over HTTP/2 with many elements than with 12',
     effect: ratioOfRatios(by(GOOD, MANY, 'h2'), by(GOOD, FEW, 'h2')),
     claim: { high: 1 },
     published: 0.914,
-    expected: { verdict: 'not reproduced', because: 'one saved round trip is less of a longer load' },
-    otherwise: 'a page that fills the link takes its time from the link’s rate, whatever the protocol',
+    expected: {
+      verdict: 'not reproduced',
+      because: 'one saved round trip is a smaller part of a longer load',
+    },
+    otherwise:
+      'the load time of a page that fills the link depends on its rate, whatever the protocol',
   },
   ...([FEW, MANY] as const).flatMap((page): Criterion[] => [
     {
       id: `${page}-weak`,
-      statement: `weak network (3 % loss), ${page === FEW ? '12' : 'many'} elements: HTTP/3 is a fifth faster than HTTP/2, or more`,
+      statement: `weak network (3 % loss), ${page === FEW ? '12' : 'many'} elements: HTTP/3 is at least a fifth faster than HTTP/2`,
       effect: by(WEAK, page, 'h2'),
       claim: { high: 0.8 },
       published: 0.8,
-      expected: { verdict: 'open', because: 'what "weak" was has not been published' },
-      otherwise: 'the weakness of the network: loss, delay and rate were not published',
+      expected: { verdict: 'open', because: 'the meaning of "weak" was not published' },
+      otherwise: 'loss, delay and rate of the weak network were not published',
     },
     {
       id: `${page}-weak-more`,
@@ -121,8 +145,11 @@ const criteria: Criterion[] = [
       effect: ratioOfRatios(by(WEAK, page, 'h2'), by(GOOD, page, 'h2')),
       claim: { high: 1 },
       published: 0.941,
-      expected: { verdict: 'open', because: 'a lost packet holds up all of HTTP/2, and one stream of HTTP/3' },
-      otherwise: 'the weakness of the network: loss, delay and rate were not published',
+      expected: {
+        verdict: 'open',
+        because: 'a lost packet delays all of HTTP/2, but only one stream of HTTP/3',
+      },
+      otherwise: 'loss, delay and rate of the weak network were not published',
     },
   ]),
   ...(
@@ -134,12 +161,16 @@ const criteria: Criterion[] = [
   ).map(([metric, figure, said]): Criterion => ({
     id: `release-${metric}`,
     statement: `4G, many elements, as in the gradual release: ${RELEASE_WORDS[metric]} of HTTP/3 with 0-RTT before that of HTTP/2 with a resumed session (it was ${said})`,
-    effect: ratioOf('median', at(GOOD, MANY, 'h3-early-data', metric), at(GOOD, MANY, 'h2-resumed', metric)),
+    effect: ratioOf(
+      'median',
+      at(GOOD, MANY, 'h3-early-data', metric),
+      at(GOOD, MANY, 'h2-resumed', metric),
+    ),
     claim: { high: 1 },
     ...(figure !== undefined && { published: figure }),
     expected: { verdict: 'reproduced', because: 'the request leaves with the first flight' },
     otherwise:
-      'the release was measured with real users, whose links, pages and shares of resumed sessions are not here',
+      'the release was measured with real users, whose links, pages and shares of resumed sessions are not reproduced here',
   })),
 ];
 
@@ -148,10 +179,10 @@ export const tencent: Study = {
   name: 'tencent',
   title: 'A gateway’s QUIC against HTTP/2, HTTPS and HTTP (Tencent STGW, 2018)',
   source:
-    'Tencent STGW, 2018: Google’s QUIC in Android Chrome and on a PC, driven by script with caching off, timings reported at `onload`; pages with ' +
-    '12 and with more elements, made from statistics of httparchive.org. And a gradual release to real users.',
+    'Tencent STGW, 2018: Google’s QUIC in Android Chrome and on a PC, driven by a script with caching off, timings reported at `onload`; pages with ' +
+    '12 and with more elements, made from statistics of httparchive.org. It also describes a gradual release to real users.',
   metric:
-    'End of the load event (`load`); for the release also the first byte (`firstByte`) and the start of the document’s request (`requestStart`). ' +
+    'End of the load event (`load`); for the release also first byte (`firstByte`) and the start of the document’s request (`requestStart`). ' +
     '"42 % faster" is read as 42 % less time.',
   published,
   conclusions: [
@@ -162,10 +193,10 @@ export const tencent: Study = {
   ],
   criteria: criteria.map((each) => withPublished(each, published)),
   differences: [
-    'Protocol: HTTP/3 where the article had Google’s QUIC; TLS 1.3 where it had TLS 1.2.',
+    'Protocol: HTTP/3 instead of the article’s Google QUIC; TLS 1.3 instead of TLS 1.2.',
     'Client: Chromium on a PC; no phone.',
-    'Pages: 12 and 100 pictures of 20 KB; the published numbers of "many" and the sizes are not known.',
+    'Pages: 12 and 100 pictures of 20 KB; the published number for "many" and the sizes are unknown.',
     'Links: WebPageTest’s LTE, and an LTE link with 170 ms and 3 % loss for "weak"; the real ones were not published.',
-    'The release is shown as one page, not as the pages of a fleet.',
+    'The release is represented by one page instead of many sites.',
   ],
 };

@@ -2,9 +2,9 @@ import type { Label } from '../label.js';
 import { toSeconds } from '../label.js';
 import type { LoadTimeline } from '../timeline.js';
 
-/** What labels need that no trace file holds. */
+/** Data that labels need and no trace file contains. */
 export interface LabelContext {
-  /** Processor time in seconds, and over how many seconds of wall time it was taken. */
+  /** Processor time in seconds, and the wall time over which it was measured. */
   readonly cpu?: {
     readonly seconds: {
       readonly server?: number;
@@ -12,18 +12,19 @@ export interface LabelContext {
       readonly browser?: Readonly<Record<string, number>>;
     };
     readonly overSeconds: number;
-    /** Processors of the machine. */
+    /** Number of the machine's processors. */
     readonly cores?: number;
   };
-  /** The link's rates as asked, in Mbit/s; null or left out for one without a limit. */
+  /** The link's configured rates in Mbit/s; null or absent if unlimited. */
   readonly rateMbit?: { readonly up?: number | null; readonly down?: number | null };
 }
 
 const CPU_SHARE = 0.85;
 
 /**
- * `cpu-bound`: one of server, link and the browser's processes took more than 85 % of one processor over the time for
- * which it was measured, or all of them together more than 85 % of all processors.
+ * `cpu-bound`: one of server, link and the browser's processes used more than 85 % of one processor
+ * over the time for which it was measured, or all of them together more than 85 % of all
+ * processors.
  */
 export function cpuBound(_: LoadTimeline, { cpu }: LabelContext): Label[] {
   if (cpu === undefined || cpu.overSeconds <= 0) return [];
@@ -31,37 +32,56 @@ export function cpuBound(_: LoadTimeline, { cpu }: LabelContext): Label[] {
   const taken: [string, number][] = [
     ...(server === undefined ? [] : ([['the server', server]] as [string, number][])),
     ...(link === undefined ? [] : ([['the link', link]] as [string, number][])),
-    ...Object.entries(browser).map(([name, seconds]): [string, number] => [`the browser's ${name} process`, seconds]),
+    ...Object.entries(browser).map(([name, seconds]): [string, number] => [
+      `the browser's ${name} process`,
+      seconds,
+    ]),
   ];
-  const shares = taken.map(([name, seconds]): [string, number] => [name, seconds / cpu.overSeconds]);
+  const shares = taken.map(([name, seconds]): [string, number] => [
+    name,
+    seconds / cpu.overSeconds,
+  ]);
   const all = shares.reduce((sum, [, share]) => sum + share, 0) / (cpu.cores ?? Infinity);
   const busy = shares.filter(([, share]) => share > CPU_SHARE);
   const labels = busy.map(([name, share]): Label => ({
     kind: 'cpu-bound',
     seconds: cpu.overSeconds,
-    detail: `${name} took ${percent(share)} of a processor`,
+    detail: `${name} used ${percent(share)} of a processor`,
   }));
   if (labels.length > 0 || all <= CPU_SHARE) return labels;
-  const detail = `server, link and browser took ${percent(all)} of all ${cpu.cores ?? 0} processors`;
+  const detail = `server, link and browser used ${percent(all)} of all ${cpu.cores ?? 0} processors`;
   return [{ kind: 'cpu-bound', seconds: cpu.overSeconds, detail }];
 }
 
 const LINK_SHARE = 0.9;
-/** Packets that never used the link's rate. */
-const BEFORE_THE_RATE = new Set(['queue_full', 'policed', 'blocked', 'outage', 'overflow', 'oversized']);
+/** Fates of packets that never used the link's rate. */
+const BEFORE_THE_RATE = new Set([
+  'queue_full',
+  'policed',
+  'blocked',
+  'outage',
+  'overflow',
+  'oversized',
+]);
 
 /**
- * `network-bound`: from the time at which the first request was sent until the last byte, the link's way down was
- * sending for more than 90 % of the time: the bytes that entered it, at its rate. Not claimed for a link without a
- * fixed rate.
+ * `network-bound`: between the first request and the last byte, the downlink was sending for more
+ * than 90 % of the time: the bytes that entered it, divided by its rate. Not used for a link
+ * without a fixed rate.
  */
-export function networkBound({ packets, requests }: LoadTimeline, { rateMbit }: LabelContext): Label[] {
+export function networkBound(
+  { packets, requests }: LoadTimeline,
+  { rateMbit }: LabelContext,
+): Label[] {
   const rate = rateMbit?.down;
   const from = Math.min(...requests.map(({ sent = Infinity }) => sent));
   const to = Math.max(...requests.map(({ end = -Infinity }) => end));
   if (rate === undefined || rate === null || !(to > from)) return [];
   const bytes = packets
-    .filter(({ way, arrived, fate }) => way === 'down' && arrived >= from && arrived < to && !BEFORE_THE_RATE.has(fate))
+    .filter(
+      ({ way, arrived, fate }) =>
+        way === 'down' && arrived >= from && arrived < to && !BEFORE_THE_RATE.has(fate),
+    )
     .reduce((sum, packet) => sum + packet.bytes, 0);
   const share = (bytes * 8) / (rate * 1000) / (to - from);
   if (share <= LINK_SHARE) return [];
@@ -70,7 +90,7 @@ export function networkBound({ packets, requests }: LoadTimeline, { rateMbit }: 
       kind: 'network-bound',
       at: toSeconds(from),
       seconds: toSeconds(to - from),
-      detail: `the link was sending down for ${percent(Math.min(share, 1))} of the time between first request and last byte`,
+      detail: `the downlink was sending for ${percent(Math.min(share, 1))} of the time between first request and last byte`,
     },
   ];
 }

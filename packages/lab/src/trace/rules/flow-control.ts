@@ -2,13 +2,14 @@ import { toSeconds, type Label } from '../label.js';
 import type { NetLogConnection } from '../netlog.js';
 import type { LoadTimeline } from '../timeline.js';
 
-/** Less waiting than this in sum over a connection is not worth the word. */
+/** Minimum total wait of a connection that is reported. */
 const WORTH_MS = 20;
 
 /**
- * `flow-control-stall` by the kernel's word: over a connection's life the server's socket was kept by the client's
- * window, or by its own send buffer, for at least 20 ms in sum (TCP_INFO's `rwnd_limited` and `sndbuf_limited`). `at`
- * is the first sample in which the sum had grown.
+ * `flow-control-stall` according to the kernel: over a connection's lifetime the server's socket
+ * was limited by the client's window, or by its own send buffer, for at least 20 ms in total
+ * (TCP_INFO's `rwnd_limited` and `sndbuf_limited`). `at` is the first sample in which the total had
+ * grown.
  */
 export function limitedSockets({ tcpInfo, flows }: LoadTimeline): Label[] {
   const LIMITS = [
@@ -36,14 +37,16 @@ export function limitedSockets({ tcpInfo, flows }: LoadTimeline): Label[] {
 }
 
 /**
- * `flow-control-stall` by QUIC's word: the server sent DATA_BLOCKED or STREAM_DATA_BLOCKED (NetLog). It lasts until the
- * client raised a limit of that connection or stream; `seconds` is left out if it never did.
+ * `flow-control-stall` according to QUIC: the server sent DATA_BLOCKED or STREAM_DATA_BLOCKED
+ * (NetLog). It lasts until the client raised a limit of that connection or stream; `seconds` is
+ * absent if it never did.
  */
 export function blockedFrames({ netLog, flows }: LoadTimeline): Label[] {
   return (netLog?.connections ?? []).flatMap((connection) => {
     const name = flows.find(
       ({ protocol, nearPort }) =>
-        protocol === (connection.protocol === 'h3' ? 'udp' : 'tcp') && nearPort === connection.nearPort,
+        protocol === (connection.protocol === 'h3' ? 'udp' : 'tcp') &&
+        nearPort === connection.nearPort,
     )?.name;
     return serverBlocked(connection).map(({ at, until, stream }): Label => {
       const what = stream === undefined ? 'the connection' : `stream ${stream}`;
@@ -51,7 +54,7 @@ export function blockedFrames({ netLog, flows }: LoadTimeline): Label[] {
         kind: 'flow-control-stall',
         at: toSeconds(at),
         ...(until !== undefined && { seconds: toSeconds(until - at) }),
-        detail: `the server said that it may send no more of ${what} (${stream === undefined ? 'DATA_BLOCKED' : 'STREAM_DATA_BLOCKED'})`,
+        detail: `the server was blocked by the limit of ${what} (${stream === undefined ? 'DATA_BLOCKED' : 'STREAM_DATA_BLOCKED'})`,
         ...(name !== undefined && { connection: name }),
         ...(stream !== undefined && { streams: 1 }),
       };
@@ -59,14 +62,25 @@ export function blockedFrames({ netLog, flows }: LoadTimeline): Label[] {
   });
 }
 
-function serverBlocked({ flowControl, protocol }: NetLogConnection): { at: number; until?: number; stream?: number }[] {
+function serverBlocked({
+  flowControl,
+  protocol,
+}: NetLogConnection): { at: number; until?: number; stream?: number }[] {
   if (protocol !== 'h3') return [];
   return flowControl
     .filter(({ frame, from }) => frame === 'blocked' && from === 'server')
     .map(({ at, stream }) => {
       const raised = flowControl.find(
-        (each) => each.frame === 'window-update' && each.from === 'client' && each.stream === stream && each.at >= at,
+        (each) =>
+          each.frame === 'window-update' &&
+          each.from === 'client' &&
+          each.stream === stream &&
+          each.at >= at,
       );
-      return { at, ...(raised !== undefined && { until: raised.at }), ...(stream !== undefined && { stream }) };
+      return {
+        at,
+        ...(raised !== undefined && { until: raised.at }),
+        ...(stream !== undefined && { stream }),
+      };
     });
 }

@@ -3,8 +3,9 @@ import { isLost, type Flow, type Packet, type Way } from '../packets.js';
 import type { LoadTimeline } from '../timeline.js';
 
 /**
- * `syn-retransmitted`, `syn-ack-retransmitted`: a TCP connection has more than one packet with the flags S (up) or SA
- * (down). One label for each packet after the first; `seconds` is the time since the first.
+ * `syn-retransmitted`, `syn-ack-retransmitted`: a TCP connection has more than one packet with the
+ * flags S (up) or SA (down). One label for each packet after the first; `seconds` is the time since
+ * the first.
  */
 export function synRetransmissions({ flows, requests }: LoadTimeline): Label[] {
   return flows.flatMap((flow) => {
@@ -12,12 +13,21 @@ export function synRetransmissions({ flows, requests }: LoadTimeline): Label[] {
     const answers = flow.packets.filter(({ way, kind }) => way === 'down' && isSyn(kind));
     const used = requests.some(({ connection }) => connection === flow.name);
     const labels = [
-      ...again(flow, syns, 'syn-retransmitted', () => whySynAgain(syns[0], answers[0])),
-      ...again(flow, answers, 'syn-ack-retransmitted', () =>
-        answers.some(isLost) ? 'the link had lost the SYN-ACK' : 'no acknowledgement of the SYN-ACK had come',
+      ...retransmissionLabels(flow, syns, 'syn-retransmitted', () =>
+        whySynAgain(syns[0], answers[0]),
+      ),
+      ...retransmissionLabels(flow, answers, 'syn-ack-retransmitted', () =>
+        answers.some(isLost)
+          ? 'the link had lost the SYN-ACK'
+          : 'no acknowledgement of the SYN-ACK had arrived',
       ),
     ];
-    return used ? labels : labels.map((label) => ({ ...label, detail: `${label.detail}; no request went this way` }));
+    return used
+      ? labels
+      : labels.map((label) => ({
+          ...label,
+          detail: `${label.detail}; the connection carried no request`,
+        }));
   });
 }
 
@@ -25,7 +35,7 @@ function isSyn(kind: string): boolean {
   return kind.includes('S');
 }
 
-function again(
+function retransmissionLabels(
   flow: Flow,
   packets: readonly Packet[],
   kind: 'syn-retransmitted' | 'syn-ack-retransmitted',
@@ -40,7 +50,7 @@ function again(
       kind,
       at: toSeconds(arrived),
       seconds: toSeconds(after),
-      detail: `${what} sent again after ${after.toFixed(0)} ms: ${why()}`,
+      detail: `${what} retransmitted after ${after.toFixed(0)} ms: ${why()}`,
       connection: flow.name,
     };
   });
@@ -49,7 +59,7 @@ function again(
 function whySynAgain(syn: Packet | undefined, answer: Packet | undefined): string {
   if (syn !== undefined && isLost(syn)) return 'the link had lost the first one';
   if (answer !== undefined && isLost(answer)) return 'the link had lost the SYN-ACK';
-  return 'no answer had come';
+  return 'no answer had arrived';
 }
 
 const QUIC_HANDSHAKE = {
@@ -60,10 +70,10 @@ const QUIC_HANDSHAKE = {
 } as const;
 
 /**
- * `initial-lost`, `handshake-packet-lost` over QUIC: the link lost a datagram whose first packet is an Initial, or a
- * Handshake, 0-RTT or Retry packet. `seconds` is the time until the same end sent a datagram of that kind again more
- * than half a round trip later, which is its retransmission; it is left out if there was none (the data came by
- * another way, or never).
+ * `initial-lost`, `handshake-packet-lost` over QUIC: the link lost a datagram whose first packet is
+ * an Initial, or a Handshake, 0-RTT or Retry packet. `seconds` is the time until the same end sent
+ * a datagram of that kind again more than half a round trip later, its retransmission; it is absent
+ * if there was none (the data arrived otherwise, or never).
  */
 export function quicHandshakeLosses({ flows, baseRoundTripMs }: LoadTimeline): Label[] {
   const quic = flows.filter(({ protocol, farPort }) => protocol === 'udp' && farPort !== 53);
@@ -74,7 +84,9 @@ export function quicHandshakeLosses({ flows, baseRoundTripMs }: LoadTimeline): L
       if (what === undefined) return [];
       const next = flow.packets.find(
         ({ way, kind, arrived }) =>
-          way === packet.way && kind === packet.kind && arrived > packet.arrived + (baseRoundTripMs ?? 0) / 2,
+          way === packet.way &&
+          kind === packet.kind &&
+          arrived > packet.arrived + (baseRoundTripMs ?? 0) / 2,
       );
       return [lostLabel(what, flow, packet, next)];
     }),
@@ -88,20 +100,21 @@ function lostLabel(
   next: Packet | undefined,
 ): Label {
   const after = next === undefined ? undefined : next.arrived - packet.arrived;
-  const then = after === undefined ? '' : `; the next one followed after ${after.toFixed(0)} ms`;
+  const then = after === undefined ? '' : `; the next one was sent after ${after.toFixed(0)} ms`;
   return {
     kind,
     at: toSeconds(packet.arrived),
     ...(after !== undefined && { seconds: toSeconds(after) }),
-    detail: `${name} packet of the ${senderOf(packet.way)} lost (${fateInWords(packet)})${then}`,
+    detail: `${name} packet of the ${senderOf(packet.way)} lost (${describeFate(packet)})${then}`,
     connection: flow.name,
   };
 }
 
 /**
- * `handshake-packet-lost` over TCP: the link lost a packet with content, in either direction, before the connection's
- * TLS handshake was done. When that was, the browser says of connections that carried a request; of others nothing
- * is claimed. `seconds` is the time until the same bytes reached the link again.
+ * `handshake-packet-lost` over TCP: the link lost a packet with payload, in either direction,
+ * before the connection's TLS handshake was done. The browser reports that time for connections
+ * that carried a request; others have no label. `seconds` is the time until the same bytes reached
+ * the link again.
  */
 export function tlsHandshakeLosses({ flows, requests, netLog }: LoadTimeline): Label[] {
   return flows.flatMap((flow) => {
@@ -109,7 +122,8 @@ export function tlsHandshakeLosses({ flows, requests, netLog }: LoadTimeline): L
     const ends = requests.flatMap(({ connection, connectEnd }) =>
       connection === flow.name && connectEnd !== undefined ? [connectEnd] : [],
     );
-    const logged = netLog?.connections.find(({ nearPort }) => nearPort === flow.nearPort)?.handshake.to;
+    const logged = netLog?.connections.find(({ nearPort }) => nearPort === flow.nearPort)?.handshake
+      .to;
     const until = logged ?? (ends.length === 0 ? undefined : Math.min(...ends));
     if (until === undefined) return [];
     return flow.packets
@@ -117,15 +131,18 @@ export function tlsHandshakeLosses({ flows, requests, netLog }: LoadTimeline): L
       .map((packet): Label => {
         const next = flow.packets.find(
           ({ way, arrived, sequence, payload }) =>
-            way === packet.way && arrived > packet.arrived && sequence === packet.sequence && payload > 0,
+            way === packet.way &&
+            arrived > packet.arrived &&
+            sequence === packet.sequence &&
+            payload > 0,
         );
         const after = next === undefined ? undefined : next.arrived - packet.arrived;
-        const then = after === undefined ? '' : `; sent again after ${after.toFixed(0)} ms`;
+        const then = after === undefined ? '' : `; retransmitted after ${after.toFixed(0)} ms`;
         return {
           kind: 'handshake-packet-lost',
           at: toSeconds(packet.arrived),
           ...(after !== undefined && { seconds: toSeconds(after) }),
-          detail: `packet of the ${senderOf(packet.way)}'s TLS handshake lost (${fateInWords(packet)})${then}`,
+          detail: `packet of the ${senderOf(packet.way)}'s TLS handshake lost (${describeFate(packet)})${then}`,
           connection: flow.name,
         };
       });
@@ -144,6 +161,6 @@ const FATES: Readonly<Record<string, string>> = {
   outage: 'in an outage',
 };
 
-export function fateInWords({ fate }: Packet): string {
+export function describeFate({ fate }: Packet): string {
   return FATES[fate] ?? fate;
 }

@@ -5,42 +5,53 @@ import type { Flow } from '../packets.js';
 import { segmentsOf, stallsOf } from '../tcp-bytes.js';
 import type { LoadTimeline } from '../timeline.js';
 
-/** Shorter stalls are left out: the emulator may be late by up to 2 ms, and a browser's own work takes longer. */
+/**
+ * Minimum length of a stall: the emulator may be late by up to 2 ms, and a browser's own work takes
+ * longer.
+ */
 export const SHORTEST_STALL_MS = 5;
 
 /**
- * `hol-stall` over HTTP/1.1 and HTTP/2: the link lost a packet with content on its way down, and bytes of the
- * connection after it reached the client before its retransmission did. The stall lasts from the arrival of the first
- * such byte until the missing ones arrived, and at least 5 ms. `streams` counts the requests of the connection that
- * were open then: sent, and not answered in full; by the NetLog, or by the developer tools. (Over HTTP/1.1 that is one.)
+ * `hol-stall` over HTTP/1.1 and HTTP/2: the link lost a downstream packet with payload, and later
+ * bytes of the connection reached the client before its retransmission. The stall lasts from the
+ * arrival of the first such byte until the missing ones arrived, and at least 5 ms. `streams`
+ * counts the connection's open requests in that time, sent but not answered in full, from the
+ * NetLog or the developer tools. (Over HTTP/1.1 that is one.)
  */
 export function tcpStalls(timeline: LoadTimeline): Label[] {
   return timeline.flows.flatMap((flow) => {
     if (flow.protocol !== 'tcp') return [];
-    return stallsOf(segmentsOf(flow, 'down')).flatMap(({ from, to, lost, missing, heldBytes }): Label[] => {
-      if (lost === undefined || to - from < SHORTEST_STALL_MS) return [];
-      const streams = openOn(timeline, flow, to);
-      if (streams === 0) return [];
-      const bytes = missing.to - missing.from;
-      return [
-        {
-          kind: 'hol-stall',
-          at: toSeconds(from),
-          seconds: toSeconds(to - from),
-          detail:
-            `${counted(streams, 'stream')} stood still for ${(to - from).toFixed(0)} ms: ${bytes} bytes of TCP were ` +
-            `missing, and ${heldBytes} that had arrived after them waited`,
-          connection: flow.name,
-          streams,
-        },
-      ];
-    });
+    return stallsOf(segmentsOf(flow, 'down')).flatMap(
+      ({ from, to, lost, missing, heldBytes }): Label[] => {
+        if (lost === undefined || to - from < SHORTEST_STALL_MS) return [];
+        const streams = openOn(timeline, flow, to);
+        if (streams === 0) return [];
+        const bytes = missing.to - missing.from;
+        return [
+          {
+            kind: 'hol-stall',
+            at: toSeconds(from),
+            seconds: toSeconds(to - from),
+            detail:
+              `${counted(streams, 'stream')} stalled for ${(to - from).toFixed(0)} ms: ${bytes} bytes of TCP were ` +
+              `missing, and ${heldBytes} bytes after them had to wait`,
+            connection: flow.name,
+            streams,
+          },
+        ];
+      },
+    );
   });
 }
 
-/** The requests that had been sent on a connection by a time, and had not been answered in full before. */
+/**
+ * Counts the requests that had been sent on a connection by a time, and not answered in full before
+ * it.
+ */
 function openOn({ requests, netLog }: LoadTimeline, flow: Flow, time: number): number {
-  const logged = netLog?.connections.find(({ protocol, nearPort }) => protocol === 'h2' && nearPort === flow.nearPort);
+  const logged = netLog?.connections.find(
+    ({ protocol, nearPort }) => protocol === 'h2' && nearPort === flow.nearPort,
+  );
   const spans =
     logged?.streams.map(({ requestedAt, endedAt }) => ({ from: requestedAt, to: endedAt })) ??
     requests.flatMap(({ connection, sent, end }) =>
@@ -49,7 +60,7 @@ function openOn({ requests, netLog }: LoadTimeline, flow: Flow, time: number): n
   return spans.filter(({ from, to }) => from < time && (to === undefined || to >= time)).length;
 }
 
-/** A time in which a stream had bytes after a gap. */
+/** A period in which a stream had received bytes after a gap. */
 export interface StreamGap {
   readonly stream: NetLogStream;
   readonly from: number;
@@ -57,7 +68,10 @@ export interface StreamGap {
   readonly missingBytes: number;
 }
 
-/** The gaps of a QUIC connection's streams, by the STREAM frames that the browser received. */
+/**
+ * Returns the gaps of a QUIC connection's streams, from the STREAM frames that the browser
+ * received.
+ */
 export function streamGaps({ streams }: NetLogConnection): StreamGap[] {
   return streams.flatMap((stream) => {
     const gaps: StreamGap[] = [];
@@ -76,25 +90,32 @@ export function streamGaps({ streams }: NetLogConnection): StreamGap[] {
   });
 }
 
-/** Gaps that were filled within this time were filled by the same packet: the NetLog's clock has whole milliseconds. */
+/**
+ * Gaps that were filled within this time were filled by the same packet: the NetLog's clock has
+ * whole milliseconds.
+ */
 export const SAME_PACKET_MS = 2;
 
 /**
- * `hol-stall` over HTTP/3: frames of a stream arrived while bytes before them were missing, for at least 5 ms. Only the
- * streams with the gap stood still, so that only they count. Gaps of several streams that end together are one stall:
- * one lost packet may have held bytes of several. It takes a NetLog: without one nothing is claimed.
+ * `hol-stall` over HTTP/3: frames of a stream arrived while bytes before them were missing, for at
+ * least 5 ms. Only the streams with the gap stalled, so only they count. Gaps of several streams
+ * that end together are one stall: one lost packet may have carried bytes of several streams.
+ * Requires a NetLog.
  */
 export function quicStalls({ netLog, flows }: LoadTimeline): Label[] {
   return (netLog?.connections ?? []).flatMap((connection) => {
     if (connection.protocol !== 'h3') return [];
-    const name = flows.find(({ protocol, nearPort }) => protocol === 'udp' && nearPort === connection.nearPort)?.name;
+    const name = flows.find(
+      ({ protocol, nearPort }) => protocol === 'udp' && nearPort === connection.nearPort,
+    )?.name;
     const gaps = streamGaps(connection).filter(({ from, to }) => to - from >= SHORTEST_STALL_MS);
     return filledTogether(gaps).map((group): Label => {
       const from = Math.min(...group.map((gap) => gap.from));
       const to = Math.max(...group.map((gap) => gap.to));
       const stalled = new Set(group.map(({ stream }) => stream.id));
       const others = connection.streams.filter(
-        ({ id, delivered }) => !stalled.has(id) && delivered.some(({ at }) => at >= from && at <= to),
+        ({ id, delivered }) =>
+          !stalled.has(id) && delivered.some(({ at }) => at >= from && at <= to),
       ).length;
       return {
         kind: 'hol-stall',
@@ -102,7 +123,7 @@ export function quicStalls({ netLog, flows }: LoadTimeline): Label[] {
         seconds: toSeconds(to - from),
         detail:
           `${counted(stalled.size, 'stream')} had a gap for ${(to - from).toFixed(0)} ms, while ` +
-          `${counted(others, 'other')} went on`,
+          `${counted(others, 'other')} continued`,
         ...(name !== undefined && { connection: name }),
         streams: stalled.size,
       };

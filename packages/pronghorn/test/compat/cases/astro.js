@@ -3,7 +3,7 @@
 const { assets, text } = require('../support/pages');
 
 const own = {
-  'a page with a query, a field and a cookie': async (ask) => {
+  'a page with a query, a header and a cookie': async (ask) => {
     const headers = { 'user-agent': 'compat', cookie: 'visited=yes' };
     const { status, fields, body } = await ask('/?name=Ada', { headers });
     return [status, fields, /<p[ >].*?<\/p>/.exec(body)[0], await ask('/?name=nobody')];
@@ -24,7 +24,13 @@ const own = {
     await ask('/api', { method: 'HEAD' }),
   ],
   'the check of the origin of forms': async (ask) =>
-    text(await ask('/api', { method: 'POST', form: { a: '1' }, headers: { origin: 'https://example.com' } })),
+    text(
+      await ask('/api', {
+        method: 'POST',
+        form: { a: '1' },
+        headers: { origin: 'https://example.com' },
+      }),
+    ),
   'responses that stream': (ask) => ask('/stream'),
   'no page': async (ask) => text(await ask('/nowhere')),
 };

@@ -10,19 +10,40 @@ const own = {
     await ask('/users/%'),
   ],
   'no route': (ask) => ask('/nowhere'),
-  HEAD: async (ask) => [await ask('/users/7', { method: 'HEAD' }), await ask('/public/file.txt', { method: 'HEAD' })],
+  HEAD: async (ask) => [
+    await ask('/users/7', { method: 'HEAD' }),
+    await ask('/public/file.txt', { method: 'HEAD' }),
+  ],
   OPTIONS: (ask) => ask('/json', { method: 'OPTIONS' }),
   'JSON bodies': async (ask) => [
     await ask('/json', { method: 'POST', json: { a: [1, 'ü'] } }),
-    await ask('/json', { method: 'POST', body: '{"a":1}', pieces: 3, headers: { 'content-type': 'application/json' } }),
-    await ask('/json', { method: 'POST', body: '{', headers: { 'content-type': 'application/json' } }),
+    await ask('/json', {
+      method: 'POST',
+      body: '{"a":1}',
+      pieces: 3,
+      headers: { 'content-type': 'application/json' },
+    }),
+    await ask('/json', {
+      method: 'POST',
+      body: '{',
+      headers: { 'content-type': 'application/json' },
+    }),
     await ask('/json', { method: 'POST', json: { long } }),
     await ask('/json', { method: 'POST' }),
   ],
   'other bodies': async (ask) => [
     await ask('/form', { method: 'POST', form: { 'a[b]': '1', c: 'ü' } }),
-    await ask('/text', { method: 'POST', body: long, pieces: 4, headers: { 'content-type': 'text/plain' } }),
-    await ask('/raw', { method: 'POST', body: Buffer.from([0, 1, 255]), headers: { 'content-type': 'image/png' } }),
+    await ask('/text', {
+      method: 'POST',
+      body: long,
+      pieces: 4,
+      headers: { 'content-type': 'text/plain' },
+    }),
+    await ask('/raw', {
+      method: 'POST',
+      body: Buffer.from([0, 1, 255]),
+      headers: { 'content-type': 'image/png' },
+    }),
   ],
   'properties of requests': (ask) =>
     ask('/request', {
@@ -33,7 +54,7 @@ const own = {
         'accept-language': 'en',
       },
     }),
-  'fields, cookies and status of responses': (ask) => ask('/answer'),
+  'headers, cookies and status of responses': (ask) => ask('/answer'),
   redirects: (ask) => ask('/redirect', { headers: { accept: 'text/html' } }),
   'content negotiation': async (ask) => [
     await ask('/format', { headers: { accept: 'application/json' } }),
@@ -53,7 +74,11 @@ const own = {
       { 'if-modified-since': fields['last-modified'] },
       { 'if-match': '"other"' },
     ];
-    const answers = [await ask('/public/'), await ask('/public'), await ask('/public/../program.js')];
+    const answers = [
+      await ask('/public/'),
+      await ask('/public'),
+      await ask('/public/../program.js'),
+    ];
     for (const headers of conditions) answers.push(await ask('/public/file.txt', { headers }));
     return answers;
   },

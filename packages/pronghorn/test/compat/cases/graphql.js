@@ -1,7 +1,11 @@
 'use strict';
 
 const own = (target) => {
-  const post = (query, variables, headers) => ({ method: 'POST', json: { query, variables }, headers });
+  const post = (query, variables, headers) => ({
+    method: 'POST',
+    json: { query, variables },
+    headers,
+  });
   const agent = { 'user-agent': 'compat', 'content-type': 'application/json' };
   return {
     'queries, mutations and variables': async (ask) => [
@@ -16,7 +20,11 @@ const own = (target) => {
     errors: async (ask) => [
       await ask(target, post('{ none }')),
       await ask(target, post('{ fails }')),
-      await ask(target, { method: 'POST', body: '{', headers: { 'content-type': 'application/json' } }),
+      await ask(target, {
+        method: 'POST',
+        body: '{',
+        headers: { 'content-type': 'application/json' },
+      }),
       await ask(target, { method: 'PUT' }),
     ],
     'a page for browsers': async (ask) => {

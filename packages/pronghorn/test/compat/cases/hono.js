@@ -12,7 +12,9 @@ const own = {
     const first = await ask('/middleware/page', { headers });
     return [
       first,
-      await ask('/middleware/page', { headers: { ...headers, 'if-none-match': first.fields.etag } }),
+      await ask('/middleware/page', {
+        headers: { ...headers, 'if-none-match': first.fields.etag },
+      }),
       await ask('/middleware/page', {
         method: 'OPTIONS',
         headers: { ...headers, 'access-control-request-method': 'PUT' },
@@ -22,12 +24,19 @@ const own = {
   'bodies of requests': async (ask) => [
     await ask('/validated', { method: 'POST', json: { name: 'Ada' } }),
     await ask('/validated', { method: 'POST', json: {} }),
-    await ask('/validated', { method: 'POST', body: '{', headers: { 'content-type': 'application/json' } }),
+    await ask('/validated', {
+      method: 'POST',
+      body: '{',
+      headers: { 'content-type': 'application/json' },
+    }),
     await ask('/form', { method: 'POST', form: { a: '1', b: 'ü' } }),
     await ask('/echo', { method: 'POST', body: 'x'.repeat(100_000), pieces: 4 }),
     await ask('/bytes', { method: 'POST', body: Buffer.from([0, 255]) }),
   ],
-  cookies: async (ask) => [await ask('/cookies', { jar: true }), await ask('/cookies', { jar: true })],
+  cookies: async (ask) => [
+    await ask('/cookies', { jar: true }),
+    await ask('/cookies', { jar: true }),
+  ],
   'streams and server-sent events': async (ask) => [
     await ask('/stream'),
     await ask('/events'),

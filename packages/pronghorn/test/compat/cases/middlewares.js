@@ -5,7 +5,9 @@ function multipart(files, fields = {}) {
   const boundary = '----compat';
   const parts = [];
   for (const [name, value] of Object.entries(fields)) {
-    parts.push(`--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`);
+    parts.push(
+      `--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`,
+    );
   }
   for (const [name, { filename, content }] of Object.entries(files)) {
     const head = `content-disposition: form-data; name="${name}"; filename="${filename}"\r\ncontent-type: text/plain`;
@@ -19,16 +21,26 @@ function multipart(files, fields = {}) {
   };
 }
 
-const small = multipart({ file: { filename: 'a.txt', content: 'x'.repeat(1000) } }, { title: 'ü', other: '2' });
+const small = multipart(
+  { file: { filename: 'a.txt', content: 'x'.repeat(1000) } },
+  { title: 'ü', other: '2' },
+);
 const large = multipart({ file: { filename: 'b.txt', content: 'y'.repeat(300_000) } });
 /** Uploads whole, in pieces, too large, and cut off. */
 const upload = (name) => ({
-  uploads: async (ask) => [await ask(`/${name}`, small), await ask(`/${name}`, { ...small, pieces: 7 })],
-  'what is too large': async (ask) => statusAndBody(await ask(`/${name}`, { ...large, pieces: 5 })),
-  'a form that breaks off': (ask) => ask(`/${name}`, { ...small, body: small.body.slice(0, -40) }),
+  uploads: async (ask) => [
+    await ask(`/${name}`, small),
+    await ask(`/${name}`, { ...small, pieces: 7 }),
+  ],
+  'a file over the size limit': async (ask) =>
+    statusAndBody(await ask(`/${name}`, { ...large, pieces: 5 })),
+  'a truncated form': (ask) => ask(`/${name}`, { ...small, body: small.body.slice(0, -40) }),
 });
 const statusAndBody = ({ status, body }) => ({ status, body });
-const withoutCookies = (answer) => ({ ...answer, fields: { ...answer.fields, 'set-cookie': undefined } });
+const withoutCookies = (answer) => ({
+  ...answer,
+  fields: { ...answer.fields, 'set-cookie': undefined },
+});
 const namesOfCookies = ({ fields }) =>
   String(fields['set-cookie'])
     .replace(/=[^;]*;/g, '=;')
@@ -39,12 +51,24 @@ const cases = {
     'JSON, forms, text and bytes': async (ask) => [
       await ask('/body-parser', { method: 'POST', json: { a: 1 } }),
       await ask('/body-parser', { method: 'POST', form: { a: '1', b: ['2'] } }),
-      await ask('/body-parser', { method: 'POST', body: 'text', headers: { 'content-type': 'text/plain' } }),
-      await ask('/body-parser', { method: 'POST', body: 'b', headers: { 'content-type': 'application/octet-stream' } }),
+      await ask('/body-parser', {
+        method: 'POST',
+        body: 'text',
+        headers: { 'content-type': 'text/plain' },
+      }),
+      await ask('/body-parser', {
+        method: 'POST',
+        body: 'b',
+        headers: { 'content-type': 'application/octet-stream' },
+      }),
     ],
-    'what it refuses': async (ask) => [
+    'rejected bodies': async (ask) => [
       await ask('/body-parser', { method: 'POST', json: { long: 'x'.repeat(2000) } }),
-      await ask('/body-parser', { method: 'POST', body: '{', headers: { 'content-type': 'application/json' } }),
+      await ask('/body-parser', {
+        method: 'POST',
+        body: '{',
+        headers: { 'content-type': 'application/json' },
+      }),
       await ask('/body-parser', {
         method: 'POST',
         body: '{}',
@@ -69,7 +93,10 @@ const cases = {
     flush: (ask) => ask('/compression/flushed', { headers: { 'accept-encoding': 'gzip' } }),
   },
   'connect-timeout': {
-    'in time, and too late': async (ask) => [await ask('/connect-timeout'), await ask('/connect-timeout/slow')],
+    'a response in time, and one too late': async (ask) => [
+      await ask('/connect-timeout'),
+      await ask('/connect-timeout/slow'),
+    ],
   },
   'cookie-parser': {
     'plain, signed and JSON cookies': async (ask) => [
@@ -97,13 +124,17 @@ const cases = {
     },
   },
   'csrf-csrf': {
-    'a token, a wrong one, and none': async (ask) => {
+    'a valid token, a wrong one, and none': async (ask) => {
       const answer = await ask('/csrf-csrf/token', { jar: true });
       const { token } = JSON.parse(answer.body);
       return [
         answer.status,
         await ask('/csrf-csrf', { method: 'POST', jar: true, headers: { 'x-csrf-token': token } }),
-        await ask('/csrf-csrf', { method: 'POST', jar: true, headers: { 'x-csrf-token': 'wrong' } }),
+        await ask('/csrf-csrf', {
+          method: 'POST',
+          jar: true,
+          headers: { 'x-csrf-token': 'wrong' },
+        }),
         await ask('/csrf-csrf', { method: 'POST' }),
       ];
     },
@@ -117,14 +148,18 @@ const cases = {
   },
   'express-fileupload': upload('express-fileupload'),
   'express-rate-limit': {
-    'a client that asks too much': async (ask) => {
+    'a client over the rate limit': async (ask) => {
       const answers = [];
       for (let at = 0; at < 3; at++) answers.push(await ask('/express-rate-limit'));
-      return answers.map(({ status, body, fields }) => [status, body, fields.ratelimit?.replace(/reset=\d+/, '')]);
+      return answers.map(({ status, body, fields }) => [
+        status,
+        body,
+        fields.ratelimit?.replace(/reset=\d+/, ''),
+      ]);
     },
   },
   'express-session': {
-    'a session that is kept and left': async (ask) => {
+    'a session that is stored and destroyed': async (ask) => {
       const answers = [];
       for (const target of ['/', '/', '/leave', '/']) {
         const answer = await ask(`/express-session${target}`, { jar: true });
@@ -134,13 +169,13 @@ const cases = {
     },
   },
   'express-validator': {
-    'what is right and what is wrong': async (ask) => [
+    'valid and invalid input': async (ask) => [
       await ask('/express-validator?page=2', { method: 'POST', json: { mail: 'A@Example.com' } }),
       await ask('/express-validator?page=0', { method: 'POST', json: { mail: 'none' } }),
     ],
   },
   formidable: upload('formidable'),
-  helmet: { 'its fields': (ask) => ask('/helmet') },
+  helmet: { 'its headers': (ask) => ask('/helmet') },
   hpp: {
     'repeated parameters': (ask) =>
       ask('/hpp', {
@@ -150,27 +185,39 @@ const cases = {
       }),
   },
   'http-proxy-middleware': {
-    'requests, bodies and fields': async (ask) => [
+    'requests, bodies and headers': async (ask) => [
       await ask('/http-proxy-middleware/a/x?q=1'),
       await ask('/http-proxy-middleware/a/gone', { method: 'DELETE' }),
-      await ask('/http-proxy-middleware/x', { method: 'POST', body: 'x'.repeat(100_000), pieces: 4 }),
+      await ask('/http-proxy-middleware/x', {
+        method: 'POST',
+        body: 'x'.repeat(100_000),
+        pieces: 4,
+      }),
       await ask('/http-proxy-middleware/x', { method: 'HEAD' }),
     ],
-    'bodies that were parsed before': async (ask) => [
+    'bodies that were parsed earlier': async (ask) => [
       await ask('/http-proxy-middleware/parsed', { method: 'POST', json: { parsed: true } }),
-      // Without a length, and with one of its own beside it, it is refused by the upstream: over every protocol.
-      await ask('/http-proxy-middleware/parsed', { method: 'POST', json: { parsed: true }, pieces: 2 }),
+      // Without a length, and with one of its own beside it, it is refused by the upstream: over
+      // every protocol.
+      await ask('/http-proxy-middleware/parsed', {
+        method: 'POST',
+        json: { parsed: true },
+        pieces: 2,
+      }),
     ],
-    'an upstream that refuses': (ask) => ask('/http-proxy-middleware/refused'),
+    'an upstream that refuses connections': (ask) => ask('/http-proxy-middleware/refused'),
   },
   'method-override': {
-    'another method': async (ask) => [
-      await ask('/method-override', { method: 'POST', headers: { 'x-http-method-override': 'DELETE' } }),
+    'an overridden method': async (ask) => [
+      await ask('/method-override', {
+        method: 'POST',
+        headers: { 'x-http-method-override': 'DELETE' },
+      }),
       await ask('/method-override', { method: 'POST' }),
     ],
   },
   morgan: {
-    'what it logs': async (ask) => {
+    'log lines': async (ask) => {
       const headers = { referer: 'https://example.com/', 'user-agent': 'compat' };
       const answers = [await ask('/morgan/page?a=1', { headers }), await ask('/morgan/next')];
       return [...answers, await ask('/morgan/missing', { headers }), await ask('/morgan/next')];
@@ -178,15 +225,25 @@ const cases = {
   },
   multer: upload('multer'),
   'on-finished': {
-    'the end of a response': async (ask) => [await ask('/on-finished'), await ask('/on-finished/next')],
+    'the end of a response': async (ask) => [
+      await ask('/on-finished'),
+      await ask('/on-finished/next'),
+    ],
   },
   'on-headers': {
-    'fields that are set late': async (ask) => [await ask('/on-headers'), await ask('/on-headers/written')],
+    'headers that are set late': async (ask) => [
+      await ask('/on-headers'),
+      await ask('/on-headers/written'),
+    ],
   },
-  passport: { 'who is not logged in': (ask) => ask('/passport/me') },
+  passport: { 'a user who is not logged in': (ask) => ask('/passport/me') },
   'passport-local': {
-    'a wrong and a right password, and leaving': async (ask) => {
-      const login = (password) => ({ method: 'POST', jar: true, form: { username: 'ada', password } });
+    'a wrong and a right password, and logging out': async (ask) => {
+      const login = (password) => ({
+        method: 'POST',
+        jar: true,
+        form: { username: 'ada', password },
+      });
       const answers = [
         await ask('/passport/login', login('wrong')),
         await ask('/passport/login', login('right')),
@@ -198,13 +255,13 @@ const cases = {
     },
   },
   'pino-http': {
-    'what it logs': async (ask) => {
+    'log lines': async (ask) => {
       const answers = [await ask('/pino-http/page'), await ask('/pino-http/next')];
       return [...answers, await ask('/pino-http/fails'), await ask('/pino-http/next')];
     },
   },
   'response-time': {
-    'a field with the time': async (ask) => {
+    'a header with the time': async (ask) => {
       const { status, fields } = await ask('/response-time');
       return [status, /^\d+ms$/.test(fields['x-response-time'])];
     },
@@ -234,7 +291,7 @@ const cases = {
     ],
   },
   vhost: {
-    'names of hosts': async (ask) => [
+    'host names': async (ask) => [
       await ask('/vhost', { host: 'a.example.com' }),
       await ask('/vhost', { host: 'a.example.com:8080' }),
       await ask('/vhost', { host: 'example.org' }),

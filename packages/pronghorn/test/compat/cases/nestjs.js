@@ -13,7 +13,8 @@ const own = (prefix) => ({
     await ask(`${prefix}/throws`),
     await ask(`${prefix}/redirects`),
   ],
-  'server-sent events': (ask) => ask(`${prefix}/events`, { headers: { accept: 'text/event-stream' } }),
+  'server-sent events': (ask) =>
+    ask(`${prefix}/events`, { headers: { accept: 'text/event-stream' } }),
   files: (ask) => ask(`${prefix}/file`),
 });
 

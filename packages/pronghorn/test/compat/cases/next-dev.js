@@ -12,5 +12,7 @@ module.exports = {
   program: 'next',
   env: { NODE_ENV: 'development' },
   covers: { 'next (development)': 'meta-framework' },
-  cases: { 'next (development)': { 'a page with a query and a field': page, 'route handlers': handlers } },
+  cases: {
+    'next (development)': { 'a page with a query and a header': page, 'route handlers': handlers },
+  },
 };

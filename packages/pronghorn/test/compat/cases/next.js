@@ -3,7 +3,7 @@
 const { assets, text } = require('../support/pages');
 
 const own = {
-  'a page with a query, a field and a cookie': async (ask) => {
+  'a page with a query, a header and a cookie': async (ask) => {
     const headers = { 'user-agent': 'compat' };
     await ask('/api', { jar: true });
     const answers = [await ask('/?name=Ada', { headers }), await ask('/', { headers, jar: true })];
@@ -39,4 +39,8 @@ const own = {
   'no page': async (ask) => text(await ask('/nowhere')),
 };
 
-module.exports = { covers: { next: 'meta-framework' }, build: [['next', 'build']], cases: { next: own } };
+module.exports = {
+  covers: { next: 'meta-framework' },
+  build: [['next', 'build']],
+  cases: { next: own },
+};

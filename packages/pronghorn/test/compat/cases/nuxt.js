@@ -3,7 +3,7 @@
 const { assets, text } = require('../support/pages');
 
 const own = {
-  'a page with a query, a field and a cookie': async (ask) => {
+  'a page with a query, a header and a cookie': async (ask) => {
     const headers = { 'user-agent': 'compat', cookie: 'visited=yes' };
     const { status, fields, body } = await ask('/?name=Ada', { headers });
     return [status, fields, /<p>.*?<\/p>/.exec(body)[0]];
@@ -21,4 +21,9 @@ const own = {
   'no page': async (ask) => text(await ask('/api/nowhere')),
 };
 
-module.exports = { node: '24', covers: { nuxt: 'meta-framework' }, build: [['nuxt', 'build']], cases: { nuxt: own } };
+module.exports = {
+  node: '24',
+  covers: { nuxt: 'meta-framework' },
+  build: [['nuxt', 'build']],
+  cases: { nuxt: own },
+};

@@ -23,7 +23,9 @@ const ofHttp = {
     return ask.seen(1);
   },
   'requests at the same time keep their contexts': async (ask) => {
-    const answers = await Promise.all(Array.from({ length: 10 }, (_, at) => asking(ask)(`/spans/${at}`)));
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, at) => asking(ask)(`/spans/${at}`)),
+    );
     return [answers.map(({ body }) => body), byName(await ask.seen(10))];
   },
   'bodies and errors': async (ask) => {

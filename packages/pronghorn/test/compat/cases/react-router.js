@@ -3,7 +3,7 @@
 const { assets, text } = require('../support/pages');
 
 const own = {
-  'a page with a query, a field and a cookie': async (ask) => {
+  'a page with a query, a header and a cookie': async (ask) => {
     const headers = { 'user-agent': 'compat', cookie: 'visited=yes' };
     const { status, fields, body } = await ask('/?name=Ada', { headers });
     return [status, fields, /<p>.*?<\/p>/.exec(body)[0]];
@@ -14,7 +14,11 @@ const own = {
     await ask('/file.txt', { headers: { range: 'bytes=1-2' } }),
   ],
   'actions of forms': async (ask) =>
-    ask('/?index', { method: 'POST', form: { name: 'Ada' }, headers: { origin: 'https://localhost' } }),
+    ask('/?index', {
+      method: 'POST',
+      form: { name: 'Ada' },
+      headers: { origin: 'https://localhost' },
+    }),
   'resource routes': async (ask) => [
     await ask('/api?a=1'),
     await ask('/api', { method: 'POST', body: 'x'.repeat(100_000), pieces: 4 }),

@@ -1,7 +1,9 @@
 'use strict';
 
-const sorted = (events) => events.sort((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
-const asking = (ask) => (target, given) => ask(target, { ...given, headers: { 'x-door': `:${ask.port}` } });
+const sorted = (events) =>
+  events.sort((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1));
+const asking = (ask) => (target, given) =>
+  ask(target, { ...given, headers: { 'x-door': `:${ask.port}` } });
 
 const own = {
   'a transaction for each request, named by its route': async (ask) => {
@@ -13,7 +15,9 @@ const own = {
     return sorted(await ask.seen(2));
   },
   'requests at the same time are isolated': async (ask) => {
-    const answers = await Promise.all(Array.from({ length: 10 }, (_, at) => asking(ask)(`/isolated/${at}`)));
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, at) => asking(ask)(`/isolated/${at}`)),
+    );
     return [answers.map(({ body }) => body), sorted(await ask.seen(20))];
   },
 };

@@ -3,13 +3,16 @@
 const { assets, text } = require('../support/pages');
 
 const own = {
-  'a page with a query, a field and a cookie': async (ask) => {
+  'a page with a query, a header and a cookie': async (ask) => {
     const headers = { 'user-agent': 'compat', cookie: 'visited=yes' };
     const { status, fields, body } = await ask('/?name=Ada', { headers });
     return [status, fields['content-type'], /<p>.*?<\/p>/.exec(body)[0]];
   },
   'its scripts': async (ask) => assets(ask, (await ask('/')).body),
-  'static files': async (ask) => [await ask('/file.txt'), await ask('/file.txt', { headers: { range: 'bytes=1-2' } })],
+  'static files': async (ask) => [
+    await ask('/file.txt'),
+    await ask('/file.txt', { headers: { range: 'bytes=1-2' } }),
+  ],
   endpoints: async (ask) => [
     await ask('/api?a=1'),
     await ask('/api', {

@@ -9,13 +9,20 @@ const own = {
   ],
   batches: (ask) => ask(`/hello,later?batch=1&input=${input({ 0: 'a' })}`),
   'batches that stream': (ask) =>
-    ask(`/hello,later?batch=1&input=${input({ 0: 'a' })}`, { headers: { 'trpc-accept': 'application/jsonl' } }),
-  'subscriptions by server-sent events': (ask) => ask('/count', { headers: { accept: 'text/event-stream' } }),
+    ask(`/hello,later?batch=1&input=${input({ 0: 'a' })}`, {
+      headers: { 'trpc-accept': 'application/jsonl' },
+    }),
+  'subscriptions by server-sent events': (ask) =>
+    ask('/count', { headers: { accept: 'text/event-stream' } }),
   errors: async (ask) => [
     await ask('/fails'),
     await ask(`/hello?input=${input(1)}`),
     await ask('/nowhere'),
-    await ask('/add', { method: 'POST', body: '{', headers: { 'content-type': 'application/json' } }),
+    await ask('/add', {
+      method: 'POST',
+      body: '{',
+      headers: { 'content-type': 'application/json' },
+    }),
   ],
 };
 

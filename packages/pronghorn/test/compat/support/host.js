@@ -19,7 +19,9 @@ function doorOf(name) {
   const isSecure = !name.endsWith('in clear text');
   const isPronghorn = !name.startsWith('node:');
   const tls = isSecure ? credentials() : {};
-  const make = isPronghorn ? require('../../../lib/http').createServer : (isSecure ? https : http).createServer;
+  const make = isPronghorn
+    ? require('../../../lib/http').createServer
+    : (isSecure ? https : http).createServer;
   return { name, isPronghorn, isSecure, tls, createServer: (listener) => make(tls, listener) };
 }
 
@@ -27,7 +29,8 @@ async function open(start, name) {
   const door = doorOf(name);
   const made = await start(door);
   const server = typeof made === 'function' ? door.createServer(made) : (made.server ?? made);
-  if (server.address() === null) await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  if (server.address() === null)
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return { server, port: server.address().port, seen: made.seen };
 }
 
@@ -42,7 +45,9 @@ async function main() {
     if (seen !== undefined) return process.send({ id, value: await opened.get(seen).seen(count) });
     if (!end) return;
     // A server that never closes shows: the parent waits for the end.
-    await Promise.all([...opened.values()].map(({ server }) => new Promise((resolve) => server.close(resolve))));
+    await Promise.all(
+      [...opened.values()].map(({ server }) => new Promise((resolve) => server.close(resolve))),
+    );
     process.exit(0);
   });
   process.send({ ports: Object.fromEntries([...opened].map(([name, { port }]) => [name, port])) });

@@ -1,6 +1,7 @@
 'use strict';
 
-// Puts a program of `programs` with its packages from npm into a folder outside of the tree, so that it finds no packages but its own.
+// Puts a program of `programs` with its packages from npm into a folder outside of the tree, so
+// that it finds no packages but its own.
 
 const { execFileSync } = require('node:child_process');
 const { createHash } = require('node:crypto');
@@ -52,17 +53,27 @@ function versionsOf(name) {
   return (subject) => {
     // What follows the name says which of its ways is tried.
     const [dependency] = subject.split(' ');
-    return (packages[`packages/pronghorn/node_modules/${dependency}`] ?? packages[`node_modules/${dependency}`])
-      ?.version;
+    return (
+      packages[`packages/pronghorn/node_modules/${dependency}`] ??
+      packages[`node_modules/${dependency}`]
+    )?.version;
   };
 }
 
 /** Runs a command of an install or a build; its output is shown if it fails. */
 function run(command, args, { cwd, env }) {
   try {
-    return execFileSync(command, args, { cwd, env, encoding: 'utf8', stdio: 'pipe', timeout: MINUTES * 60_000 });
+    return execFileSync(command, args, {
+      cwd,
+      env,
+      encoding: 'utf8',
+      stdio: 'pipe',
+      timeout: MINUTES * 60_000,
+    });
   } catch (error) {
-    throw new Error(`${[command, ...args].join(' ')} failed:\n${error.stdout}\n${error.stderr}`, { cause: error });
+    throw new Error(`${[command, ...args].join(' ')} failed:\n${error.stdout}\n${error.stderr}`, {
+      cause: error,
+    });
   }
 }
 
@@ -70,14 +81,16 @@ function run(command, args, { cwd, env }) {
 function install(name) {
   const { node, build = [], program = name } = manifestOf(name);
   const executable = node === undefined ? process.execPath : runtime(node);
-  if (executable === undefined) throw new Error(`there is no Node.js ${node} in npm for this platform`);
+  if (executable === undefined)
+    throw new Error(`there is no Node.js ${node} in npm for this platform`);
   const source = path.join(programs, program);
   if (isQuick(name)) return { place: source, executable };
   const place = path.join(folder(), name);
   const packages = packagesOf(name);
   const wanted = hashOf([source, packages], executable);
   const stamp = path.join(place, '.installed');
-  if (fs.existsSync(stamp) && fs.readFileSync(stamp, 'utf8') === wanted) return { place, executable };
+  if (fs.existsSync(stamp) && fs.readFileSync(stamp, 'utf8') === wanted)
+    return { place, executable };
   fs.rmSync(place, { recursive: true, force: true });
   fs.cpSync(source, place, { recursive: true });
   if (packages !== source) fs.cpSync(packages, place, { recursive: true });

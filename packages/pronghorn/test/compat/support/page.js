@@ -1,21 +1,27 @@
 'use strict';
 
-// The tables of docs/node/compatibility.md, made of what the suite runs.
+// Generates the tables of docs/node/compatibility.md from the cases of the suite.
 
 const { manifestOf, names, versionsOf } = require('./install');
 const upgrades = require('../upgrade/covers');
 const { dependencies } = require('../upgrade/package.json');
 
-/** Headings by what a program covers. */
+/** Kinds of packages by heading. */
 const SECTIONS = {
-  Frameworks: ['framework', 'adapter of NestJS', 'server of fetch handlers', 'GraphQL server', 'RPC server'],
+  Frameworks: [
+    'framework',
+    'adapter of NestJS',
+    'server of fetch handlers',
+    'GraphQL server',
+    'RPC server',
+  ],
   'Meta-frameworks': ['meta-framework'],
-  'Middlewares of Express': ['middleware'],
+  'Express middleware': ['middleware'],
   'WebSocket servers': ['WebSocket server'],
   Observability: ['observability'],
 };
 
-/** One row for each package that is tried, or is not and why. */
+/** Returns one row for each package: its cases, or why it is not tested. */
 function rows() {
   const onUpgrade = Object.entries(upgrades).map(([subject, works]) => ({
     kind: 'WebSocket server',
@@ -27,9 +33,14 @@ function rows() {
     const tried = Object.entries(covers).map(([subject, kind]) => {
       const all = Object.entries(cases[subject]);
       const works = all.filter(([, given]) => given.differs === undefined).map(([title]) => title);
-      const reasons = all.flatMap(([title, { differs }]) => (differs === undefined ? [] : [`${title}: ${differs}`]));
+      const reasons = all.flatMap(([title, { differs }]) =>
+        differs === undefined ? [] : [`${title}: ${differs}`],
+      );
       if (notes[subject] !== undefined) reasons.push(notes[subject]);
-      return { kind, cells: [subject, version(subject), node, works.join('; '), reasons.join('; ')] };
+      return {
+        kind,
+        cells: [subject, version(subject), node, works.join('; '), reasons.join('; ')],
+      };
     });
     const not = Object.entries(skipped).map(([subject, { kind, why }]) => ({
       kind,
@@ -40,7 +51,7 @@ function rows() {
   return [...programs, ...onUpgrade];
 }
 
-/** The tables, under their headings. */
+/** Returns the tables with their headings. */
 function tables() {
   const all = rows();
   const sections = Object.entries(SECTIONS).map(([heading, kinds]) => {
@@ -53,7 +64,7 @@ function tables() {
     return [
       `## ${heading}`,
       '',
-      '| package | version | Node.js from | the same as over `node:http` | what is not |',
+      '| package | version | Node.js from | same as over `node:http` | differences |',
       '|---|---|---|---|---|',
       ...lines,
     ].join('\n');

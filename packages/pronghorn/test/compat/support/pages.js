@@ -11,7 +11,8 @@ async function assets(ask, page) {
   const targets = [...new Set(Array.from(names, ([, target]) => target))];
   if (targets.length === 0) throw new Error(`the page names no assets: ${page}`);
   const answers = [];
-  for (const target of targets) answers.push([target, await ask(target, { headers: { 'accept-encoding': 'gzip' } })]);
+  for (const target of targets)
+    answers.push([target, await ask(target, { headers: { 'accept-encoding': 'gzip' } })]);
   return answers;
 }
 

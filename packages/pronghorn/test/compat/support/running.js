@@ -1,6 +1,7 @@
 'use strict';
 
-// A program that runs behind all doors, and what it answers to the same requests over each protocol.
+// A program that runs behind all doors, and what it answers to the same requests over each
+// protocol.
 
 const assert = require('node:assert/strict');
 const { fork } = require('node:child_process');
@@ -18,9 +19,13 @@ const references = {
   'node:http in clear text': clear,
   'node:https': overHttp1(https, { rejectUnauthorized: false, servername: 'localhost' }),
 };
-const requests = { ...references, ...Object.fromEntries(ways.map(({ name, request }) => [name, request])) };
+const requests = {
+  ...references,
+  ...Object.fromEntries(ways.map(({ name, request }) => [name, request])),
+};
 const doors = Object.keys(requests);
-const referenceOf = (way) => (way.endsWith('in clear text') ? 'node:http in clear text' : 'node:https');
+const referenceOf = (way) =>
+  way.endsWith('in clear text') ? 'node:http in clear text' : 'node:https';
 /** Seconds that a program may take to start. */
 const START_SECONDS = 300;
 
@@ -33,7 +38,9 @@ class Running {
     this._last = 0;
     this._waiting = new Map();
     child.on('message', ({ id, value }) => this._waiting.get(id)?.(value));
-    ended.then(() => this._waiting.forEach((answer) => answer({ error: `the program ended: ${output()}` })));
+    ended.then(() =>
+      this._waiting.forEach((answer) => answer({ error: `the program ended: ${output()}` })),
+    );
   }
 
   /** What a case asks with behind a door. */
@@ -43,10 +50,12 @@ class Running {
     const ask = async (target, { jar = false, form, json, ...given } = {}) => {
       const content = contentOf({ form, json, ...given });
       const headers = { ...content.headers, ...given.headers };
-      if (jar && cookies.size > 0) headers.cookie = [...cookies].map((pair) => pair.join('=')).join('; ');
+      if (jar && cookies.size > 0)
+        headers.cookie = [...cookies].map((pair) => pair.join('=')).join('; ');
       const wanted = { ...given, ...content, headers, path: target };
       const answer = await Promise.race([requests[door](port, wanted), this._ended]);
-      if (typeof answer !== 'object') throw new Error(`the program ended with ${answer}: ${this.output()}`);
+      if (typeof answer !== 'object')
+        throw new Error(`the program ended with ${answer}: ${this.output()}`);
       for (const line of setCookies(answer)) {
         const [, name, value] = /^([^=]*)=([^;]*)/.exec(line);
         cookies.set(name, value);
@@ -78,7 +87,8 @@ class Running {
 /** The body of a request with its type, and with its length unless it comes in pieces. */
 function contentOf({ form, json, body, headers, pieces }) {
   let type;
-  if (form !== undefined) [body, type] = [String(new URLSearchParams(form)), 'application/x-www-form-urlencoded'];
+  if (form !== undefined)
+    [body, type] = [String(new URLSearchParams(form)), 'application/x-www-form-urlencoded'];
   else if (json !== undefined) [body, type] = [JSON.stringify(json), 'application/json'];
   if (body === undefined) return { headers };
   return {
@@ -92,12 +102,18 @@ function contentOf({ form, json, body, headers, pieces }) {
 
 /** Lines of cookies. The client for HTTP/3 gives them among the other fields. */
 const setCookies = ({ headers, raw }) =>
-  headers?.filter(([name]) => name === 'set-cookie').map(([, line]) => line) ?? [raw?.['set-cookie'] ?? []].flat();
+  headers?.filter(([name]) => name === 'set-cookie').map(([, line]) => line) ??
+  [raw?.['set-cookie'] ?? []].flat();
 
 /** What is compared of an answer. Ports differ from door to door, and where the length stands node:http has chunks sometimes. */
 function shown({ status, fields, body, error, raw }, port, method) {
   const length = raw?.['content-length'] === undefined ? undefined : Number(raw['content-length']);
-  if (method !== 'HEAD' && error === undefined && ![204, 304].includes(status) && length !== undefined) {
+  if (
+    method !== 'HEAD' &&
+    error === undefined &&
+    ![204, 304].includes(status) &&
+    length !== undefined
+  ) {
     assert.equal(length, body.length, 'content-length');
   }
   const same = (value) => String(value).replaceAll(`:${port}`, ':PORT');
@@ -107,7 +123,9 @@ function shown({ status, fields, body, error, raw }, port, method) {
   const isPlain = isText && fields?.['content-encoding'] === undefined;
   return {
     status,
-    fields: Object.fromEntries(Object.entries(fields ?? {}).map(([name, value]) => [name, same(value)])),
+    fields: Object.fromEntries(
+      Object.entries(fields ?? {}).map(([name, value]) => [name, same(value)]),
+    ),
     ...(method === 'HEAD' ? { length } : {}),
     body: body === undefined ? undefined : isPlain ? same(body) : body.toString('base64'),
     ...(error === undefined ? {} : { error: same(error) }),
@@ -134,8 +152,11 @@ async function start(name) {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });
   let output = '';
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text) => (output += text));
-  const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)));
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text) => (output += text));
+  const ended = new Promise((resolve) =>
+    child.on('exit', (code, signal) => resolve(code ?? signal)),
+  );
   const timer = setTimeout(() => child.kill('SIGKILL'), START_SECONDS * 1000);
   const ports = await new Promise((resolve, reject) => {
     child.once('message', (message) => resolve(message.ports));

@@ -25,9 +25,13 @@ function suite(name) {
           const asked = new Map(doors.map((door) => [door, run(running.asking(door))]));
           await Promise.all(asked.values());
           for (const way of ways) {
-            const [answer, reference] = await Promise.all([asked.get(way), asked.get(referenceOf(way))]);
+            const [answer, reference] = await Promise.all([
+              asked.get(way),
+              asked.get(referenceOf(way)),
+            ]);
             const context = `${way}\n${running.output()}`;
-            if (differs === undefined || !over.includes(way)) assert.deepEqual(answer, reference, context);
+            if (differs === undefined || !over.includes(way))
+              assert.deepEqual(answer, reference, context);
             else assert.notDeepEqual(answer, reference, `no longer true over ${way}: ${differs}`);
           }
         });

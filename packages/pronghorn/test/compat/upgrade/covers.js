@@ -4,7 +4,7 @@
 module.exports = {
   ws: 'an echo',
   'express-ws': 'an echo',
-  '@fastify/websocket': 'an echo, and paths that have none',
-  'http-proxy': 'WebSocket connections that are passed on',
-  'socket.io': 'polling, WebSocket, from one to the other, and broadcasts',
+  '@fastify/websocket': 'an echo, and paths without one',
+  'http-proxy': 'proxied WebSocket connections',
+  'socket.io': 'polling, WebSocket, the upgrade from polling, and broadcasts',
 };

@@ -1,6 +1,6 @@
 'use strict';
 
-// As it is written for uWebSockets.js; nothing in it is of pronghorn.
+// Written for uWebSockets.js, without anything specific to pronghorn.
 
 const uWS = require('uWebSockets.js');
 
@@ -10,7 +10,7 @@ let listenSocket;
 function readJson(res, callback) {
   let buffer = Buffer.alloc(0);
   res.onData((chunk, isLast) => {
-    // The chunk is gone when this returns.
+    // The chunk is detached when this function returns.
     buffer = Buffer.concat([buffer, Buffer.from(chunk)]);
     if (isLast) callback(JSON.parse(buffer));
   });
@@ -21,7 +21,9 @@ uWS
   .get('/users/:id', (res, req) => {
     const user = users.get(req.getParameter(0));
     if (user === undefined) return res.writeStatus('404 Not Found').end();
-    res.writeHeader('Content-Type', 'application/json').end(JSON.stringify({ ...user, page: req.getQuery('page') }));
+    res
+      .writeHeader('Content-Type', 'application/json')
+      .end(JSON.stringify({ ...user, page: req.getQuery('page') }));
   })
   .post('/users', (res) => {
     res.onAborted(() => console.error('aborted'));

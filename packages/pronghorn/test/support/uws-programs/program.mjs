@@ -1,4 +1,4 @@
-// As it is written for uWebSockets.js; nothing in it is of pronghorn.
+// Written for uWebSockets.js, without anything specific to pronghorn.
 
 import uWS, { us_listen_socket_close, us_socket_local_port } from 'uWebSockets.js';
 

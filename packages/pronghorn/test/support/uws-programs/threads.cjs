@@ -1,6 +1,6 @@
 'use strict';
 
-// Threads that serve, and end: those that are asked to, and those that are terminated.
+// Threads that serve and end, on request or by termination.
 
 const { isMainThread, parentPort, Worker } = require('node:worker_threads');
 const { App, H3App, developmentCertificate, us_socket_local_port } = require('uWebSockets.js');
@@ -11,7 +11,9 @@ async function main() {
   const results = [];
   for (const isAsked of [true, false, true]) {
     const worker = new Worker(__filename);
-    const port = await new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject));
+    const port = await new Promise((resolve, reject) =>
+      worker.once('message', resolve).once('error', reject),
+    );
     results.push(await (await fetch(`http://127.0.0.1:${port}/`)).text());
     const ended = new Promise((resolve) => worker.once('exit', resolve));
     if (isAsked) worker.postMessage('close');

@@ -24,22 +24,61 @@ module.exports = () => {
   app.post('/text', express.text({ type: '*/*' }), (req, res) => res.send(req.body));
   app.post('/raw', express.raw({ type: '*/*' }), (req, res) => res.send(req.body));
   app.get('/request', (req, res) => {
-    const { protocol, secure, hostname, ip, ips, fresh, xhr, method, path: target, subdomains } = req;
-    const accepts = [req.accepts(['html', 'json']), req.acceptsLanguages('de', 'en'), req.is('json')];
-    res.json({ protocol, secure, hostname, ip, ips, fresh, xhr, method, target, subdomains, accepts });
+    const {
+      protocol,
+      secure,
+      hostname,
+      ip,
+      ips,
+      fresh,
+      xhr,
+      method,
+      path: target,
+      subdomains,
+    } = req;
+    const accepts = [
+      req.accepts(['html', 'json']),
+      req.acceptsLanguages('de', 'en'),
+      req.is('json'),
+    ];
+    res.json({
+      protocol,
+      secure,
+      hostname,
+      ip,
+      ips,
+      fresh,
+      xhr,
+      method,
+      target,
+      subdomains,
+      accepts,
+    });
   });
   app.get('/answer', (req, res) => {
     res
       .cookie('plain', 'a b', { httpOnly: true })
       .cookie('other', '1', { sameSite: 'lax', path: '/x' })
       .clearCookie('old');
-    res.set('X-Custom', 'ü'.normalize('NFC')).append('Warning', '199 one').append('Warning', '199 two').vary('Origin');
-    res.links({ next: 'https://example.com/2' }).location('/elsewhere').status(202).send('accepted');
+    res
+      .set('X-Custom', 'ü'.normalize('NFC'))
+      .append('Warning', '199 one')
+      .append('Warning', '199 two')
+      .vary('Origin');
+    res
+      .links({ next: 'https://example.com/2' })
+      .location('/elsewhere')
+      .status(202)
+      .send('accepted');
   });
   app.get('/redirect', (req, res) => res.redirect(303, '/users/7'));
-  app.get('/format', (req, res) => res.format({ text: () => res.send('text'), json: () => res.json({ as: 'json' }) }));
+  app.get('/format', (req, res) =>
+    res.format({ text: () => res.send('text'), json: () => res.json({ as: 'json' }) }),
+  );
   app.get('/send-file', (req, res) => res.sendFile(path.join(__dirname, 'public', 'file.txt')));
-  app.get('/download', (req, res) => res.download(path.join(__dirname, 'public', 'file.txt'), 'naïve.txt'));
+  app.get('/download', (req, res) =>
+    res.download(path.join(__dirname, 'public', 'file.txt'), 'naïve.txt'),
+  );
   app.get('/status', (req, res) => res.sendStatus(204));
   app.get('/stream', (req, res) => {
     res.type('text');

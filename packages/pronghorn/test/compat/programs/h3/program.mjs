@@ -1,4 +1,14 @@
-import { defineHandler, getCookie, H3, HTTPError, html, readBody, redirect, setCookie, toNodeHandler } from 'h3';
+import {
+  defineHandler,
+  getCookie,
+  H3,
+  HTTPError,
+  html,
+  readBody,
+  redirect,
+  setCookie,
+  toNodeHandler,
+} from 'h3';
 import { getQuery, getRequestIP, getRouterParam, iterable, onResponse } from 'h3';
 
 export function makeApp() {

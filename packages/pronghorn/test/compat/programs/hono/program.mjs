@@ -12,12 +12,21 @@ import { toNodeHandler } from 'srvx/node';
 
 function makeApp() {
   const app = new Hono();
-  app.use('/middleware/*', cors({ origin: 'https://example.com', credentials: true }), secureHeaders(), etag());
+  app.use(
+    '/middleware/*',
+    cors({ origin: 'https://example.com', credentials: true }),
+    secureHeaders(),
+    etag(),
+  );
   app.get('/middleware/page', (c) => c.html('<p>page</p>'));
-  app.get('/users/:id', (c) => c.json({ id: c.req.param('id'), query: c.req.queries('a') ?? null, url: c.req.path }));
+  app.get('/users/:id', (c) =>
+    c.json({ id: c.req.param('id'), query: c.req.queries('a') ?? null, url: c.req.path }),
+  );
   app.post(
     '/validated',
-    validator('json', (value, c) => (typeof value.name === 'string' ? value : c.text('no name', 400))),
+    validator('json', (value, c) =>
+      typeof value.name === 'string' ? value : c.text('no name', 400),
+    ),
     (c) => c.json(c.req.valid('json'), 201),
   );
   app.post('/form', async (c) => c.json(await c.req.parseBody()));
@@ -50,7 +59,9 @@ function makeApp() {
   app.get('/fails', () => {
     throw new Error('meant');
   });
-  app.onError((error, c) => (error instanceof HTTPException ? error.getResponse() : c.text('handled', 500)));
+  app.onError((error, c) =>
+    error instanceof HTTPException ? error.getResponse() : c.text('handled', 500),
+  );
   return app;
 }
 

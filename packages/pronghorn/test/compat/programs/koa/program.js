@@ -12,9 +12,40 @@ module.exports = () => {
   });
   const routes = {
     '/request': (ctx) => {
-      const { protocol, secure, host, ip, ips, method, path, query, fresh, length, type, subdomains } = ctx.request;
-      const accepts = [ctx.accepts('json', 'html'), ctx.acceptsEncodings('gzip', 'identity'), ctx.is('json')];
-      ctx.body = { protocol, secure, host, ip, ips, method, path, query, fresh, length, type, subdomains, accepts };
+      const {
+        protocol,
+        secure,
+        host,
+        ip,
+        ips,
+        method,
+        path,
+        query,
+        fresh,
+        length,
+        type,
+        subdomains,
+      } = ctx.request;
+      const accepts = [
+        ctx.accepts('json', 'html'),
+        ctx.acceptsEncodings('gzip', 'identity'),
+        ctx.is('json'),
+      ];
+      ctx.body = {
+        protocol,
+        secure,
+        host,
+        ip,
+        ips,
+        method,
+        path,
+        query,
+        fresh,
+        length,
+        type,
+        subdomains,
+        accepts,
+      };
     },
     '/cookies': (ctx) => {
       ctx.cookies.set('signed', 'a', { signed: true });
@@ -32,7 +63,9 @@ module.exports = () => {
     },
     '/stream': (ctx) => {
       ctx.type = 'text';
-      ctx.body = Readable.from(Array.from({ length: 300 }, (_, at) => `${at} ${'x'.repeat(1000)}\n`));
+      ctx.body = Readable.from(
+        Array.from({ length: 300 }, (_, at) => `${at} ${'x'.repeat(1000)}\n`),
+      );
     },
     '/blob': (ctx) => {
       ctx.body = new Blob(['blob'], { type: 'text/plain' });

@@ -50,7 +50,8 @@ function notes() {
       if (waiting.length > 0) waiting.shift()(note);
       else noted.push(note);
     },
-    next: async (req, res) => res.json(noted.length > 0 ? noted.shift() : await new Promise((go) => waiting.push(go))),
+    next: async (req, res) =>
+      res.json(noted.length > 0 ? noted.shift() : await new Promise((go) => waiting.push(go))),
   };
 }
 
@@ -60,7 +61,9 @@ async function upstream() {
     const chunks = [];
     for await (const chunk of req) chunks.push(chunk);
     const { method, url, headers } = req;
-    const own = Object.fromEntries(['x-own', 'x-forwarded-proto', 'content-type'].map((name) => [name, headers[name]]));
+    const own = Object.fromEntries(
+      ['x-own', 'x-forwarded-proto', 'content-type'].map((name) => [name, headers[name]]),
+    );
     res.writeHead(url.endsWith('/gone') ? 410 : 200, {
       'content-type': 'application/json',
       'set-cookie': ['a=1', 'b=2'],
@@ -81,7 +84,12 @@ module.exports = async () => {
   mount('cors/all', cors(), text('cors'));
   mount(
     'cors',
-    cors({ origin: ['https://a.example'], credentials: true, exposedHeaders: ['x-own'], maxAge: 60 }),
+    cors({
+      origin: ['https://a.example'],
+      credentials: true,
+      exposedHeaders: ['x-own'],
+      maxAge: 60,
+    }),
     text('cors'),
   );
   mount('compression', compression(), (req, res) => {
@@ -103,7 +111,14 @@ module.exports = async () => {
   const sink = new Writable({
     write(chunk, _encoding, done) {
       const { req, res, msg, level } = JSON.parse(chunk);
-      pinoed.add({ method: req.method, url: req.url, address: req.remoteAddress, status: res.statusCode, msg, level });
+      pinoed.add({
+        method: req.method,
+        url: req.url,
+        address: req.remoteAddress,
+        status: res.statusCode,
+        msg,
+        level,
+      });
       done();
     },
   });
@@ -125,7 +140,12 @@ module.exports = async () => {
     res.json({ cookies: req.cookies, signed: req.signedCookies });
   });
 
-  const sessions = session({ secret: 'secret', resave: false, saveUninitialized: false, cookie: { maxAge: 60_000 } });
+  const sessions = session({
+    secret: 'secret',
+    resave: false,
+    saveUninitialized: false,
+    cookie: { maxAge: 60_000 },
+  });
   mount('express-session', sessions, (req, res) => {
     if (req.path === '/leave') return req.session.destroy(() => res.send('left'));
     req.session.views = (req.session.views ?? 0) + 1;
@@ -133,7 +153,9 @@ module.exports = async () => {
   });
 
   const authentication = new passport.Passport();
-  authentication.use(new Strategy((name, password, done) => done(null, password === 'right' ? { name } : false)));
+  authentication.use(
+    new Strategy((name, password, done) => done(null, password === 'right' ? { name } : false)),
+  );
   authentication.serializeUser((user, done) => done(null, user.name));
   authentication.deserializeUser((name, done) => done(null, { name }));
   const passported = express.Router();
@@ -142,9 +164,16 @@ module.exports = async () => {
     session({ secret: 's', resave: false, saveUninitialized: false }),
   );
   passported.use(authentication.initialize(), authentication.session());
-  passported.post('/login', authentication.authenticate('local', { successRedirect: 'me', failureRedirect: 'login' }));
-  passported.post('/logout', (req, res, next) => req.logout((error) => (error ? next(error) : res.send('out'))));
-  passported.get('/me', (req, res) => (req.isAuthenticated() ? res.json(req.user) : res.sendStatus(401)));
+  passported.post(
+    '/login',
+    authentication.authenticate('local', { successRedirect: 'me', failureRedirect: 'login' }),
+  );
+  passported.post('/logout', (req, res, next) =>
+    req.logout((error) => (error ? next(error) : res.send('out'))),
+  );
+  passported.get('/me', (req, res) =>
+    req.isAuthenticated() ? res.json(req.user) : res.sendStatus(401),
+  );
   mount('passport', passported);
 
   mount(
@@ -164,13 +193,20 @@ module.exports = async () => {
   guarded.post('/', csrf.doubleCsrfProtection, (req, res) => res.send('guarded'));
   mount('csrf-csrf', guarded);
 
-  mount('method-override', methodOverride('x-http-method-override'), (req, res) => res.send(req.method));
+  mount('method-override', methodOverride('x-http-method-override'), (req, res) =>
+    res.send(req.method),
+  );
   mount('response-time', responseTime({ digits: 0 }), (req, res) => res.send('timed'));
 
-  const rules = [body('mail').isEmail().normalizeEmail(), query('page').optional().isInt({ min: 1 }).toInt()];
+  const rules = [
+    body('mail').isEmail().normalizeEmail(),
+    query('page').optional().isInt({ min: 1 }).toInt(),
+  ];
   mount('express-validator', express.json(), rules, (req, res) => {
     const result = validationResult(req);
-    res.status(result.isEmpty() ? 200 : 422).json({ errors: result.array(), mail: req.body?.mail ?? null });
+    res
+      .status(result.isEmpty() ? 200 : 422)
+      .json({ errors: result.array(), mail: req.body?.mail ?? null });
   });
 
   mount('connect-timeout', timeout('50ms'), (req, res) => {
@@ -185,19 +221,30 @@ module.exports = async () => {
   mount('serve-index', serveIndex(files, { icons: true }));
   const hosts = express
     .Router()
-    .use(vhost('*.example.com', (req, res) => res.json({ host: req.vhost.host, name: req.vhost[0] })));
+    .use(
+      vhost('*.example.com', (req, res) => res.json({ host: req.vhost.host, name: req.vhost[0] })),
+    );
   mount('vhost', hosts, text('another'));
 
   const uploads = multer({ limits: { fileSize: 200_000 } });
-  const described = ({ fieldname, originalname, mimetype, size }) => ({ fieldname, originalname, mimetype, size });
-  mount('multer', uploads.any(), (req, res) => res.json({ body: req.body, files: req.files.map(described) }));
+  const described = ({ fieldname, originalname, mimetype, size }) => ({
+    fieldname,
+    originalname,
+    mimetype,
+    size,
+  });
+  mount('multer', uploads.any(), (req, res) =>
+    res.json({ body: req.body, files: req.files.map(described) }),
+  );
   mount('busboy', (req, res, next) => {
     const found = [];
     const parser = busboy({ headers: req.headers });
     parser.on('field', (name, value) => found.push({ name, value }));
     parser.on('file', (name, file, { filename }) => {
       let size = 0;
-      file.on('data', (chunk) => (size += chunk.length)).on('end', () => found.push({ name, filename, size }));
+      file
+        .on('data', (chunk) => (size += chunk.length))
+        .on('end', () => found.push({ name, filename, size }));
       file.on('error', () => {});
     });
     parser.once('close', () => res.headersSent || res.json(found)).on('error', next);
@@ -207,21 +254,30 @@ module.exports = async () => {
     try {
       const [fields, found] = await formidable({ hashAlgorithm: 'sha1' }).parse(req);
       const shown = Object.values(found).flat();
-      res.json({ fields, files: shown.map(({ originalFilename, size, hash }) => ({ originalFilename, size, hash })) });
+      res.json({
+        fields,
+        files: shown.map(({ originalFilename, size, hash }) => ({ originalFilename, size, hash })),
+      });
     } catch (error) {
       next(error);
     }
   });
-  mount('express-fileupload', fileUpload({ limits: { fileSize: 200_000 }, abortOnLimit: true }), (req, res) => {
-    const found = Object.entries(req.files ?? {}).map(([field, { name, size, md5, truncated }]) => ({
-      field,
-      name,
-      size,
-      md5,
-      truncated,
-    }));
-    res.json({ body: req.body ?? null, files: found });
-  });
+  mount(
+    'express-fileupload',
+    fileUpload({ limits: { fileSize: 200_000 }, abortOnLimit: true }),
+    (req, res) => {
+      const found = Object.entries(req.files ?? {}).map(
+        ([field, { name, size, md5, truncated }]) => ({
+          field,
+          name,
+          size,
+          md5,
+          truncated,
+        }),
+      );
+      res.json({ body: req.body ?? null, files: found });
+    },
+  );
 
   const finished = notes();
   app.get('/on-finished/next', finished.next);
@@ -253,14 +309,21 @@ module.exports = async () => {
   mount('http-proxy-middleware/refused', createProxyMiddleware({ target: 'http://127.0.0.1:1' }));
   mount(
     'http-proxy-middleware',
-    createProxyMiddleware({ target, changeOrigin: true, pathRewrite: { '^/a': '/b' }, headers: { 'x-own': '1' } }),
+    createProxyMiddleware({
+      target,
+      changeOrigin: true,
+      pathRewrite: { '^/a': '/b' },
+      headers: { 'x-own': '1' },
+    }),
   );
 
   const document = { openapi: '3.0.0', info: { title: 'compat', version: '1' }, paths: {} };
   mount('swagger-ui-express', swagger.serve, swagger.setup(document));
 
   app.use((error, req, res, _next) =>
-    res.status(error.status ?? error.statusCode ?? 500).json({ error: error.message, code: error.code }),
+    res
+      .status(error.status ?? error.statusCode ?? 500)
+      .json({ error: error.message, code: error.code }),
   );
   return app;
 };

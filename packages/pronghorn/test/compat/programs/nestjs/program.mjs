@@ -43,8 +43,18 @@ class Pages {
   }
   redirects() {}
 }
-decorate(Pages, 'find', [nest.Get('pages/:id')], [nest.Param('id', nest.ParseIntPipe), nest.Query('page')]);
-decorate(Pages, 'create', [nest.Post('pages'), nest.HttpCode(202), nest.Header('x-own', '1')], [nest.Body()]);
+decorate(
+  Pages,
+  'find',
+  [nest.Get('pages/:id')],
+  [nest.Param('id', nest.ParseIntPipe), nest.Query('page')],
+);
+decorate(
+  Pages,
+  'create',
+  [nest.Post('pages'), nest.HttpCode(202), nest.Header('x-own', '1')],
+  [nest.Body()],
+);
 decorate(Pages, 'fails', [nest.Get('fails')]);
 decorate(Pages, 'throws', [nest.Get('throws')]);
 decorate(Pages, 'events', [nest.Sse('events')]);
@@ -73,6 +83,8 @@ export default async (door) => {
   const { server } = fastify;
   const [handler] = server.listeners('request');
   server.removeAllListeners('request');
-  server.on('request', (req, res) => (req.url.startsWith('/express') ? express : handler)(req, res));
+  server.on('request', (req, res) =>
+    (req.url.startsWith('/express') ? express : handler)(req, res),
+  );
   return server;
 };

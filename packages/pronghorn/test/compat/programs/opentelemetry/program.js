@@ -25,7 +25,9 @@ new NodeSDK({
   logRecordProcessors: [],
   instrumentations: [
     new HttpInstrumentation({
-      headersToSpanAttributes: { server: { requestHeaders: ['x-door', 'x-client'], responseHeaders: ['x-own'] } },
+      headersToSpanAttributes: {
+        server: { requestHeaders: ['x-door', 'x-client'], responseHeaders: ['x-own'] },
+      },
       ignoreIncomingRequestHook: ({ url }) => url === '/ignored',
     }),
     new ExpressInstrumentation(),
@@ -43,7 +45,8 @@ const doorOf = ({ attributes }) => attributes['http.request.header.x-door']?.[0]
 function shown(span, all) {
   const { attributes, name, status, events } = span;
   const kept = Object.entries(attributes).filter(
-    ([key]) => !/(x-door|port|peer|address|ip|host|duration|protocol|flavor|user_agent|transport)/.test(key),
+    ([key]) =>
+      !/(x-door|port|peer|address|ip|host|duration|protocol|flavor|user_agent|transport)/.test(key),
   );
   const id = span.spanContext().spanId;
   const children = all.filter(({ parentSpanContext }) => parentSpanContext?.spanId === id);
@@ -73,7 +76,9 @@ function makeApp() {
   app.post('/echo', express.json(), (req, res) => res.status(201).json(req.body));
   app.get('/ignored', (req, res) => res.send('ignored'));
   app.get('/calls', (req, res, next) => {
-    http.get({ port: req.query.port, host: '127.0.0.1', path: '/' }, (answer) => answer.pipe(res)).on('error', next);
+    http
+      .get({ port: req.query.port, host: '127.0.0.1', path: '/' }, (answer) => answer.pipe(res))
+      .on('error', next);
   });
   app.get('/fails', () => {
     throw new Error('meant');
@@ -91,7 +96,8 @@ module.exports = (door) => {
     async seen(count) {
       const port = `:${server.address().port}`;
       const isOwn = (span) => span.kind === SpanKind.SERVER && doorOf(span) === port;
-      while (spans.filter(isOwn).length < count) await new Promise((resolve) => ended.once('span', resolve));
+      while (spans.filter(isOwn).length < count)
+        await new Promise((resolve) => ended.once('span', resolve));
       const own = spans.filter(isOwn).map((span) => shown(span, spans));
       for (const span of spans.filter(isOwn)) spans.splice(spans.indexOf(span), 1);
       return own;

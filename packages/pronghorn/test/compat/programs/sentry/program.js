@@ -48,7 +48,17 @@ function makeApp() {
 }
 
 /** What does not differ from one request to the next. */
-function shown({ type, transaction, message, exception, tags, user, request, contexts, transaction_info: info }) {
+function shown({
+  type,
+  transaction,
+  message,
+  exception,
+  tags,
+  user,
+  request,
+  contexts,
+  transaction_info: info,
+}) {
   const { data, op, status } = contexts?.trace ?? {};
   return {
     type: type ?? 'event',
@@ -78,7 +88,8 @@ module.exports = (door) => {
     async seen(count) {
       const port = `:${server.address().port}`;
       const isOwn = ({ request }) => request?.headers?.['x-door'] === port;
-      while (events.filter(isOwn).length < count) await new Promise((resolve) => noted.once('event', resolve));
+      while (events.filter(isOwn).length < count)
+        await new Promise((resolve) => noted.once('event', resolve));
       const own = events.filter(isOwn);
       for (const event of own) events.splice(events.indexOf(event), 1);
       return own.map(shown);

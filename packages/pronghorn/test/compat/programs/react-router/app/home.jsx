@@ -3,7 +3,10 @@ import { data, Form, redirect } from 'react-router';
 export function loader({ request }) {
   const name = new URL(request.url).searchParams.get('name') ?? 'you';
   const headers = { 'x-own': '1', 'set-cookie': 'visited=yes; Path=/' };
-  return data({ name, agent: request.headers.get('user-agent'), cookie: request.headers.get('cookie') }, { headers });
+  return data(
+    { name, agent: request.headers.get('user-agent'), cookie: request.headers.get('cookie') },
+    { headers },
+  );
 }
 
 export const headers = ({ loaderHeaders }) => loaderHeaders;
