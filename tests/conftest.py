@@ -1,4 +1,4 @@
-"""Fixtures: a certificate authority, a folder to serve, servers that a test starts, and the clients."""
+"""Fixtures: a certificate authority, a folder to serve, servers and clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.server import Server, echo_command, serve_command
 pytest_plugins = ["harness.waited"]
 
 SEED = int(os.environ.get("PRONGHORN_TEST_SEED", "2026"))
-"""What all random bytes in the tests come from; printed in the header of a run."""
+"""Seed of all random bytes in the tests; printed in the header of a run."""
 
 
 def pytest_report_header() -> str:
@@ -37,7 +37,7 @@ def random_bytes(size: int, salt: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Site:
-    """A folder to serve, and beside it a file that must never be."""
+    """A folder to serve, and a file beside it that must never be served."""
 
     root: Path
     secret: bytes
@@ -51,7 +51,7 @@ BIG_FILE_SIZE = 10 << 20
 
 @pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Servers keep their state in a folder of this run, and not in that of whoever runs the tests."""
+    """Servers keep their state in this run's folder, not in the user's."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
@@ -62,7 +62,7 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Made once and only read by the tests; one that writes makes its own folder."""
+    """Created once and only read by the tests; a test that writes makes its own folder."""
     outside = tmp_path_factory.mktemp("outside")
     secret = b"this file stands outside of the served folder"
     (outside / "secret.txt").write_bytes(secret)
@@ -92,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the tests with QUIC stacks of others transfer: a file for each size, named by it."""
+    """Files for transfers with independent QUIC stacks: one for each size, named by it."""
     folder = tmp_path_factory.mktemp("files")
     for size in (SMALL, LARGE):
         (folder / f"{size}.bin").write_bytes(random_bytes(size, "interop"))
@@ -101,7 +101,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Server]]:
-    """Starts servers; ends them after the test, and fails it if one of them panicked."""
+    """Starts servers; stops them after the test, and fails it if one of them panicked."""
     started: list[Process] = []
 
     def run(command, **options) -> Server:
@@ -114,10 +114,15 @@ def start() -> Iterator[Callable[..., Server]]:
 
 
 def end(servers: list[Process]) -> None:
-    """Ends servers and fails if one of them panicked."""
+    """Stops servers and fails if one of them panicked."""
     for server in servers:
         server.stop()
-    panics = [line for server in servers for line in server.lines if re.search(r"panicked at|SIGSEGV|BUG:", line)]
+    panics = [
+        line
+        for server in servers
+        for line in server.lines
+        if re.search(r"panicked at|SIGSEGV|BUG:", line)
+    ]
     assert not panics, f"a server panicked: {panics}"
 
 
@@ -126,20 +131,22 @@ def start_serve(start, identity: Identity, site: Site) -> Callable[..., Server]:
     """Starts `pronghorn serve` over the common folder; takes flags and listen addresses."""
 
     def run(*flags: str, listen=("127.0.0.1:0",), directory: Path = site.root) -> Server:
-        return start(serve_command(directory, identity, *flags, listen=listen), listeners=len(listen))
+        return start(
+            serve_command(directory, identity, *flags, listen=listen), listeners=len(listen)
+        )
 
     return run
 
 
 @pytest.fixture
 def server(start_serve) -> Server:
-    """A `pronghorn serve` over the common folder."""
+    """Starts `pronghorn serve` over the common folder."""
     return start_serve()
 
 
 @pytest.fixture(scope="module")
 def shared_server(site: Site, identity: Identity) -> Iterator[Server]:
-    """One for all tests of a file, where none of them may do it any harm."""
+    """Starts one server for all tests of a file, none of which may disturb it."""
     server = Server(serve_command(site.root, identity))
     yield server
     end([server])
@@ -147,7 +154,7 @@ def shared_server(site: Site, identity: Identity) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shared_handler(identity: Identity) -> Iterator[Server]:
-    """The engine's test handler, likewise."""
+    """Starts the engine's test handler, likewise."""
     server = Server(echo_command(identity))
     yield server
     end([server])
@@ -155,22 +162,24 @@ def shared_handler(identity: Identity) -> Iterator[Server]:
 
 @pytest.fixture
 def handler(start, identity: Identity) -> Server:
-    """The engine's test handler."""
+    """Starts the engine's test handler."""
     return start(echo_command(identity))
 
 
 @pytest.fixture(params=FETCHERS, ids=lambda fetcher: fetcher.name)
 def fetcher(request: pytest.FixtureRequest, identity: Identity) -> Fetcher:
-    """Each client in turn."""
+    """Returns each client in turn."""
     return request.param.trusting(identity.ca)
 
 
 @pytest.fixture(
-    params=[fetcher for fetcher in FETCHERS if fetcher.name in ("curl-h1", "curl-h2", "aioquic-h3")],
+    params=[
+        fetcher for fetcher in FETCHERS if fetcher.name in ("curl-h1", "curl-h2", "aioquic-h3")
+    ],
     ids=lambda fetcher: fetcher.protocol,
 )
 def protocol_fetcher(request: pytest.FixtureRequest, identity: Identity) -> Fetcher:
-    """One client for each protocol, where the server's answer is in question and not its wire format."""
+    """Returns one client for each protocol, for tests of the response, not the wire format."""
     return request.param.trusting(identity.ca)
 
 
@@ -181,13 +190,15 @@ def ca(identity: Identity) -> Path:
 
 @pytest.fixture
 def gateway(tmp_path: Path, identity: Identity) -> Gateway:
-    """A folder for the configuration of a gateway."""
+    """Makes a folder for the configuration of a gateway."""
     return Gateway(tmp_path, identity)
 
 
 @pytest.fixture(params=VERSIONS)
-def speak(request: pytest.FixtureRequest, start, gateway: Gateway, ca: Path) -> Callable[..., Speller]:
-    """Serves routes for every host, and spells requests for them over one protocol after the other."""
+def speak(
+    request: pytest.FixtureRequest, start, gateway: Gateway, ca: Path
+) -> Callable[..., Speller]:
+    """Serves routes for every host; sends requests spelled by the test over each protocol."""
 
     def serve(routes: str, **options) -> Speller:
         gateway.write(EVERY_HOST + routes, **options)
@@ -198,14 +209,14 @@ def speak(request: pytest.FixtureRequest, start, gateway: Gateway, ca: Path) -> 
 
 @pytest.fixture
 def up() -> Iterator[Upstream]:
-    """A server for a gateway to ask."""
+    """Starts an upstream server for a gateway."""
     with upstream() as server:
         yield server
 
 
 @pytest.fixture
 def pebble(tmp_path: Path) -> Iterator[Pebble]:
-    """An authority that orders certificates, for the test to start."""
+    """Provides a certificate authority for ACME orders, which the test starts."""
     authority = Pebble(tmp_path)
     yield authority
     authority.stop()
@@ -213,12 +224,12 @@ def pebble(tmp_path: Path) -> Iterator[Pebble]:
 
 @pytest.fixture
 def fpm(tmp_path: Path) -> Iterator[Path]:
-    """The socket of a PHP-FPM."""
+    """Returns the socket of a PHP-FPM."""
     with php_fpm(tmp_path / "fpm") as socket:
         yield socket
 
 
 @pytest.fixture
 def www(tmp_path: Path) -> Path:
-    """The folder of a PHP application."""
+    """Returns the folder of a PHP application."""
     return application(tmp_path)

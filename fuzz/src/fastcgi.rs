@@ -1,10 +1,11 @@
-//! What an application sends over FastCGI: the same, in whatever pieces it comes, with a head that ends.
+//! FastCGI application output: the result is the same however the bytes are split, and the response
+//! head is bounded.
 
 use pronghorn_fastcgi::{Decoder, Ended, Event, Head, HeadError, MAX_HEAD_BYTES, RecordError};
 
 use crate::input::Input;
 
-/// What was read of a stream.
+/// Result of reading a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Read {
     output: Vec<u8>,
@@ -29,13 +30,13 @@ fn read(stream: &[u8], size: usize) -> Read {
                 }
             }
         }
-        // What is not handed on is less than a record's header or end.
+        // Unprocessed bytes are less than a record header or the rest of a record.
         assert!(decoder.buffer().len() < 8);
     }
     read
 }
 
-/// The status and the bytes after the head.
+/// Returns the status and the bytes after the response head.
 fn head(output: &[u8], size: usize) -> Result<Option<(u16, Vec<u8>)>, HeadError> {
     let mut head = Head::default();
     let mut pieces = output.chunks(size);
@@ -46,9 +47,12 @@ fn head(output: &[u8], size: usize) -> Result<Option<(u16, Vec<u8>)>, HeadError>
             assert!((200..600).contains(&response.status().as_u16()));
             assert!(!response.headers().contains_key("transfer-encoding"));
             let rest = pieces.flatten();
-            return Ok(Some((response.status().as_u16(), response.body().iter().chain(rest).copied().collect())));
+            return Ok(Some((
+                response.status().as_u16(),
+                response.body().iter().chain(rest).copied().collect(),
+            )));
         }
-        assert!(taken <= MAX_HEAD_BYTES, "what has no end is refused");
+        assert!(taken <= MAX_HEAD_BYTES, "an unterminated head is rejected");
     }
     Ok(None)
 }
@@ -60,7 +64,7 @@ pub(crate) fn run(data: &[u8]) {
     while !input.is_empty() {
         let (kind, padding, piece) = (input.byte(), input.byte() % 9, input.piece());
         if kind & 0x80 == 0 {
-            // Types that an application sends, and some others.
+            // Record types that an application sends, and some others.
             stream.extend([1, 3 + kind % 6, 0, 1, 0, piece.len() as u8, padding, 0]);
         }
         stream.extend_from_slice(piece);

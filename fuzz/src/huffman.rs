@@ -1,4 +1,4 @@
-//! RFC 7541's Huffman code, both ways.
+//! Huffman coding of RFC 7541, both directions.
 
 use pronghorn_qpack::huffman;
 
@@ -7,7 +7,7 @@ pub(crate) fn run(data: &[u8]) {
     huffman::encode(data, &mut code);
     assert_eq!(code.len(), huffman::encoded_len(data));
     assert_eq!(decode(&code).as_deref(), Ok(data));
-    // Of each text there is one code alone, so what can be decoded is what an encoder makes.
+    // Each text has exactly one encoding, so encoding the decoded text restores the input.
     if let Ok(text) = decode(data) {
         let mut code = Vec::new();
         huffman::encode(&text, &mut code);

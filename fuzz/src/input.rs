@@ -1,4 +1,5 @@
-//! An input as decisions and pieces of bytes. When it has run out, every decision is zero and every piece empty.
+//! Fuzzer input as decisions and byte strings. After its end, every decision is zero and every
+//! string empty.
 
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -17,12 +18,12 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// A number below `end`, which must not be zero.
+    /// Returns a number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::from(self.byte()) % end
     }
 
-    /// A length byte and as many bytes, or what is left.
+    /// Returns a length-prefixed byte string, or what is left.
     pub(crate) fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte()).min(self.0.len());
         let (piece, rest) = self.0.split_at(length);

@@ -1,7 +1,9 @@
-//! Fuzz targets. Each takes any bytes, and panics when they make a parser do what it must not: panic, hold too much, say different
-//! things of the same bytes cut in different places, or change what an encoder of ours has sent.
+//! Fuzz targets. Each target accepts arbitrary bytes. It panics if a parser panics, buffers too
+//! much or returns different results for the same bytes split differently, or if data changes
+//! between this project's encoder and decoder.
 //!
-//! `scripts/fuzz` runs them under libFuzzer; a test of this crate replays what it found and `corpus/` keeps. Start with [`TARGETS`].
+//! `scripts/fuzz` runs the targets under libFuzzer; a test of this crate replays the inputs kept in
+//! `corpus/`. Start with [`TARGETS`].
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +25,7 @@ mod websocket;
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
-/// All targets, by the names of their folders in `corpus/`.
+/// All targets, with the names of their folders in `corpus/`.
 pub const TARGETS: [(&str, Target); 13] = [
     ("fastcgi", fastcgi::run),
     ("huffman", huffman::run),
@@ -40,7 +42,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("websocket", websocket::run),
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
 }

@@ -1,5 +1,6 @@
-//! A client and a server of ours that do anything that the protocol allows, over streams that deliver at any pace: neither takes the
-//! other for broken, and every message that is complete is the one that was sent.
+//! A client and a server of this project that perform arbitrary valid operations over streams that
+//! deliver at any pace. Neither reports an error of the peer, and every complete message equals the
+//! one sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,16 +9,16 @@ use pronghorn_h3::{Config, Connection, ErrorCode, Event, FieldLine, Role, Stream
 
 use crate::input::Input;
 
-/// Requests that a client makes at the most.
+/// Maximum number of requests of a client.
 const REQUESTS: u64 = 8;
 
-/// One side, and what is on its way to the other.
+/// One endpoint, and the data in flight to the other.
 struct Side {
     connection: Connection,
     wires: BTreeMap<StreamId, Wire>,
-    /// Streams of which we have sent a head, the end, or a reset.
+    /// Streams on which headers, the end or a reset were sent.
     sent: BTreeMap<StreamId, Sending>,
-    /// What came of each stream.
+    /// Received message of each stream.
     received: BTreeMap<StreamId, Message>,
 }
 
@@ -44,7 +45,7 @@ struct Sending {
 
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 struct Message {
-    /// Names and values of the head's and the trailers' fields, one after the other.
+    /// Names and values of the header and trailer fields, concatenated.
     fields: Vec<u8>,
     content: Vec<u8>,
     is_complete: bool,
@@ -58,7 +59,8 @@ pub(crate) fn run(data: &[u8]) {
     while !input.is_empty() {
         let choice = input.byte();
         let stream = StreamId(u64::from(choice >> 5) % REQUESTS * 4);
-        let (from, to) = if choice & 16 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
+        let (from, to) =
+            if choice & 16 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
         match choice & 15 {
             0 if choice & 16 == 0 && opened < REQUESTS => {
                 if from.connection.open_request(StreamId(opened * 4)).is_ok() {
@@ -81,7 +83,7 @@ pub(crate) fn run(data: &[u8]) {
         client.collect(Role::Client);
         server.collect(Role::Server);
     }
-    // All that was sent arrives.
+    // Deliver all data in flight.
     for _ in 0..3 {
         for place in 0..client.wires.len() {
             deliver(&mut client, &mut server, place, usize::MAX);
@@ -99,12 +101,17 @@ pub(crate) fn run(data: &[u8]) {
 impl Side {
     fn new(role: Role) -> Self {
         let connection = Connection::new(role, Config::default());
-        let mut side = Self { connection, wires: BTreeMap::new(), sent: BTreeMap::new(), received: BTreeMap::new() };
+        let mut side = Self {
+            connection,
+            wires: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            received: BTreeMap::new(),
+        };
         side.collect(role);
         side
     }
 
-    /// The state of a stream that may still be sent on.
+    /// Returns the state of a stream that can still be sent on.
     fn sending(&mut self, stream: StreamId) -> Option<&mut Sending> {
         self.sent.get_mut(&stream).filter(|sending| !sending.is_over)
     }
@@ -115,7 +122,12 @@ impl Side {
         }
         let value: Vec<u8> = input.piece().iter().map(|byte| b'!' + byte % 90).collect();
         let mut lines: Vec<(&[u8], &[u8])> = if is_request {
-            vec![(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", b"/")]
+            vec![
+                (b":method", b"POST"),
+                (b":scheme", b"https"),
+                (b":authority", b"localhost"),
+                (b":path", b"/"),
+            ]
         } else {
             vec![(b":status", b"200")]
         };
@@ -131,14 +143,20 @@ impl Side {
     }
 
     fn content(&mut self, stream: StreamId, data: &[u8]) {
-        if data.is_empty() || self.sending(stream).is_none_or(|sending| !sending.has_head || sending.has_trailers) {
+        if data.is_empty()
+            || self.sending(stream).is_none_or(|sending| !sending.has_head || sending.has_trailers)
+        {
             return;
         }
         let mut wire = BytesMut::new();
         self.connection.encode_data_header(stream, data.len() as u64, &mut wire);
         wire.extend_from_slice(data);
         self.write(stream, &wire);
-        self.sending(stream).expect("invariant: it was there").message.content.extend_from_slice(data);
+        self.sending(stream)
+            .expect("invariant: it was there")
+            .message
+            .content
+            .extend_from_slice(data);
     }
 
     fn trailers(&mut self, stream: StreamId, value: &[u8]) {
@@ -147,7 +165,11 @@ impl Side {
         }
         let value: Vec<u8> = value.iter().map(|byte| b'!' + byte % 90).collect();
         let mut wire = BytesMut::new();
-        if self.connection.encode_headers(stream, [FieldLine::new(b"x-end", &value)], &mut wire).is_ok() {
+        if self
+            .connection
+            .encode_headers(stream, [FieldLine::new(b"x-end", &value)], &mut wire)
+            .is_ok()
+        {
             self.write(stream, &wire);
             let sending = self.sending(stream).expect("invariant: it was there");
             sending.has_trailers = true;
@@ -156,7 +178,7 @@ impl Side {
     }
 
     fn finish(&mut self, stream: StreamId, end: End) {
-        // A message has a head, or it is none.
+        // A message without headers is invalid.
         if self.sending(stream).is_none_or(|sending| end == End::Fin && !sending.has_head) {
             return;
         }
@@ -164,7 +186,7 @@ impl Side {
         let wire = self.wires.entry(stream).or_default();
         wire.end = Some(end);
         if end == End::Reset {
-            // What is on its way is lost.
+            // Data in flight is lost.
             wire.bytes.clear();
         }
         let sending = self.sending(stream).expect("invariant: it was there");
@@ -172,13 +194,17 @@ impl Side {
         sending.message.is_complete = end == End::Fin;
     }
 
-    /// We read no more of a stream. The transport tells the other side.
+    /// Stops reading a stream. The transport notifies the other endpoint.
     fn stop(&mut self, stream: StreamId, to: &mut Self) {
-        let Some(wire) = to.wires.get_mut(&stream).filter(|wire| !wire.is_delivered) else { return };
+        let Some(wire) = to.wires.get_mut(&stream).filter(|wire| !wire.is_delivered) else {
+            return;
+        };
         if self.received.contains_key(&stream) {
             wire.is_delivered = true;
             self.connection.stop_receiving(stream);
-            to.connection.handle_stop_sending(stream, ErrorCode::H3_NO_ERROR.0).expect("a stream of ours is no critical one");
+            to.connection
+                .handle_stop_sending(stream, ErrorCode::H3_NO_ERROR.0)
+                .expect("a stream of ours is no critical one");
         }
     }
 
@@ -186,7 +212,7 @@ impl Side {
         self.wires.entry(stream).or_default().bytes.extend(bytes);
     }
 
-    /// Does what the events ask for, and puts what the connection wants to send on the wires.
+    /// Handles events as documented, and puts the connection's output on the wires.
     fn collect(&mut self, role: Role) {
         while let Some(event) = self.connection.poll_event() {
             match event {
@@ -196,18 +222,24 @@ impl Side {
                         pronghorn_h3::Head::Response(head) => head.fields(),
                     };
                     let message = self.received.entry(stream).or_default();
-                    fields.filter(|line| line.name == b"x-value").for_each(|line| message.fields.extend_from_slice(line.value));
+                    fields
+                        .filter(|line| line.name == b"x-value")
+                        .for_each(|line| message.fields.extend_from_slice(line.value));
                     message.is_complete = end;
                     if role == Role::Server {
                         self.sent.entry(stream).or_default();
                     }
                 }
-                Event::Data { stream, data } => self.received.entry(stream).or_default().content.extend_from_slice(&data),
+                Event::Data { stream, data } => {
+                    self.received.entry(stream).or_default().content.extend_from_slice(&data);
+                }
                 Event::Trailers { stream, section } => {
                     let message = self.received.entry(stream).or_default();
                     section.iter().for_each(|line| message.fields.extend_from_slice(line.value));
                 }
-                Event::Finished { stream } => self.received.entry(stream).or_default().is_complete = true,
+                Event::Finished { stream } => {
+                    self.received.entry(stream).or_default().is_complete = true;
+                }
                 Event::Reset { stream, .. } | Event::StopSending { stream, .. } => self.end(stream),
                 Event::Unprocessed { stream } => {
                     self.connection.stop_receiving(stream);
@@ -237,7 +269,7 @@ impl Side {
     }
 }
 
-/// Delivers at most so many bytes of one stream, and its end when it has come to it.
+/// Delivers at most `count` bytes of one stream, and its end if reached.
 fn deliver(from: &mut Side, to: &mut Side, place: usize, count: usize) {
     let Some((&stream, wire)) = from.wires.iter_mut().nth(place) else { return };
     if wire.is_delivered {
@@ -258,10 +290,12 @@ fn deliver(from: &mut Side, to: &mut Side, place: usize, count: usize) {
     ended.expect("our own end is valid");
 }
 
-/// What came is what was sent, and what was reset is not complete.
+/// Checks that received equals sent, and that reset messages are not complete.
 fn compare(from: &Side, to: &Side) {
     for (stream, received) in &to.received {
-        let Some(sending) = from.sent.get(stream) else { panic!("stream {stream} came from nowhere") };
+        let Some(sending) = from.sent.get(stream) else {
+            panic!("stream {stream} came from nowhere")
+        };
         let sent = &sending.message;
         assert!(sent.fields.starts_with(&received.fields), "stream {stream}");
         assert!(sent.content.starts_with(&received.content), "stream {stream}");

@@ -1,4 +1,4 @@
-//! Any bytes as decoder stream, towards an encoder that has sections under way.
+//! Arbitrary bytes on the decoder stream, received by an encoder with outstanding sections.
 
 use bytes::BytesMut;
 use pronghorn_qpack::{Encoder, FieldLine};
@@ -20,10 +20,12 @@ pub(crate) fn run(data: &[u8]) {
                     return;
                 }
             }
-            1 => encoder.set_held_up(choice & 4 == 0),
+            1 => encoder.set_backlogged(choice & 4 == 0),
             _ => {
                 let names: [&[u8]; 4] = [b"x-one", b"x-two", b"cookie", b"user-agent"];
-                let lines: Vec<_> = (0..=choice >> 6).map(|_| FieldLine::new(names[input.below(4)], input.piece())).collect();
+                let lines: Vec<_> = (0..=choice >> 6)
+                    .map(|_| FieldLine::new(names[input.below(4)], input.piece()))
+                    .collect();
                 section.clear();
                 encoder.encode(u64::from(choice >> 2 & 15), lines, &mut section);
             }

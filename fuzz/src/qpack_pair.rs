@@ -1,4 +1,5 @@
-//! An encoder and a decoder with three streams between them that deliver at any pace: each section arrives as it was sent.
+//! An encoder and a decoder connected by three streams that deliver at any pace: each section
+//! arrives unchanged.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use crate::input::Input;
 
 type Line = (Vec<u8>, Vec<u8>);
 
-/// A section on its way.
+/// A section in flight.
 struct Section {
     encoded: Vec<u8>,
     lines: Vec<Line>,
@@ -20,10 +21,10 @@ struct Pair {
     decoder: Decoder,
     encoder_stream: VecDeque<u8>,
     decoder_stream: VecDeque<u8>,
-    /// Sections of each stream under way, in order. The first may be blocked.
+    /// Outstanding sections of each stream, in order. The first may be blocked.
     requests: [VecDeque<Section>; 6],
     blocked: [bool; 6],
-    /// The streams' IDs: one that was cancelled makes room for another.
+    /// Stream IDs. A cancelled stream is replaced by a new one.
     ids: [u64; 6],
     capacity: u64,
 }
@@ -59,17 +60,31 @@ impl Pair {
             1 => self.deliver_feedback(input.byte().into()),
             2 | 3 => self.deliver_section(stream),
             4 => self.cancel(stream),
-            5 => self.encoder.set_held_up(choice & 8 == 0),
+            5 => self.encoder.set_backlogged(choice & 8 == 0),
             _ => self.send(stream, input),
         }
         self.collect();
     }
 
     fn send(&mut self, stream: usize, input: &mut Input<'_>) {
-        const NAMES: [&[u8]; 8] = [b":path", b"cookie", b"x-a", b"x-b", b"x-long-name-that-fills-a-small-table", b"user-agent", b"te", b""];
-        let lines: Vec<Line> = (0..=input.below(4)).map(|_| (NAMES[input.below(8)].to_vec(), input.piece().to_vec())).collect();
+        const NAMES: [&[u8]; 8] = [
+            b":path",
+            b"cookie",
+            b"x-a",
+            b"x-b",
+            b"x-long-name-that-fills-a-small-table",
+            b"user-agent",
+            b"te",
+            b"",
+        ];
+        let lines: Vec<Line> = (0..=input.below(4))
+            .map(|_| (NAMES[input.below(8)].to_vec(), input.piece().to_vec()))
+            .collect();
         let sensitive = input.below(4) == 0;
-        let fields = lines.iter().map(|(name, value)| FieldLine { never_index: sensitive, ..FieldLine::new(name, value) });
+        let fields = lines.iter().map(|(name, value)| FieldLine {
+            never_index: sensitive,
+            ..FieldLine::new(name, value)
+        });
         let mut encoded = BytesMut::new();
         self.encoder.encode(self.ids[stream], fields, &mut encoded);
         self.requests[stream].push_back(Section { encoded: encoded.to_vec(), lines });
@@ -80,7 +95,11 @@ impl Pair {
         let bytes: Vec<u8> = self.encoder_stream.drain(..count).collect();
         self.decoder.handle_encoder_stream(&bytes).expect("our own encoder's instructions");
         while let Some(id) = self.decoder.poll_unblocked() {
-            let stream = self.ids.iter().position(|known| *known == id).expect("a stream that was cancelled, or never there");
+            let stream = self
+                .ids
+                .iter()
+                .position(|known| *known == id)
+                .expect("a stream that was cancelled, or never there");
             assert!(std::mem::take(&mut self.blocked[stream]), "stream {id} was not blocked");
             self.deliver_section(stream);
             assert!(!self.blocked[stream], "stream {id} is blocked again");
@@ -93,10 +112,15 @@ impl Pair {
         }
         let Some(section) = self.requests[stream].front() else { return };
         let mut lines = FieldSection::new();
-        match self.decoder.decode(self.ids[stream], &section.encoded, u64::MAX, &mut lines).expect("our own encoder's section") {
+        match self
+            .decoder
+            .decode(self.ids[stream], &section.encoded, u64::MAX, &mut lines)
+            .expect("our own encoder's section")
+        {
             Decoded::Blocked => self.blocked[stream] = true,
             Decoded::Complete => {
-                let lines: Vec<Line> = lines.iter().map(|line| (line.name.to_vec(), line.value.to_vec())).collect();
+                let lines: Vec<Line> =
+                    lines.iter().map(|line| (line.name.to_vec(), line.value.to_vec())).collect();
                 assert_eq!(lines, section.lines);
                 self.requests[stream].pop_front();
             }
@@ -109,7 +133,7 @@ impl Pair {
         self.encoder.handle_decoder_stream(&bytes).expect("our own decoder's instructions");
     }
 
-    /// The stream is reset with all that is on it.
+    /// Resets the stream, with all sections on it.
     fn cancel(&mut self, stream: usize) {
         self.decoder.cancel_stream(self.ids[stream]);
         self.ids[stream] += self.ids.len() as u64;
@@ -120,10 +144,13 @@ impl Pair {
     fn collect(&mut self) {
         self.encoder_stream.extend(self.encoder.take_instructions().unwrap_or_default());
         self.decoder_stream.extend(self.decoder.take_instructions().unwrap_or_default());
-        assert!(self.encoder.table_size() <= self.capacity && self.decoder.table_size() <= self.capacity);
+        assert!(
+            self.encoder.table_size() <= self.capacity
+                && self.decoder.table_size() <= self.capacity
+        );
     }
 
-    /// Once everything has arrived, nothing is blocked and both sides agree.
+    /// Checks that no stream is blocked and both sides agree once all data has arrived.
     fn finish(&mut self) {
         self.deliver_instructions(usize::MAX);
         for stream in 0..self.requests.len() {

@@ -1,13 +1,13 @@
-//! Any bytes as encoder stream and as field sections, towards a decoder.
+//! Arbitrary bytes on the encoder stream and as field sections, received by a decoder.
 
 use pronghorn_qpack::{Decoded, Decoder, DecompressionError, FieldSection};
 
 use crate::input::Input;
 
-/// Small, so that eviction is near.
+/// Small, so that entries are evicted soon.
 const CAPACITY: u64 = 300;
 const BLOCKED_STREAMS: u64 = 3;
-/// Of a field section.
+/// Maximum size of a field section.
 const LIMIT: u64 = 2000;
 
 enum Step<'a> {
@@ -38,15 +38,20 @@ fn feed(steps: &[Step<'_>], cut: usize) -> Vec<String> {
     for step in steps {
         match step {
             Step::Instructions(bytes) => {
-                if let Err(error) = bytes.chunks(cut).try_for_each(|piece| decoder.handle_encoder_stream(piece)) {
+                if let Err(error) =
+                    bytes.chunks(cut).try_for_each(|piece| decoder.handle_encoder_stream(piece))
+                {
                     said.push(format!("{error:?}"));
                     return said;
                 }
                 while let Some(stream) = decoder.poll_unblocked() {
-                    let place = blocked.iter().position(|(id, _)| *id == stream).expect("a stream that was never blocked");
+                    let place = blocked
+                        .iter()
+                        .position(|(id, _)| *id == stream)
+                        .expect("a stream that was never blocked");
                     let (_, section) = blocked.remove(place);
-                    // It may be blocked again: if entries that it needs were evicted meanwhile, which no encoder does, its prefix means
-                    // another insert count.
+                    // The section may be blocked again: if required entries were evicted meanwhile,
+                    // which no valid encoder does, its prefix denotes another insert count.
                     match decode(&mut decoder, stream, section, &mut said) {
                         Ok(Decoded::Blocked) => blocked.push((stream, section)),
                         Ok(Decoded::Complete) => {}
@@ -54,13 +59,15 @@ fn feed(steps: &[Step<'_>], cut: usize) -> Vec<String> {
                     }
                 }
             }
-            // What waits has to be decoded before anything else of its stream.
+            // A blocked section must be decoded before others of its stream.
             Step::Section(stream, _) if blocked.iter().any(|(id, _)| id == stream) => {}
-            Step::Section(stream, section) => match decode(&mut decoder, *stream, section, &mut said) {
-                Ok(Decoded::Blocked) => blocked.push((*stream, section)),
-                Ok(Decoded::Complete) => {}
-                Err(_) => return said,
-            },
+            Step::Section(stream, section) => {
+                match decode(&mut decoder, *stream, section, &mut said) {
+                    Ok(Decoded::Blocked) => blocked.push((*stream, section)),
+                    Ok(Decoded::Complete) => {}
+                    Err(_) => return said,
+                }
+            }
             Step::Cancel(stream) => {
                 decoder.cancel_stream(*stream);
                 blocked.retain(|(id, _)| id != stream);
@@ -72,7 +79,12 @@ fn feed(steps: &[Step<'_>], cut: usize) -> Vec<String> {
     said
 }
 
-fn decode(decoder: &mut Decoder, stream: u64, section: &[u8], said: &mut Vec<String>) -> Result<Decoded, DecompressionError> {
+fn decode(
+    decoder: &mut Decoder,
+    stream: u64,
+    section: &[u8],
+    said: &mut Vec<String>,
+) -> Result<Decoded, DecompressionError> {
     let mut lines = FieldSection::new();
     let decoded = decoder.decode(stream, section, LIMIT, &mut lines);
     if matches!(decoded, Ok(Decoded::Complete)) {

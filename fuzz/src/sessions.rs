@@ -1,5 +1,6 @@
-//! Any bytes on streams of WebTransport sessions, in datagrams and in capsules, towards a server and towards a client. Cut in other places,
-//! the same bytes must say the same; nothing follows a stream's last event, and no stream is told of before it was opened.
+//! Arbitrary bytes on streams of WebTransport sessions, in datagrams and in capsules, received by a
+//! server and by a client. Splitting the bytes differently must not change the events; a stream has
+//! no event before it is opened or after its last one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +10,7 @@ use pronghorn_h3::{Config, Connection, ErrorCode, Event, Role, SessionEvent, Str
 
 use crate::input::Input;
 
-/// What happens, one after the other.
+/// One input step.
 enum Step<'a> {
     Data(StreamId, &'a [u8]),
     Fin(StreamId),
@@ -22,7 +23,7 @@ enum Step<'a> {
 /// Requests that may become sessions.
 const SESSIONS: [u64; 4] = [0, 4, 400, 1 << 20];
 /// Fewer than there are streams, so that some are refused.
-const EARLY_STREAMS: u32 = 3;
+const WAITING_STREAMS: u32 = 3;
 
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input::new(data);
@@ -50,23 +51,26 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// Streams of the peer: bidirectional ones and unidirectional ones by turns.
+/// Returns a stream of the peer, alternately bidirectional and unidirectional.
 fn stream(role: Role, place: usize) -> StreamId {
     let place = place as u64;
     let (bidi, uni) = if role == Role::Server { (8, 2) } else { (1, 3) };
     StreamId(if place.is_multiple_of(2) { bidi } else { uni } + 4 * (place / 2))
 }
 
-/// What was said of each stream, and of each session's datagrams, in short. Between them the order is open: where a stream that waits is cut
-/// decides what of it is held here, and told at once, and what the transport holds.
-type Told = BTreeMap<(StreamId, bool), Vec<String>>;
+/// Events of each stream and of each session's datagrams, abbreviated. Their relative order is not
+/// fixed: the split position of a waiting stream determines how much is buffered here, and thus
+/// reported at once, and how much remains with the transport.
+type Events = BTreeMap<(StreamId, bool), Vec<String>>;
 
-/// What the sessions said, and the error that ended the connection.
-fn feed(role: Role, steps: &[Step<'_>], cut: usize) -> (Told, Option<ErrorCode>) {
-    let config = Config::default().with_webtransport_sessions(4).and_then(|config| config.with_max_early_streams(EARLY_STREAMS));
+/// Returns the session events, and the error that ended the connection.
+fn feed(role: Role, steps: &[Step<'_>], cut: usize) -> (Events, Option<ErrorCode>) {
+    let config = Config::default()
+        .with_webtransport_sessions(4)
+        .and_then(|config| config.with_max_waiting_streams(WAITING_STREAMS));
     let mut feeder = Feeder {
         connection: Connection::new(role, config.expect("invariant: both are within their ranges")),
-        events: Told::new(),
+        events: Events::new(),
         opened: BTreeSet::new(),
         over: BTreeSet::new(),
         ended: BTreeSet::new(),
@@ -84,25 +88,26 @@ fn feed(role: Role, steps: &[Step<'_>], cut: usize) -> (Told, Option<ErrorCode>)
 
 struct Feeder<'a> {
     connection: Connection,
-    events: Told,
+    events: Events,
     opened: BTreeSet<StreamId>,
-    /// Streams of which nothing more may be told.
+    /// Streams without further events.
     over: BTreeSet<StreamId>,
-    /// Streams whose receiving side is over; a transport delivers nothing more of them.
+    /// Streams whose receiving side has ended; the transport delivers nothing more of them.
     ended: BTreeSet<StreamId>,
-    /// What the transport holds of streams that are not read.
+    /// Data that the transport buffers for streams that are not being read.
     unread: BTreeMap<StreamId, VecDeque<&'a [u8]>>,
 }
 
 impl<'a> Feeder<'a> {
     fn step(&mut self, step: &Step<'a>, cut: usize) -> Result<(), ErrorCode> {
         match step {
-            Step::Data(stream, _) | Step::Fin(stream) | Step::Reset(stream) if self.ended.contains(stream) => {}
+            Step::Data(stream, _) | Step::Fin(stream) | Step::Reset(stream)
+                if self.ended.contains(stream) => {}
             Step::Data(stream, data) => {
                 self.unread.entry(*stream).or_default().extend(data.chunks(cut.max(1)));
                 self.read(*stream)?;
             }
-            // The end of a stream that waits is behind what waits.
+            // The end of a waiting stream comes after its buffered data.
             Step::Fin(stream) if self.connection.is_blocked(*stream) => {}
             Step::Fin(stream) => {
                 self.ended.insert(*stream);
@@ -112,7 +117,10 @@ impl<'a> Feeder<'a> {
                 self.ended.insert(*stream);
                 self.connection.handle_reset(*stream, 0x10c).map_err(|error| error.code())?;
             }
-            Step::Datagram(data) => self.connection.handle_datagram(Bytes::copy_from_slice(data)).map_err(|error| error.code())?,
+            Step::Datagram(data) => self
+                .connection
+                .handle_datagram(Bytes::copy_from_slice(data))
+                .map_err(|error| error.code())?,
             Step::Begin(session) => self.connection.begin_session(*session),
             Step::End(session) => self.connection.end_session(*session),
         }
@@ -127,12 +135,14 @@ impl<'a> Feeder<'a> {
             && !self.ended.contains(&stream)
             && let Some(piece) = self.unread.get_mut(&stream).and_then(VecDeque::pop_front)
         {
-            self.connection.handle_data(stream, Bytes::copy_from_slice(piece)).map_err(|error| error.code())?;
+            self.connection
+                .handle_data(stream, Bytes::copy_from_slice(piece))
+                .map_err(|error| error.code())?;
         }
         Ok(())
     }
 
-    /// Does with the events what their documentation asks for.
+    /// Handles events as documented.
     fn poll(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
@@ -142,7 +152,9 @@ impl<'a> Feeder<'a> {
                     self.ended.insert(stream);
                     self.connection.stop_receiving(stream);
                 }
-                Event::Reset { stream, .. } | Event::StopSending { stream, .. } => self.connection.finish_sending(stream),
+                Event::Reset { stream, .. } | Event::StopSending { stream, .. } => {
+                    self.connection.finish_sending(stream);
+                }
                 _ => {}
             }
         }
@@ -159,15 +171,18 @@ impl<'a> Feeder<'a> {
                 assert!(self.opened.contains(&stream) && !data.is_empty());
                 assert!(!self.over.contains(&stream), "data of {stream} after its end");
                 let text = data.escape_ascii().to_string();
-                let told = self.events.entry((stream, false)).or_default();
-                match told.last_mut().filter(|last| last.starts_with("data ")) {
+                let events = self.events.entry((stream, false)).or_default();
+                match events.last_mut().filter(|last| last.starts_with("data ")) {
                     Some(last) => last.push_str(&text),
-                    None => told.push(format!("data {text}")),
+                    None => events.push(format!("data {text}")),
                 }
                 return;
             }
             SessionEvent::Finished { stream } | SessionEvent::Reset { stream, .. } => {
-                assert!(self.opened.contains(&stream) && self.over.insert(stream), "{stream} ended twice");
+                assert!(
+                    self.opened.contains(&stream) && self.over.insert(stream),
+                    "{stream} ended twice"
+                );
                 stream
             }
             SessionEvent::StopSending { stream, .. } => stream,
@@ -189,7 +204,7 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// The content of a session's request.
+/// Reads the content of a session's request.
 fn capsules(data: &[u8]) {
     let whole = read_capsules(data, usize::MAX);
     for cut in [1, 3, 100] {

@@ -1,4 +1,5 @@
-//! SETTINGS frames, against a reading of RFC 9114 sections 7.2.4 and 7.2.4.1 that shares no code.
+//! SETTINGS frames, compared with an independent implementation of RFC 9114 sections 7.2.4 and
+//! 7.2.4.1.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +26,15 @@ pub(crate) fn run(data: &[u8]) {
             assert_eq!(found.h3_datagram, value(0x33) == Some(1));
         }
         Err(codes) => {
-            let error = result.expect_err("a SETTINGS frame that must not be taken");
+            let error = result.expect_err("an invalid SETTINGS frame");
             assert!(codes.contains(&error.code()), "{error:?} instead of {codes:?}");
         }
     }
 }
 
-/// The settings, or the codes that an endpoint may answer with.
+/// Returns the settings, or the error codes that an endpoint may use.
 fn reference(mut payload: &[u8]) -> Result<BTreeMap<u64, u64>, Vec<ErrorCode>> {
-    /// No endpoint has this many settings; ours takes no more.
+    /// No endpoint sends this many settings; this implementation accepts no more.
     const LONGEST: usize = 4096;
     if payload.len() > LONGEST {
         return Err(vec![ErrorCode::H3_EXCESSIVE_LOAD, ErrorCode::H3_FRAME_ERROR]);
@@ -47,17 +48,22 @@ fn reference(mut payload: &[u8]) -> Result<BTreeMap<u64, u64>, Vec<ErrorCode>> {
         };
         let is_boolean = id == 0x08 || id == 0x33 || id == 0x2b60_3742;
         let is_known_from_http2 = [0x00, 0x02, 0x03, 0x04, 0x05].contains(&id);
-        if settings.insert(id, value).is_some() || is_known_from_http2 || (is_boolean && value > 1) {
+        if settings.insert(id, value).is_some() || is_known_from_http2 || (is_boolean && value > 1)
+        {
             codes.push(ErrorCode::H3_SETTINGS_ERROR);
         }
     }
     if codes.is_empty() { Ok(settings) } else { Err(codes) }
 }
 
-/// RFC 9000 section 16.
+/// Reads a variable-length integer (RFC 9000 section 16).
 fn number(input: &mut &[u8]) -> Option<u64> {
     let length = 1 << (input.first()? >> 6);
     let (bytes, rest) = input.split_at_checked(length)?;
     *input = rest;
-    Some(bytes[1..].iter().fold(u64::from(bytes[0] & 0x3f), |value, byte| value << 8 | u64::from(*byte)))
+    Some(
+        bytes[1..]
+            .iter()
+            .fold(u64::from(bytes[0] & 0x3f), |value, byte| value << 8 | u64::from(*byte)),
+    )
 }

@@ -1,4 +1,5 @@
-//! A path and routes: the route that matches is the route of what servers of others understand, or the path is refused.
+//! Paths and routes: the route found is also the one for the path as other servers interpret it, or
+//! the path is rejected.
 
 use pronghorn_target::models::Case;
 use pronghorn_target::{Pattern, Spelling, authority};
@@ -6,12 +7,12 @@ use pronghorn_target::{Pattern, Spelling, authority};
 pub(crate) fn run(data: &[u8]) {
     let mut case = Case::of(data);
     case.check();
-    // The same routes with a path, a pattern and a host that nobody has put together.
+    // The same routes with an arbitrary combination of path, pattern and host.
     let text = String::from_utf8_lossy(data);
     case.path = format!("/{text}");
     case.check();
     if let Ok(Some(spelling)) = Spelling::of(&case.path) {
-        let again = Spelling::of(spelling.passed()).expect("what is passed on is canonical");
+        let again = Spelling::of(spelling.passed()).expect("the forwarded path is canonical");
         assert!(again.is_none_or(|again| again == spelling));
     }
     if let Ok(pattern) = Pattern::parse(&text) {

@@ -1,4 +1,5 @@
-//! WebSocket connections: frames as a peer sends them, cut in any places, and messages of ours as the other side reads them.
+//! WebSocket connections: frames of a peer, split arbitrarily, and messages of this implementation
+//! read by the other side.
 
 use bytes::Bytes;
 use pronghorn_websocket::deflate::Options;
@@ -12,15 +13,22 @@ fn mask() -> [u8; 4] {
     [0x5a, 0x01, 0xff, 0x80]
 }
 
-/// Both sides of a connection that agreed on what `choice` says.
+/// Returns both sides of a connection with the options in `choice`.
 fn pair(choice: u8) -> (Connection, Connection) {
     let mut options = Options::default().with_min_bytes(1);
     if choice & 2 != 0 {
         options = options.with_own_context(9 + choice % 7).with_peer_context(15 - choice % 7);
     }
     let agreed = (choice & 1 != 0).then(|| {
-        let (server, answer) = options.answer([options.offer().as_str()]).expect("our own offer is taken");
-        (server, options.accept([answer.as_str()]).expect("our own answer is").expect("it has the extension"))
+        let (server, answer) =
+            options.answer([options.offer().as_str()]).expect("our own offer is accepted");
+        (
+            server,
+            options
+                .accept([answer.as_str()])
+                .expect("our own answer is accepted")
+                .expect("the answer has the extension"),
+        )
     });
     let client = Connection::new(Role::Client { mask }, LIMIT, agreed.map(|(_, client)| client));
     (Connection::new(Role::Server, LIMIT, agreed.map(|(server, _)| server)), client)
@@ -42,7 +50,8 @@ fn read(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<Event>, Error> 
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let choice = input.byte();
-    // What a peer sends means the same wherever it is cut. What is wrong in two ways may be found in another order.
+    // Splitting the input must not change the result. Data with several errors may report a
+    // different one.
     let (mut whole, mut cut) = (pair(choice).0, pair(choice).0);
     let (mut pieces, mut events, mut failed) = (Vec::new(), Vec::new(), false);
     let mut sent = Input::new(data.get(1..).unwrap_or_default());
@@ -51,7 +60,7 @@ pub(crate) fn run(data: &[u8]) {
         pieces.extend_from_slice(piece);
         match read(&mut cut, piece) {
             Ok(more) if !failed => events.extend(more),
-            Ok(more) => assert!(more.is_empty(), "nothing comes after a failure"),
+            Ok(more) => assert!(more.is_empty(), "no events follow a failure"),
             Err(_) => failed = true,
         }
         while cut.poll_control().is_some() {}
@@ -60,16 +69,20 @@ pub(crate) fn run(data: &[u8]) {
         Ok(all) => assert!(!failed && all == events),
         Err(_) => assert!(failed),
     }
-    // What one side sends is what the other gets.
+    // What one side sends, the other receives.
     let (mut server, mut client) = pair(choice);
     while !input.is_empty() {
         let content = input.piece();
         let text = String::from_utf8_lossy(content).into_owned();
-        let message = if content.len().is_multiple_of(2) { Message::text(text) } else { Message::binary(Bytes::copy_from_slice(content)) };
-        let encoded = client.encode(&message).expect("nothing was closed");
+        let message = if content.len().is_multiple_of(2) {
+            Message::text(text)
+        } else {
+            Message::binary(Bytes::copy_from_slice(content))
+        };
+        let encoded = client.encode(&message).expect("the connection is open");
         let bytes = [encoded.first, encoded.rest].concat();
         assert_eq!(read(&mut server, &bytes), Ok(vec![Event::Message(message.clone())]));
-        let encoded = server.encode(&message).expect("nothing was closed");
+        let encoded = server.encode(&message).expect("the connection is open");
         let bytes = [encoded.first, encoded.rest].concat();
         assert_eq!(read(&mut client, &bytes), Ok(vec![Event::Message(message)]));
     }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the rate traces of this folder, the same ones each time: a line is a millisecond at which 1500 bytes may pass.
+"""Writes the rate traces of this folder, reproducibly: a line is a millisecond in which 1500 bytes may pass.
 
-The rates are drawn, not recorded. What they are drawn from is made after public recordings of LTE while driving,
-which have 0.7 Mbit/s down in the worst twentieth of seconds, 5.4 in the middle and 9.5 in the best twentieth, and
-about a third of that up. What came out is printed.
+The rates are random, not recorded. Their distribution is modelled on public recordings of LTE while
+driving, which have 0.7 Mbit/s down at the 5th percentile of seconds, 5.4 at the median and 9.5 at the
+95th, and about a third of that up. The resulting rates are printed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pathlib import Path
 
 SECONDS = 40
 STEP_MS = 20
-# How long a good or a bad stretch lasts, about.
+# Approximate length of a good or a bad stretch.
 MEMORY_MS = 2000
-# Of the logistic curve that turns a normal draw into a share of the highest rate; the way down is the longer one.
+# Parameters of the logistic curve that maps a normal draw to a share of the highest rate; it has a
+# longer tail below than above.
 MIDDLE, ABOVE, BELOW = -0.04, 1.12, 1.62
 OPPORTUNITY_BITS = 12_000
 
 
 def normal(draws: random.Random) -> float:
-    """Of twelve uniform draws, which are the same in every version of Python."""
+    """Returns the sum of twelve uniform draws, which are the same in every version of Python."""
     return sum(draws.random() for _ in range(12)) - 6
 
 
 def trace(seed: int, highest_mbit_per_second: float) -> list[int]:
-    """The milliseconds at which a packet may pass, in order."""
+    """Returns the milliseconds in which a packet may pass, in order."""
     draws = random.Random(seed)
     kept = math.exp(-STEP_MS / MEMORY_MS)
     state, bits, lines = normal(draws), 0.0, []
@@ -48,9 +49,14 @@ def main() -> None:
     for name, seed, highest in [("lte-driving-down", 1, 11.0), ("lte-driving-up", 2, 4.0)]:
         lines = trace(seed, highest)
         (folder / f"{name}.trace").write_text("".join(f"{ms}\n" for ms in lines))
-        seconds = sorted(sum(1 for ms in lines if (ms - 1) // 1000 == second) * 0.012 for second in range(SECONDS))
+        seconds = sorted(
+            sum(1 for ms in lines if (ms - 1) // 1000 == second) * 0.012
+            for second in range(SECONDS)
+        )
         low, middle, high = (seconds[int(len(seconds) * share)] for share in (0.05, 0.5, 0.95))
-        print(f"{name}: {low:.1f}, {middle:.1f} and {high:.1f} Mbit/s in the worst, middle and best seconds")
+        print(
+            f"{name}: {low:.1f}, {middle:.1f} and {high:.1f} Mbit/s in the worst, middle and best seconds"
+        )
 
 
 if __name__ == "__main__":

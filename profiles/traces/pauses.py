@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the pauses that `jitter_ms` makes with those of recorded links; docs/link.md quotes what it prints.
+"""Compares the pauses of `jitter_ms` with those of recorded links; docs/link.md quotes the output.
 
     pauses.py TRACE...      files in Mahimahi's format, such as those of github.com/ravinet/mahimahi (GPL)
 
-Of each recording, it takes the seconds that have 9 to 15 Mbit/s, for which the profile lte stands, and no pause above
-16 ms, which profiles have as outages. A packet that comes at some millisecond waits for the next one at which
-something passes. The last lines are the pauses of crates/link/src/scheduler/jitter.rs, and a delay that moves in a
-straight line from one value to the next for 10 ms, as in earlier versions.
+From each recording, it uses the seconds with 9 to 15 Mbit/s, which the profile lte represents, and
+without a pause above 16 ms, which profiles model as outages. A packet waits for the next millisecond
+in which packets pass. The last lines are the pauses of crates/link/src/scheduler/jitter.rs, and a
+delay that changes linearly from one value to the next over 10 ms, as in earlier versions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODEL_SECONDS = 200
 
 
 def waits_of(second: list[int]) -> list[int]:
-    """How long what comes at each millisecond waits, up to the last one at which something passes."""
+    """Returns the wait of a packet at each millisecond, up to the last one in which packets pass."""
     passes = sorted(set(second))
     waits, at = [], 0
     for ms in range(passes[-1] + 1):
@@ -37,7 +37,7 @@ def waits_of(second: list[int]) -> list[int]:
 
 
 def recorded(path: Path) -> list[list[float]]:
-    """The waits in each second of the rate that is looked at."""
+    """Returns the waits in each second with the selected rate."""
     seconds: dict[int, list[int]] = {}
     for line in path.read_text().split():
         second, ms = divmod(int(line), SECOND_MS)
@@ -48,7 +48,7 @@ def recorded(path: Path) -> list[list[float]]:
 
 
 def pauses(longest_ms: float) -> list[list[float]]:
-    """One pause in each slot, as jitter.rs draws them."""
+    """Draws one pause in each slot, like jitter.rs."""
     draws = random.Random(1)
     slot_ms = 1.5 * longest_ms
     waits: list[float] = [0.0] * (MODEL_SECONDS * SECOND_MS)
@@ -62,14 +62,16 @@ def pauses(longest_ms: float) -> list[list[float]]:
 
 
 def straight_lines(bound_ms: float, step_ms: int = 10) -> list[list[float]]:
-    """A new value at each step, and a straight line in between."""
+    """Draws a new value at each step, with linear interpolation in between."""
     draws = random.Random(1)
-    values = [draws.uniform(0, 2 * bound_ms) for _ in range(MODEL_SECONDS * SECOND_MS // step_ms + 1)]
+    values = [
+        draws.uniform(0, 2 * bound_ms) for _ in range(MODEL_SECONDS * SECOND_MS // step_ms + 1)
+    ]
     return [[a + (b - a) * ms / step_ms for a, b in pairwise(values) for ms in range(step_ms)]]
 
 
 def correlation(seconds: list[list[float]], lag_ms: int) -> float:
-    """Of the waits of two packets that come so long after each other, within a second."""
+    """Returns the correlation of the waits of two packets with this lag, within a second."""
     together = varies = 0.0
     for waits in seconds:
         mean = sum(waits) / len(waits)

@@ -1,4 +1,4 @@
-// An application of Express on Node.js's own server, as it runs behind a reverse proxy. Prints its port.
+// An Express application on Node.js's own server, as behind a reverse proxy. Prints its port.
 'use strict';
 
 const crypto = require('node:crypto');

@@ -1,4 +1,4 @@
-"""A server that answers nobody until so many requests are there at once: COUNT."""
+"""A server that responds only when this many requests are open at once: COUNT."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class Gathering:
 async def main() -> None:
     awaited = int(sys.argv[1])
     server = await asyncio.start_server(Gathering(awaited).serve, "127.0.0.1", 0, backlog=awaited)
-    print(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", file=sys.stderr, flush=True)
+    print(
+        f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+        file=sys.stderr,
+        flush=True,
+    )
     await server.serve_forever()
 
 

@@ -1,5 +1,5 @@
 <?php
-// A small PHP application: what it does is said by `do` in the query.
+// A small PHP application: `do` in the query selects the action.
 switch ($_GET['do'] ?? '') {
 case '':
     header('content-type: application/json');
@@ -42,7 +42,7 @@ case 'session':
     echo $_SESSION['count'] = ($_SESSION['count'] ?? 0) + 1;
     break;
 case 'wait':
-    // The first line goes out before the file is there.
+    // The first line is sent before the file exists.
     echo "begun\n";
     flush();
     while (!file_exists($_GET['for'])) {
@@ -52,7 +52,7 @@ case 'wait':
     echo "over\n";
     break;
 case 'unread':
-    // Without a look at what is sent to it.
+    // Without reading the content.
     echo 'enough';
     break;
 case 'die':

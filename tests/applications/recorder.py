@@ -1,6 +1,7 @@
-"""A server that answers each request after a moment, and writes into a file which ones it has taken: RECORD PORT.
+"""A server that answers each request after a delay, and records each request in a file: RECORD
+PORT.
 
-What stands in the file was begun here, whatever became of the answer.
+A request in the file was begun here, whatever became of the response.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        # One call, so that lines of threads do not mix, and a line is there whole or not at all.
+        # One call, so that lines of threads do not mix, and a line is written completely or not at
+        # all.
         os.write(record, f"{self.command} {self.path}\n".encode())
         time.sleep(MOMENT)
-        # One call again: killed, it has answered wholly or not at all.
+        # One call again: if it is killed, the response is sent completely or not at all.
         self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nanswered")
 
     do_GET = do_POST = answer

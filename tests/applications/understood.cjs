@@ -1,4 +1,4 @@
-// A server on node:http that writes down what it takes each request for, in two ways: FILE.
+// A server on node:http that records how it interprets each request, in two representations: FILE.
 'use strict';
 
 const fs = require('node:fs');
@@ -12,7 +12,7 @@ const server = http.createServer((request, response) => {
   const target = headers['x-original-url'] ?? headers['x-rewrite-url'] ?? request.url;
   let paths, segments;
   try {
-    // Express decodes so what its routers found, and many compare the path like this.
+    // Express decodes its routers' matches like this, and many applications compare the path like this.
     paths = [hex(decodeURIComponent(target.split('?')[0]))];
     const { pathname } = new URL(target, 'http://localhost');
     segments = [pathname.split('/').slice(1).map((segment) => hex(decodeURIComponent(segment)))];

@@ -1,12 +1,12 @@
 <?php
-// Writes down what it takes each request for, in several ways. UNDERSTOOD is the file.
+// Records how it interprets each request, in several representations. UNDERSTOOD is the file.
 $target = $_SERVER['HTTP_X_ORIGINAL_URL'] ?? $_SERVER['HTTP_X_REWRITE_URL'] ?? $_SERVER['REQUEST_URI'];
 $paths = [rawurldecode(explode('?', $target)[0])];
 $parsed = parse_url($target, PHP_URL_PATH);
 if (is_string($parsed)) {
     $paths[] = rawurldecode($parsed);
 }
-// The front controller runs for all that is nothing else, under its own name.
+// The front controller runs for all paths without a file, under its own name.
 if (basename($_SERVER['SCRIPT_NAME']) !== 'index.php') {
     $paths[] = $_SERVER['SCRIPT_NAME'] . ($_SERVER['PATH_INFO'] ?? '');
     $paths[] = $_SERVER['PHP_SELF'];

@@ -1,4 +1,4 @@
-"""A WSGI application on Tornado's server, which writes down what it takes each request for: FILE."""
+"""A WSGI application on Tornado's server that records how it interprets each request: FILE."""
 
 from __future__ import annotations
 
@@ -12,21 +12,31 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
 
-# What it is told about requests that it refuses is of no interest.
+# Tornado's log of rejected requests is not needed.
 logging.getLogger("tornado").setLevel(logging.CRITICAL)
 written = Path(sys.argv[1])
 
 
 def application(environ, start_response):
-    # As applications do that stand behind IIS or Symfony's front controller, or take methods from forms.
+    # Like applications behind IIS or Symfony's front controller, or those that take methods from
+    # forms.
     original = environ.get("HTTP_X_ORIGINAL_URL") or environ.get("HTTP_X_REWRITE_URL")
-    methods = ("HTTP_X_HTTP_METHOD_OVERRIDE", "HTTP_X_HTTP_METHOD", "HTTP_X_METHOD_OVERRIDE", "REQUEST_METHOD")
+    methods = (
+        "HTTP_X_HTTP_METHOD_OVERRIDE",
+        "HTTP_X_HTTP_METHOD",
+        "HTTP_X_METHOD_OVERRIDE",
+        "REQUEST_METHOD",
+    )
     path = original.encode() if original else environ["PATH_INFO"].encode("latin-1")
     seen = {
         "number": environ.get("HTTP_X_NUMBER"),
         "route": environ.get("HTTP_X_ROUTE"),
         "method": next(environ[name] for name in methods if environ.get(name)),
-        "hosts": [environ[name] for name in ("HTTP_HOST", "SERVER_NAME", "HTTP_X_FORWARDED_HOST") if name in environ],
+        "hosts": [
+            environ[name]
+            for name in ("HTTP_HOST", "SERVER_NAME", "HTTP_X_FORWARDED_HOST")
+            if name in environ
+        ],
         "paths": [path.hex()],
     }
     with written.open("a") as file:

@@ -1,7 +1,7 @@
-"""Attacks on servers of HTTP, by their names, and what stops them here.
+"""Attacks on HTTP servers, by name, and the limits that stop them.
 
-The attacks stand in a file for each transport. `docs/security.md` is generated from them; `e2e/test_attacks.py` carries
-each out against the program.
+Each transport has a file of attacks. `docs/security.md` is generated from them;
+`e2e/test_attacks.py` runs each against the program.
 """
 
 from . import transport, http3, tcp  # isort: skip

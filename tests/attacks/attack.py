@@ -1,4 +1,4 @@
-"""What an attack is, and the ground it takes place on: a server with one worker, and an honest client beside it."""
+"""Definition of an attack, and its environment: a server with one worker, and an honest client."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from harness.waiting import DEADLINE_SECONDS, eventually
 MIB = 1 << 20
 
 LISTENS = "0A"
-"""A state in the kernel's tables, whose queues are connections."""
+"""The LISTEN state in the kernel's tables: its queues count connections, not bytes."""
 
 HONEST_PROTOCOLS = ["HTTP/3", "HTTP/2", "HTTP/1.1"]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack; `run` carries it out, checks what is special about it, and leaves its connections open."""
+    """One attack. `run` performs it, checks its effects, and leaves its connections open."""
 
     name: str
     family: str
     source: str
-    """CVE numbers, or where it was published."""
+    """CVE numbers, or the publication."""
     what: str
     limit: str
-    """What stops it: the name of a limit in `docs/limits.md`, or a rule of the transport."""
+    """The protection: the name of a limit in `docs/limits.md`, or a rule of the transport."""
     run: Callable[[Ground], None]
     memory_mib: int
-    """How much more the server may hold at its peak than before, with what the kernel holds for it."""
+    """Maximum growth of the server's memory at its peak, including the kernel's memory for it."""
     cpu_seconds: float
-    """Processor time of the server for the attack and the honest client beside it."""
+    """CPU time of the server for the attack and the honest client."""
     flags: tuple[str, ...] = ()
     handler: bool = False
-    """Against the handler that reads content instead of the file server."""
+    """Runs against the handler that reads content instead of the file server."""
     counters: tuple[str, ...] = ()
-    """Counters of the server of which one has to have grown."""
+    """Counters of the server; at least one must have grown."""
 
 
 ATTACKS: list[Attack] = []
 
 
 def attack(**fields):
-    """Registers a function as an attack of its name."""
+    """Registers a function as an attack with its name."""
 
     def register(run: Callable[[Ground], None]):
         ATTACKS.append(Attack(name=run.__name__, run=run, **fields))
@@ -61,7 +61,7 @@ def attack(**fields):
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """An attack, or a part of one, that a test shows which stands elsewhere."""
+    """An attack, or part of one, that is tested in another file."""
 
     name: str
     family: str
@@ -80,7 +80,10 @@ class Uncovered:
 
 
 class Ground:
-    """The server, and what attackers need. Connections that are made here stay open until all has been measured."""
+    """The server and the attackers' tools.
+
+    Connections made here stay open until the measurement is done.
+    """
 
     def __init__(self, server: Server, ca: Path):
         self.server = server
@@ -89,7 +92,7 @@ class Ground:
         self._open = ExitStack()
         self.bytes_sent = 0
         self.kernel_bytes = 0
-        """What the kernel held of what the server sent, where an attack has looked."""
+        """The kernel's memory for data that the server sent, in attacks that measure it."""
         self._ports: list[Port] = []
 
     def keep(self, resource):
@@ -106,7 +109,7 @@ class Ground:
         return port
 
     def quic(self, **options) -> RawQuic:
-        """A connection that has not said anything; the certificate is not looked at."""
+        """Opens a connection that has sent nothing yet; it does not verify the certificate."""
         port = options.pop("port", None) or self.port()
         return RawQuic(self.origin, port=port, **options)
 
@@ -114,7 +117,7 @@ class Ground:
         return self.quic(**options).handshake()
 
     def h3(self, pairs=(), **options) -> RawH3:
-        """A connection with the streams of HTTP/3; `pairs` are its settings."""
+        """Opens a connection with HTTP/3 streams; `pairs` are its settings."""
         port = options.pop("port", None) or self.port()
         return RawH3(self.origin, port=port, **options).open(pairs)
 
@@ -122,11 +125,11 @@ class Ground:
         return self.keep(H2Client(self.origin, self.ca))
 
     def sent(self, count: int) -> None:
-        """Counts bytes that went out past the ports."""
+        """Counts bytes sent without the ports."""
         self.bytes_sent += count
 
     def look_into_the_kernel(self) -> None:
-        """Takes down what is in the send queues of the server's connections, sent or not."""
+        """Records the bytes in the send queues of the server's connections, sent or not."""
         queued = 0
         for table in ("tcp", "tcp6"):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -145,7 +148,9 @@ class Ground:
 
 @dataclass
 class Honest:
-    """A client that asks over each protocol, on connections that it keeps, as long as the attack goes on."""
+    """A client that sends requests over each protocol, on kept connections, for the duration of the
+    attack.
+    """
 
     origin: str
     ca: Path
@@ -163,7 +168,7 @@ class Honest:
                         assert answer.status == 200, f"{protocol}: {answer.status}"
                     self.served += 1
         except Exception as error:
-            # The main thread tells of it.
+            # The main thread reports it.
             self.failure = error
 
     def check(self) -> None:
@@ -181,7 +186,7 @@ class Honest:
             thread.join(2 * DEADLINE_SECONDS)
 
     def rounds(self, count: int) -> None:
-        """Waits until it has been served so many times more over each protocol."""
+        """Waits until it has been served this many more times over each protocol."""
         target = self.served + count
 
         def done() -> object:
@@ -194,14 +199,16 @@ class Honest:
 @dataclass(frozen=True)
 class Outcome:
     memory: int
-    """Bytes that the server held at its peak more than before, and the kernel for it where the attack has looked."""
+    """Growth of the server's memory at its peak, including the kernel's where the attack measured
+    it.
+    """
     cpu_seconds: float
     attack_bytes: int
     honest_rounds: int
 
 
 def carry_out(attack: Attack, server: Server, ca: Path) -> Outcome:
-    """Runs an attack with the honest client beside it, which has to be served during it and after it."""
+    """Runs an attack with the honest client, which must be served during it and after it."""
     honest = Honest(server.origin, ca, "/bytes/1000" if attack.handler else "/small.txt")
     ground = Ground(server, ca)
     try:
@@ -209,7 +216,7 @@ def carry_out(attack: Attack, server: Server, ca: Path) -> Outcome:
             memory, cpu = server.forget_peak(), server.cpu_seconds()
             served = honest.served
             attack.run(ground)
-            # What the attack has opened is open still.
+            # The attack's connections are still open.
             honest.rounds(2)
             return Outcome(
                 max(0, server.peak_resident_bytes() - memory) + ground.kernel_bytes,

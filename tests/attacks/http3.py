@@ -1,4 +1,4 @@
-"""Attacks on HTTP/3 and QPACK. The floods of frames and resets stand in `e2e/test_http3_floods.py`."""
+"""Attacks on HTTP/3 and QPACK. Floods of frames and resets are in `e2e/test_http3_floods.py`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ BIG_VALUE = bytes(b"v" * 3000)
 
 
 def insert_big_field(h3: RawH3) -> None:
-    """One entry of 3000 bytes in the server's dynamic table (RFC 9204 section 4.3)."""
+    """Inserts one entry of 3000 bytes into the server's dynamic table (RFC 9204 section 4.3)."""
     capacity = prefixed(4096, 5, 0x20)
     insertion = prefixed(1, 5, 0x40) + b"x" + prefixed(len(BIG_VALUE), 7) + BIG_VALUE
     h3.write(ENCODER_STREAM, capacity + insertion)
 
 
 def section_with_references(h3: RawH3, path: str, count: int, method: str = "GET") -> bytes:
-    """A head in which the big entry stands so many times, in a byte each."""
+    """Encodes a head with this many references to the big entry, of one byte each."""
     # RFC 9204 section 4.5.1: one insertion is required, encoded as 2; the base is the same.
     fields = b"".join(literal(name, value) for name, value in h3.get(path, method=method))
     return b"\x02\x00" + fields + b"\x80" * count
 
 
 def refused(h3: RawH3, stream: int) -> bool:
-    """Whether a request was answered with an error of the client's, or reset; the connection lives on."""
+    """Returns whether a request got a 4xx response or a reset; the connection stays usable."""
     if h3.error(stream) is None:
         return h3.answer(stream).status in (413, 431)
     return h3.closed is None
@@ -50,8 +50,8 @@ def refused(h3: RawH3, stream: int) -> bool:
 @attack(
     family=FAMILY,
     source="CVE-2025-64702 (quic-go)",
-    what="200 heads that name a field of 3000 bytes 10,000 times, in a byte each: 30 MB from 10 KB",
-    limit="`field_section_bytes`, `field_lines`: counted while decoding, by the size that RFC 9114 gives",
+    what="200 heads that refer to a field of 3000 bytes 10,000 times, with a byte each: 30 MB from 10 KB",
+    limit="`field_section_bytes`, `field_lines`: counted while decoding, by the size that RFC 9114 defines",
     counters=("heads_too_large", "heads_too_many_lines"),
     memory_mib=16,
     cpu_seconds=5,
@@ -60,7 +60,9 @@ def qpack_bomb(ground: Ground) -> None:
     h3 = ground.h3()
     insert_big_field(h3)
     for _ in range(200):
-        stream = h3.raw_request(frame(H3Frame.HEADERS, section_with_references(h3, "/small.txt", 10_000)), fin=True)
+        stream = h3.raw_request(
+            frame(H3Frame.HEADERS, section_with_references(h3, "/small.txt", 10_000)), fin=True
+        )
         assert refused(h3, stream)
         # An honest request makes up for it.
         assert h3.is_served("/small.txt")
@@ -68,11 +70,11 @@ def qpack_bomb(ground: Ground) -> None:
 
 @attack(
     family=FAMILY,
-    source="calif.io, HTTP/2 Bomb, June 2026, as HTTP/3 would have it",
-    what="1000 requests on 4 connections, each with 20 references to a field of 3000 bytes, whose responses may "
-    "not be sent",
-    limit="`field_section_bytes` for each, `concurrent_streams`, `open_requests`; each holds the next 64 KiB of "
-    "its file, which is most of it",
+    source="calif.io, HTTP/2 Bomb, June 2026, adapted to HTTP/3",
+    what="1000 requests on 4 connections, each with 20 references to a field of 3000 bytes, with response windows "
+    "of 0",
+    limit="`field_section_bytes` for each, `concurrent_streams`, `open_requests`; each buffers the next 64 KiB of "
+    "its file, which is most of the memory",
     flags=("--limit", "response_timeout=3s"),
     memory_mib=112,
     cpu_seconds=8,
@@ -85,7 +87,9 @@ def indexed_references_held_by_a_zero_window(ground: Ground) -> None:
         h3 = ground.h3(edit_parameters=closed_window)
         insert_big_field(h3)
         for number in range(250):
-            h3.raw_request(frame(H3Frame.HEADERS, section_with_references(h3, "/big.bin", 20)), fin=True)
+            h3.raw_request(
+                frame(H3Frame.HEADERS, section_with_references(h3, "/big.bin", 20)), fin=True
+            )
             if number % 50 == 49:
                 assert h3.settle(1) is None
 
@@ -94,7 +98,7 @@ def indexed_references_held_by_a_zero_window(ground: Ground) -> None:
     family=FAMILY,
     source="CVE-2025-64702, CVE-2026-40898 (quic-go: trailers)",
     what="60 requests with trailers of 1 MiB or of 5000 lines, after content that the handler reads",
-    limit="`field_section_bytes`, `field_lines`, in trailers as in heads",
+    limit="`field_section_bytes`, `field_lines`, for trailers as for heads",
     handler=True,
     memory_mib=16,
     cpu_seconds=4,
@@ -110,7 +114,7 @@ def header_bomb_in_trailers(ground: Ground) -> None:
         bomb = bombs[number % 2]
         stream = h3.next_request()
         h3.write(stream, head + data(b"pay"))
-        # Only as much of it as makes its size known to the server: it stops reading there.
+        # Only as much of it as shows the server its size: it stops reading there.
         h3.write(stream, bomb[:20_000], fin=False)
         if number % 2 == 0:
             assert refused(h3, stream), h3.closed
@@ -123,7 +127,7 @@ def header_bomb_in_trailers(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="header bombs in general",
-    what="heads that announce 4 GiB, 1 MiB that comes, and 5000 lines",
+    what="heads with an announced size of 4 GiB, with 1 MiB, and with 5000 lines",
     limit="`field_section_bytes`, `field_lines`",
     counters=("heads_too_large", "heads_too_many_lines"),
     memory_mib=16,
@@ -131,9 +135,13 @@ def header_bomb_in_trailers(ground: Ground) -> None:
 )
 def header_bomb(ground: Ground) -> None:
     h3 = ground.h3()
-    assert refused(h3, h3.raw_request(varint(H3Frame.HEADERS) + varint(1 << 32) + bytes(100), fin=False))
+    assert refused(
+        h3, h3.raw_request(varint(H3Frame.HEADERS) + varint(1 << 32) + bytes(100), fin=False)
+    )
     for _ in range(20):
-        many = h3.raw_request(headers(h3.get("/", *((f"x-{number}", "1") for number in range(5000)))))
+        many = h3.raw_request(
+            headers(h3.get("/", *((f"x-{number}", "1") for number in range(5000))))
+        )
         assert refused(h3, many)
         assert h3.is_served("/small.txt")
 
@@ -141,7 +149,7 @@ def header_bomb(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="Slowloris (2009), over HTTP/3",
-    what="2000 heads on 10 connections that stay half sent, a byte at a time",
+    what="2000 heads on 10 connections, sent a byte at a time and never completed",
     limit="`head_timeout`, `partial_heads`",
     flags=("--limit", "head_timeout=1s"),
     counters=("head_timeouts", "partial_heads_refused"),
@@ -170,7 +178,7 @@ def resets(h3: RawH3) -> int:
     family=FAMILY,
     source="Slow POST (R.U.D.Y.), over HTTP/3",
     what="200 uploads on 2 connections that stop after a byte",
-    limit="`body_timeout`: answered 408",
+    limit="`body_timeout`: 408",
     flags=("--limit", "body_timeout=1s"),
     handler=True,
     memory_mib=16,
@@ -180,7 +188,11 @@ def slow_body_over_http3(ground: Ground) -> None:
     for _ in range(2):
         h3 = ground.h3()
         streams = [
-            h3.request(h3.get("/upload", ("content-length", "1000000"), method="POST"), data(b"x"), fin=False)
+            h3.request(
+                h3.get("/upload", ("content-length", "1000000"), method="POST"),
+                data(b"x"),
+                fin=False,
+            )
             for _ in range(100)
         ]
         assert {h3.answer(stream).status for stream in streams} == {408}
@@ -190,7 +202,7 @@ def slow_body_over_http3(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="Slow read (2012), over HTTP/3",
-    what="200 downloads of 10 MiB on 4 connections whose windows are open and that never acknowledge anything",
+    what="200 downloads of 10 MiB on 4 connections with open windows and without acknowledgements",
     limit="`send_window_bytes`, `response_timeout`",
     flags=("--limit", "response_timeout=2s"),
     memory_mib=32,
@@ -209,8 +221,8 @@ def slow_reader_over_http3(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="Slow read (2012), over HTTP/3",
-    what="200 downloads of 10 MiB on 2 connections with windows of 1000 bytes that stay shut, until the server "
-    "gives up",
+    what="200 downloads of 10 MiB on 2 connections with windows of 1000 bytes that never open, until the server "
+    "times out",
     limit="`response_timeout`",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
@@ -232,8 +244,8 @@ def shut_window_over_http3(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2026-33555 (HAProxy)",
-    what="200 requests whose content is shorter or longer than they say, ended by a FIN that stands alone",
-    limit="H3_MESSAGE_ERROR: a message that lies about its length is no message",
+    what="200 requests whose content is shorter or longer than announced, ended by a separate FIN",
+    limit="H3_MESSAGE_ERROR: a message with a wrong length is malformed",
     handler=True,
     memory_mib=16,
     cpu_seconds=5,
@@ -243,7 +255,9 @@ def standalone_fin_and_content_length(ground: Ground) -> None:
     for number in range(200):
         length, content = [(10, b"GET"), (10, b""), (2, b"GET")][number % 3]
         body = data(content) if content else b""
-        stream = h3.request(h3.get("/echo", ("content-length", str(length)), method="POST"), body, fin=False)
+        stream = h3.request(
+            h3.get("/echo", ("content-length", str(length)), method="POST"), body, fin=False
+        )
         h3.settle(1)
         h3.write(stream, b"", fin=True)
         assert h3.error(stream) == H3Error.H3_MESSAGE_ERROR
@@ -253,7 +267,7 @@ def standalone_fin_and_content_length(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="100 connections that open all streams they may, each with a byte that asks for nothing",
+    what="100 connections that open all allowed streams, each with one useless byte",
     limit="`concurrent_streams`, `uni_streams`, `partial_heads`",
     memory_mib=32,
     cpu_seconds=6,
@@ -272,7 +286,7 @@ def stream_flood(ground: Ground) -> None:
     family=FAMILY,
     source="RFC 9204 section 7.1",
     what="50,000 insertions into the dynamic table, each evicting the one before, and as many duplicates",
-    limit="the table's capacity of 4 KiB, and credit for what insertions cost",
+    limit="the table's capacity of 4 KiB, and a credit for the cost of insertions",
     memory_mib=16,
     cpu_seconds=3,
 )
@@ -287,13 +301,16 @@ def qpack_insertion_flood(ground: Ground) -> None:
                 h3.settle(1)
         assert h3.is_served("/small.txt")
     except ClosedError as error:
-        assert error.close.code in (H3Error.H3_EXCESSIVE_LOAD, H3Error.QPACK_ENCODER_STREAM_ERROR), error
+        assert error.close.code in (
+            H3Error.H3_EXCESSIVE_LOAD,
+            H3Error.QPACK_ENCODER_STREAM_ERROR,
+        ), error
 
 
 @attack(
     family=FAMILY,
     source="RFC 9204 section 7.2",
-    what="100 requests that wait for insertions which never come, with content behind them",
+    what="100 requests that wait for insertions that never arrive, followed by content",
     limit="16 blocked streams (QPACK_DECOMPRESSION_FAILED), `head_timeout`, `stream_window_bytes`",
     memory_mib=16,
     cpu_seconds=3,

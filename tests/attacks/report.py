@@ -1,4 +1,6 @@
-"""`docs/security.md`, written from the attacks and from the figures of the last run that was asked to note them."""
+"""`docs/security.md`, generated from the attacks and from the figures of the last run that recorded
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,49 @@ HEAD = """\
 
 # Security
 
-## What is defended, and against whom
+## Threat model
 
-The server stands on the open internet. Whoever reaches its port may send it any bytes over UDP and TCP, from
-addresses of their own or forged ones, on as many connections as they like, and may stop at any point. They do
-not control the network between an honest client and the server, and have neither the certificate's key nor
-the secret of the state folder.
+The server is made for the open internet. An attacker can send any bytes to its port over UDP and
+TCP, from real or forged addresses, on any number of connections, and can stop at any point. The
+attacker does not control the network between an honest client and the server, and has neither the
+certificate's key nor the secret in the state folder.
 
-What they must not achieve: that the server panics or stops; that it holds memory for them without a limit
-that has a name ([limits.md](limits.md)); that a packet or frame costs much more than a useful one; that it
-sends much to somebody who did not ask; that a request is answered twice from a copy of its packets, is taken
-for another host's, or is read as two; that a file outside of the served folder is given out. Honest clients
-are served meanwhile.
+The attacker must not be able to:
 
-Who may write into the served folder, the state folder or the key file is trusted, as is the machine.
+- make the server panic or stop
+- make the server use memory without a named limit ([limits.md](limits.md))
+- send a packet or frame that costs the server much more than a useful one
+- make the server send much data to a host that did not ask for it (amplification)
+- have a request answered twice from a copy of its packets, taken for a request to another host, or
+  read as two requests
+- read a file outside of the served folder
+
+Honest clients are served during an attack.
+
+Users who may write to the served folder, the state folder or the key file are trusted, and so is
+the machine.
 
 ## Reporting
 
-Write to the maintainers in private before you publish: by a private vulnerability report in the repository's
-Security tab. Say which version it is and what to send; a packet capture or a script helps. The panic of a
-server, memory without a limit, and an answer that is given to the wrong client are always taken as
-vulnerabilities.
+Report a vulnerability in private: [SECURITY.md](../SECURITY.md) says how.
 
 ## Attacks
 
-Each is a test of this name in `tests/e2e/test_attacks.py` that `make test-e2e` carries out against the
-program with one worker, so that attacker and honest client share it. The honest client asks over HTTP/3,
-HTTP/2 and HTTP/1.1 all the while and once more while the attacker's connections are still open; each answer
-has to be right. The bounds are asserted: how much more the server may hold at its peak than before the
-attack, with what the kernel holds for it where the row says so, and the processor time that it may take for
-all that the attack sends, with what it does for the honest client. They are wide, for slow machines. What was
-measured stands before the bound{note}.
+Each attack is a test of this name in `tests/e2e/test_attacks.py`. `make test-e2e` runs it against
+the program with one worker, so that the attacker and an honest client share the worker. The honest
+client sends requests over HTTP/3, HTTP/2 and HTTP/1.1 during the attack, and once more while the
+attacker's connections are still open. Every response must be correct.
 
-A limit in `code` is one of [limits.md](limits.md) and has a counter.
+The columns give the measured value{note} and, after `≤`, the bound that the test asserts:
+
+- **memory**: how much more memory the server uses at its peak than before the attack. Memory of the
+  kernel is included where the row says so.
+- **CPU**: the processor time for everything that the attack sends, including the time for the
+  honest client.
+
+The bounds are wide, to allow for slow machines.
+
+A limit in `code` is described in [limits.md](limits.md) and has a counter.
 """
 
 TABLE = """
@@ -61,7 +73,7 @@ TABLE = """
 """
 
 MORE = """
-## Attacks that other tests show
+## Attacks in other tests
 
 | attack | source | what is sent | what stops it | test |
 |---|---|---|---|---|
@@ -70,9 +82,10 @@ MORE = """
 GATEWAY = """
 ## Attacks on the gateway
 
-Requests that would get past a route of `pronghorn run`, pass for another client's, or exhaust what others need. Each is
-a test that `make test-e2e` runs, over HTTP/1.1, HTTP/2 and HTTP/3 wherever a protocol can express it. What operators
-may rely on: [gateway/guarantees.md](gateway/guarantees.md).
+Requests that would bypass a route of `pronghorn run`, pass for another client's requests, or
+exhaust resources that others need. Each attack is a test that `make test-e2e` runs over HTTP/1.1,
+HTTP/2 and HTTP/3 wherever the protocol can express it. What operators can rely on:
+[gateway/guarantees.md](gateway/guarantees.md).
 """
 
 GATEWAY_TABLE = """
@@ -95,7 +108,7 @@ def figures() -> dict:
 
 
 def note(attack: Attack, outcome: Outcome, build: str) -> None:
-    """Keeps what was measured, for the page."""
+    """Stores the measured figures for the page."""
     known = figures()
     known[attack.name] = {
         "build": build,
@@ -109,7 +122,7 @@ def note(attack: Attack, outcome: Outcome, build: str) -> None:
 
 
 def document() -> str:
-    """The page."""
+    """Renders the page."""
     known = figures()
     builds = " and ".join(sorted({each["build"] for each in known.values()}))
     page = HEAD.format(note=f" (build: {builds})" if builds else "")
@@ -122,7 +135,9 @@ def document() -> str:
     for family in GATEWAY_FAMILIES:
         page += GATEWAY_TABLE.format(family=family)
         page += "".join(other_row(each) for each in ON_GATEWAY if each.family == family)
-    page += NOT_COVERED + "".join(f"| {each.what} | {each.source} | {each.why} |\n" for each in UNCOVERED)
+    page += NOT_COVERED + "".join(
+        f"| {each.what} | {each.source} | {each.why} |\n" for each in UNCOVERED
+    )
     return page
 
 
@@ -132,9 +147,15 @@ def in_order(attacks: Iterable[Elsewhere]) -> list[Elsewhere]:
 
 def row(attack: Attack, figure: dict | None) -> str:
     size, memory, cpu = (
-        ("", "", "") if figure is None else (readable(figure["bytes"]), figure["memory_mib"], figure["cpu_seconds"])
+        ("", "", "")
+        if figure is None
+        else (readable(figure["bytes"]), figure["memory_mib"], figure["cpu_seconds"])
     )
-    limit = attack.limit if not attack.flags else f"{attack.limit} (here: {' '.join(attack.flags[1::2])})"
+    limit = (
+        attack.limit
+        if not attack.flags
+        else f"{attack.limit} (here: {' '.join(attack.flags[1::2])})"
+    )
     return (
         f"| {attack.name} | {attack.source} | {attack.what} | {limit} | {size} "
         f"| {memory} ≤ {attack.memory_mib} | {cpu} ≤ {attack.cpu_seconds:g} |\n"
@@ -143,7 +164,7 @@ def row(attack: Attack, figure: dict | None) -> str:
 
 def other_row(attack: Elsewhere) -> str:
     tests = ", ".join(f"`{test.rpartition('/')[2]}`" for test in attack.tests)
-    # A bar would end the cell, in code too.
+    # A bar would end the table cell, even in code.
     what = attack.what.replace("|", "\\|")
     return f"| {attack.name} | {attack.source} | {what} | {attack.limit} | {tests} |\n"
 

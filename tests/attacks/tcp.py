@@ -17,18 +17,33 @@ from .attack import MIB, Ground, attack
 HTTP2, HTTP1 = "HTTP/2", "HTTP/1.1"
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 7, 8, 9
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    6,
+    7,
+    8,
+    9,
+)
 END_STREAM, ACK, END_HEADERS = 0x1, 0x1, 0x4
 INITIAL_WINDOW_SIZE = 4
 CANCEL, ENHANCE_YOUR_CALM = 8, 11
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 def integer(value: int, bits: int, first: int) -> bytes:
-    """RFC 7541 section 5.1."""
+    """Encodes an integer (RFC 7541 section 5.1)."""
     full = (1 << bits) - 1
     if value < full:
         return bytes([first | value])
@@ -44,14 +59,14 @@ def text(value: bytes) -> bytes:
 
 
 def readable(connection: ssl.SSLSocket, seconds: float) -> bool:
-    """By poll(2), for which no descriptor is too large."""
+    """Waits with poll(2), which has no limit on descriptor numbers."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
 
 
 class RawH2:
-    """One connection of frames that no library would send. It answers nothing by itself."""
+    """A connection for frames that no library would send. It responds to nothing by itself."""
 
     def __init__(self, ground: Ground, settings: dict[int, int] | None = None):
         self.ground = ground
@@ -68,10 +83,10 @@ class RawH2:
         self.send(PREFACE + frame(SETTINGS, 0, 0, pairs) + frame(SETTINGS, ACK, 0))
 
     def send(self, data: bytes) -> bool:
-        """False when the server has closed the connection."""
+        """Returns false if the server has closed the connection."""
         if self.ended:
             return False
-        # What the server says is read on the way, so that neither waits for the other.
+        # Reads in between, so that neither side blocks the other.
         self.socket.settimeout(30)
         self.ground.sent(len(data))
         try:
@@ -84,7 +99,7 @@ class RawH2:
         return not self.ended
 
     def receive(self, seconds: float) -> bool:
-        """Takes in what has come; false if nothing came in this time."""
+        """Reads received data; returns false if there was none this time."""
         if self.ended or not (self.socket.pending() or readable(self.socket, seconds)):
             return False
         try:
@@ -93,7 +108,9 @@ class RawH2:
             data = b""
         self.ended = not data
         self._unread += data
-        while len(self._unread) >= 9 and len(self._unread) >= 9 + (size := int.from_bytes(self._unread[:3], "big")):
+        while len(self._unread) >= 9 and len(self._unread) >= 9 + (
+            size := int.from_bytes(self._unread[:3], "big")
+        ):
             frame = bytes(self._unread[: 9 + size])
             del self._unread[: 9 + size]
             self._take(frame[3], frame[4], int.from_bytes(frame[5:9], "big"), frame[9:])
@@ -118,7 +135,9 @@ class RawH2:
         self.ground.eventually(what, look)
 
     def settle(self) -> bool:
-        """Waits until the server has read all that was sent; false if it has closed the connection."""
+        """Waits until the server has read all data sent; returns false if it has closed the
+        connection.
+        """
         before = self.pongs
         self.send(frame(PING, 0, 0, b"settled?"))
         self.until("an answer to a PING", lambda: self.ended or self.pongs > before)
@@ -129,16 +148,22 @@ class RawH2:
         return stream
 
     def block(self, path: bytes = b"/small.txt", method: bytes = b"GET") -> bytes:
-        """The pseudo-headers of a request in order (RFC 7541), by indexes of the static table and literals."""
-        return b"\x02" + text(method) + b"\x87" + b"\x04" + text(path) + b"\x01" + text(self.authority)
+        """Encodes the pseudo-headers of a request in order (RFC 7541), with static indexes and
+        literals.
+        """
+        return (
+            b"\x02" + text(method) + b"\x87" + b"\x04" + text(path) + b"\x01" + text(self.authority)
+        )
 
     def request(self, block: bytes | None = None, *, end: bool = True) -> tuple[int, bytes]:
         stream = self.stream()
-        return stream, frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream, block or self.block())
+        return stream, frame(
+            HEADERS, END_HEADERS | (END_STREAM if end else 0), stream, block or self.block()
+        )
 
 
 def flood(ground: Ground, pieces: Iterator[bytes]) -> RawH2:
-    """Sends pieces until the server closes the connection, which it has to do."""
+    """Sends pieces until the server closes the connection, which it must do."""
     client = RawH2(ground)
     for piece in pieces:
         if not client.send(piece):
@@ -150,7 +175,7 @@ def flood(ground: Ground, pieces: Iterator[bytes]) -> RawH2:
 @attack(
     family=HTTP2,
     source="CVE-2023-44487 (Rapid Reset)",
-    what="20,000 requests on 10 connections, each taken back in the frame that follows it",
+    what="20,000 requests on 10 connections, each cancelled in the next frame",
     limit="`resets_per_second`, `resets_before_accept` (ENHANCE_YOUR_CALM)",
     counters=("reset_floods", "reset_floods_before_accept"),
     memory_mib=16,
@@ -188,7 +213,9 @@ def made_you_reset_over_http2(ground: Ground) -> None:
         for number in range(20):
             if number % 2:
                 # Field 28 of the static table is content-length.
-                stream, head = client.request(client.block(b"/big.bin", b"POST") + b"\x0f\x0d" + text(b"1"), end=False)
+                stream, head = client.request(
+                    client.block(b"/big.bin", b"POST") + b"\x0f\x0d" + text(b"1"), end=False
+                )
                 burst += head + frame(DATA, END_STREAM, stream, b"four")
             else:
                 stream, head = client.request(client.block(b"/big.bin"))
@@ -222,8 +249,8 @@ def continuation_flood(ground: Ground) -> None:
 @attack(
     family=HTTP2,
     source="calif.io, HTTP/2 Bomb, June 2026",
-    what="heads on 2 connections, up to 250 each, that name a field of 3000 bytes 10,000 times in a byte each, "
-    "behind a window of 0",
+    what="heads on 2 connections, up to 250 each, that refer to a field of 3000 bytes 10,000 times with a byte each, "
+    "with a window of 0",
     limit="`field_section_bytes`: counted while decoding; far beyond it ENHANCE_YOUR_CALM",
     counters=("heads_too_large", "heads_too_many_lines"),
     memory_mib=16,
@@ -239,16 +266,18 @@ def http2_bomb(ground: Ground) -> None:
             stream, head = client.request(client.block() + b"\xbe" * 10_000)
             if not client.send(head):
                 break
-            client.until("an answer or a reset", lambda s=stream, c=client: c.ended or s in c.heads or s in c.resets)
+            client.until(
+                "an answer or a reset",
+                lambda s=stream, c=client: c.ended or s in c.heads or s in c.resets,
+            )
 
 
 @attack(
     family=HTTP2,
     source="calif.io, HTTP/2 Bomb, June 2026",
     what="1000 requests on 4 connections below every limit of one head, each with 20 references to a field "
-    "of 3000 bytes, held by a "
-    "window of 0",
-    limit="`concurrent_streams`, `open_requests`; no file is read before there is room for it",
+    "of 3000 bytes, stalled by a window of 0",
+    limit="`concurrent_streams`, `open_requests`; a file is only read when there is capacity for it",
     flags=("--limit", "response_timeout=3s"),
     memory_mib=24,
     cpu_seconds=5,
@@ -261,7 +290,10 @@ def indexed_references_behind_a_zero_window_over_http2(ground: Ground) -> None:
         for _ in range(249):
             _, head = client.request(client.block(b"/big.bin") + b"\xbe" * 20)
             client.send(head)
-        client.until("the heads of all answers", lambda c=client: c.ended or len(c.heads | c.resets.keys()) >= 240)
+        client.until(
+            "the heads of all answers",
+            lambda c=client: c.ended or len(c.heads | c.resets.keys()) >= 240,
+        )
         assert len(client.heads) >= 240, (len(client.heads), client.resets)
 
 
@@ -341,7 +373,7 @@ def slow_reader_over_http2(ground: Ground) -> None:
     family=HTTP2,
     source="Slow read (2012), with as many connections as an address may have",
     what="a download of 10 MiB on each of 2,000 connections, with windows of 2 GiB and a client that does not "
-    "read from its sockets; what the kernel holds is counted, and nearly all is given back when they have gone",
+    "read from its sockets; the kernel's memory is included, and nearly all is released when they have disconnected",
     limit="`connections_per_client`, `send_budget_bytes`, `send_window_bytes`",
     memory_mib=1024,
     cpu_seconds=60,
@@ -354,7 +386,7 @@ def unread_downloads_on_many_connections_over_http2(ground: Ground) -> None:
     family=HTTP2,
     source="Slow read (2012), CVE-2019-9517 (internal data buffering)",
     what="250 downloads of 10 MiB on each of 39 connections, with windows of 2 GiB and a client that does not "
-    "read from its sockets; what the kernel holds is counted, and nearly all is given back when they have gone",
+    "read from its sockets; the kernel's memory is included, and nearly all is released when they have disconnected",
     limit="`open_requests`, `send_budget_bytes`, `send_window_bytes`",
     memory_mib=96,
     cpu_seconds=20,
@@ -380,26 +412,31 @@ def unread_downloads(ground: Ground, *, connections: int, streams: int) -> None:
     held = server.resident_bytes() - before
     for client in clients:
         vanish(client.socket)
-    ground.eventually("memory that is given back", lambda: server.resident_bytes() - before < max(16 * MIB, held // 8))
+    ground.eventually(
+        "memory is released",
+        lambda: server.resident_bytes() - before < max(16 * MIB, held // 8),
+    )
 
 
 def open_files(count: int) -> None:
-    """Allows this process so many of them."""
+    """Raises this process's limit on descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
 def wait_for_time_outs(ground: Ground) -> None:
-    """Until the server has closed a connection of the attackers: it has given up on what they do not take."""
+    """Waits until the server has closed a connection of the attackers because they do not read."""
     before = ground.server.open_descriptors()
-    ground.eventually("a server that gives up", lambda: ground.server.open_descriptors() < before)
+    ground.eventually(
+        "the server to close a connection", lambda: ground.server.open_descriptors() < before
+    )
 
 
 @attack(
     family=HTTP2,
     source="Slow read (2012)",
-    what="250 downloads of 10 MiB behind windows of a byte",
+    what="250 downloads of 10 MiB with windows of one byte",
     limit="`response_timeout`: the streams are reset",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
@@ -416,7 +453,7 @@ def shut_window_over_http2(ground: Ground) -> None:
 @attack(
     family=HTTP2,
     source="Slowloris (2009), over HTTP/2",
-    what="100 connections, each with a head of which the last CONTINUATION never comes",
+    what="100 connections, each with a head whose last CONTINUATION never arrives",
     limit="`head_timeout`",
     flags=("--limit", "head_timeout=1s"),
     counters=("head_timeouts",),
@@ -472,7 +509,7 @@ def read_to_end(connection: ssl.SSLSocket) -> bytes:
 @attack(
     family=HTTP1,
     source="Slowloris (2009)",
-    what="300 connections, each with a head that is never ended",
+    what="300 connections, each with a head that never ends",
     limit="`head_timeout`",
     flags=("--limit", "head_timeout=1s"),
     counters=("head_timeouts",),
@@ -504,8 +541,8 @@ def slow_body_over_http1(ground: Ground) -> None:
 @attack(
     family=HTTP1,
     source="Slow read (2012)",
-    what="100 connections that ask for 10 MiB each, ten times over, and read nothing",
-    limit="`response_timeout`; a file is read in pieces as it is taken",
+    what="100 connections that request 10 MiB each, ten times, and read nothing",
+    limit="`response_timeout`; a file is read in pieces as the client reads",
     flags=("--limit", "response_timeout=1s"),
     counters=("response_timeouts", "responses_too_slow"),
     memory_mib=64,

@@ -15,11 +15,14 @@ from .attack import Ground, attack
 
 FAMILY = "QUIC"
 ROUND = 50
-"""Packets that are sent before the server is asked whether it has taken them, so that none is lost to a full socket."""
+"""Packets sent before the test waits for the server, so that none is lost to a full socket buffer.
+"""
 
 
 def flood(quic: RawQuic, payload, packets: int) -> int:
-    """Sends many packets, each with what `payload` gives for its number; ends with the connection. Returns how many."""
+    """Sends many packets, each with `payload` of its number, until the connection ends; returns
+    their number.
+    """
     for number in range(packets):
         quic.send(payload(number))
         if number % ROUND == ROUND - 1 and quic.settle(1) is not None:
@@ -31,8 +34,8 @@ def flood(quic: RawQuic, payload, packets: int) -> int:
 @attack(
     family=FAMILY,
     source="CVE-2023-6193 (quiche), CVE-2023-49295 (quic-go), CVE-2026-34183 (OpenSSL)",
-    what="200,000 PATH_CHALLENGE frames in 2000 packets, from 20 addresses in turn, whose answers are not acknowledged",
-    limit="one answer for each address waits, the latest; 16 addresses",
+    what="200,000 PATH_CHALLENGE frames in 2000 packets, from 20 addresses in turn, responses never acknowledged",
+    limit="only the latest response for each address is queued; 16 addresses",
     memory_mib=16,
     cpu_seconds=5,
 )
@@ -41,9 +44,12 @@ def path_challenge_flood(ground: Ground) -> None:
     quic.make_ack = lambda _level, _ranges: None
     challenges = b"".join(frames.path_challenge(number.to_bytes(8, "big")) for number in range(100))
     flood(quic, lambda _: challenges, 100)
-    responses = sum(frame.type == FrameType.PATH_RESPONSE for packet in quic.received for frame in packet.frames)
+    responses = sum(
+        frame.type == FrameType.PATH_RESPONSE for packet in quic.received for frame in packet.frames
+    )
     assert 0 < responses <= 100
-    # From elsewhere: packets of PATH_CHALLENGE alone move no connection (RFC 9000 section 9.1).
+    # From another address: packets with only PATH_CHALLENGE do not move a connection (RFC 9000
+    # section 9.1).
     for port in [ground.port() for _ in range(19)]:
         for _ in range(100):
             port.send(quic.protect(quic.packet(challenges)))
@@ -55,8 +61,8 @@ def path_challenge_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="RFC 9000 section 8.2.2",
-    what="1000 PATH_CHALLENGE frames in packets as small as they can be, from 20 addresses that never prove themselves",
-    limit="3 bytes for each that came from an address that is not the connection's",
+    what="1000 PATH_CHALLENGE frames in the smallest packets, from 20 addresses that are never validated",
+    limit="3 bytes for each one received from an address that is not the connection's",
     counters=("amplification_withheld",),
     memory_mib=16,
     cpu_seconds=3,
@@ -64,11 +70,12 @@ def path_challenge_flood(ground: Ground) -> None:
 def path_challenge_reflection(ground: Ground) -> None:
     quic = ground.connected()
     for port in [ground.port() for _ in range(20)]:
-        # The first alone: its answer is always too large. A busy server answers the others together, with one datagram.
+        # Only the first: its response is always too large. A busy server answers the others
+        # together, with one datagram.
         for challenges in (1, 49):
             for _ in range(challenges):
                 port.send(quic.protect(quic.packet(frames.path_challenge())))
-            # The server has taken all of it, and answered.
+            # The server has received all of it, and answered.
             quic.settle(2)
         port.receive(0)
         assert port.bytes_received <= 3 * port.bytes_sent, (port.bytes_received, port.bytes_sent)
@@ -80,7 +87,7 @@ def path_challenge_reflection(ground: Ground) -> None:
     source="CVE-2024-1410 (quiche), CVE-2024-22189 (quic-go), quiche f33411d5",
     what="up to 20,000 NEW_CONNECTION_ID frames that each retire the one before, while no RETIRE_CONNECTION_ID "
     "is acknowledged",
-    limit="a bound on retirements that wait: CONNECTION_ID_LIMIT_ERROR",
+    limit="a limit on pending retirements: CONNECTION_ID_LIMIT_ERROR",
     memory_mib=16,
     cpu_seconds=3,
 )
@@ -90,7 +97,9 @@ def connection_id_retirement_flood(ground: Ground) -> None:
 
     def payload(number: int) -> bytes:
         sequences = range(1 + 20 * number, 1 + 20 * (number + 1))
-        return b"".join(frames.new_connection_id(each, each, each.to_bytes(8, "big")) for each in sequences)
+        return b"".join(
+            frames.new_connection_id(each, each, each.to_bytes(8, "big")) for each in sequences
+        )
 
     flood(quic, payload, 1000)
     assert quic.closed is not None
@@ -109,13 +118,18 @@ def retire_connection_id_flood(ground: Ground) -> None:
     quic = ground.connected()
     retired = 0
     while retired < 3000:
-        # All but the newest, which the connection goes on with.
-        quic.wait("new connection IDs", lambda retired=retired: max(quic.peer_cids, default=0) > retired)
+        # All but the newest, which the connection uses from then on.
+        quic.wait(
+            "new connection IDs", lambda retired=retired: max(quic.peer_cids, default=0) > retired
+        )
         newest = max(quic.peer_cids)
         quic.peer_cid = quic.peer_cids[newest]
-        quic.send(b"".join(frames.retire_connection_id(each) for each in range(retired, newest)), reliable=True)
+        quic.send(
+            b"".join(frames.retire_connection_id(each) for each in range(retired, newest)),
+            reliable=True,
+        )
         retired = newest
-        # No more than the limit are held.
+        # At most the limit are stored.
         quic.settle(1)
     assert quic.closed is None
 
@@ -123,9 +137,9 @@ def retire_connection_id_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2024-1765 (quiche), haproxy#3076",
-    what="100 handshakes that never have their first byte: each sends 7000 bytes of CRYPTO, one byte in each "
+    what="100 handshakes without their first byte: each sends 7000 bytes of CRYPTO, one byte in each "
     "frame with gaps",
-    limit="16 KiB of CRYPTO out of order for each handshake (CRYPTO_BUFFER_EXCEEDED), `handshake_timeout`",
+    limit="16 KiB of out-of-order CRYPTO for each handshake (CRYPTO_BUFFER_EXCEEDED), `handshake_timeout`",
     memory_mib=32,
     cpu_seconds=10,
 )
@@ -135,15 +149,18 @@ def crypto_flood_with_gaps(ground: Ground) -> None:
         quic = ground.quic(port=port)
         quic.hello()
         for start in range(1, 14_000, 400):
-            quic.send(b"".join(frames.crypto(at, b"\x01") for at in range(start, start + 400, 2)), level=Level.INITIAL)
+            quic.send(
+                b"".join(frames.crypto(at, b"\x01") for at in range(start, start + 400, 2)),
+                level=Level.INITIAL,
+            )
         port.receive(0)
 
 
 @attack(
     family=FAMILY,
     source="lsquic#680, haproxy#3076, nginx#1616",
-    what="20 ClientHellos byte by byte, in random order: honest, if odd",
-    limit="none is needed: each handshake is completed",
+    what="20 ClientHellos byte by byte, in random order: unusual, but valid",
+    limit="none needed: each handshake completes",
     memory_mib=16,
     cpu_seconds=3,
 )
@@ -162,8 +179,8 @@ def crypto_reordered(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2025-4820 (quiche)",
-    what="a download of 10 MiB whose packets are acknowledged before they come, all numbers without a gap",
-    limit="the server leaves numbers out; one of those acknowledged is PROTOCOL_VIOLATION",
+    what="a download of 10 MiB whose packets are acknowledged before they arrive, all numbers without a gap",
+    limit="the server skips numbers; an acknowledged one of those is a PROTOCOL_VIOLATION",
     memory_mib=24,
     cpu_seconds=3,
 )
@@ -182,15 +199,16 @@ def optimistic_ack(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2025-54939 (LSQUIC, QUIC-LEAK), arXiv 2412.08936 (QFAM)",
-    what="4000 ClientHellos, of which none goes on after the server's answer",
-    limit="`open_handshakes`, `connections_per_client`: then Retry, which holds nothing; `handshake_timeout`",
+    what="4000 ClientHellos, none of which continues after the server's response",
+    limit="`open_handshakes`, `connections_per_client`: then Retry, which keeps no state; `handshake_timeout`",
     counters=("quic_retries_sent",),
     memory_mib=96,
     cpu_seconds=8,
 )
 def half_open_handshakes(ground: Ground) -> None:
     port = ground.port()
-    # The ClientHello names this connection ID, the server tells the attempts apart by what they are sent to.
+    # The ClientHello contains this connection ID; the server distinguishes the attempts by their
+    # destination IDs.
     scid = bytes(8)
     hello = ground.quic(port=port, scid=scid).hello()
     for number in range(4000):
@@ -200,15 +218,15 @@ def half_open_handshakes(ground: Ground) -> None:
         if number % ROUND == 0:
             port.receive(0)
     port.receive(0)
-    # Each was answered once; nothing but Retry after the limit.
+    # Each was answered once; after the limit only with Retry.
     assert port.bytes_received <= 3 * port.bytes_sent
 
 
 @attack(
     family=FAMILY,
     source="CVE-2026-26081 (HAProxy)",
-    what="2000 Initials with tokens of noise, cut tokens, and tokens of every length up to 900 bytes",
-    limit="a token that does not decrypt proves nothing; INVALID_TOKEN or a handshake like others",
+    what="2000 Initials with random tokens, truncated tokens, and tokens of every length up to 900 bytes",
+    limit="a token that does not decrypt validates nothing; INVALID_TOKEN or an ordinary handshake",
     memory_mib=96,
     cpu_seconds=8,
 )
@@ -223,7 +241,7 @@ def malformed_token(ground: Ground) -> None:
         quic.vanish()
         if number % ROUND == 0:
             port.receive(0)
-    # A length of the token that goes beyond the packet.
+    # A token length beyond the end of the packet.
     for size in (1 << 10, 1 << 29, VARINT_MAX):
         head = b"\xc0\x00\x00\x00\x01\x08" + os.urandom(8) + b"\x08" + os.urandom(8)
         port.send((head + varint(size, size=8)).ljust(SMALLEST_INITIAL, b"\x00"))
@@ -233,8 +251,8 @@ def malformed_token(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="5000 packets of 1-RTT that are all PADDING, of 1400 bytes",
-    limit="no packet is answered; the cost of one stays that of its decryption",
+    what="5000 1-RTT packets of 1400 bytes that contain only PADDING",
+    limit="no packet is answered; each costs only its decryption",
     memory_mib=16,
     cpu_seconds=8,
 )
@@ -243,7 +261,7 @@ def padding_flood(ground: Ground) -> None:
     before = quic.port.bytes_received
     flood(quic, lambda _: frames.padding(1400), 5000)
     assert quic.closed is None
-    # What comes back is for the PING that ends each round.
+    # The only response is for the PING that ends each round.
     assert quic.port.bytes_received - before < 1000 * 5000 // ROUND
 
 
@@ -251,7 +269,7 @@ def padding_flood(ground: Ground) -> None:
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
     what="2.4 million PING frames in 2000 packets",
-    limit="one acknowledgement answers two packets or more",
+    limit="one acknowledgement covers two packets or more",
     memory_mib=16,
     cpu_seconds=5,
 )
@@ -266,9 +284,9 @@ def ping_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="1000 packets each leave out a number, so that acknowledgements get ranges without end; and 1000 ACK "
-    "frames of 250 ranges",
-    limit="64 ranges are remembered",
+    what="1000 packets that each skip a number, so that acknowledgements have endless ranges; and 1000 ACK frames "
+    "of 250 ranges",
+    limit="64 ranges are stored",
     memory_mib=16,
     cpu_seconds=4,
 )
@@ -282,7 +300,7 @@ def ack_range_flood(ground: Ground) -> None:
     quic.settle(1)
     longest = max(len(frame.acknowledged) for packet in quic.received for frame in packet.frames)
     assert longest <= 64, longest
-    # The same numbers, over and over: those that were sent to us, in ranges of one.
+    # The server's packet numbers, repeatedly, in ranges of one.
     newest = quic.received[-1].number
     ranges = [range(each, each + 1) for each in range(newest % 2, newest + 1, 2)][-250:]
     known = {packet.number for packet in quic.received if packet.level == Level.ONE_RTT}
@@ -294,7 +312,7 @@ def ack_range_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="up to 130,000 bytes of a request, one in each STREAM frame and every second one left out",
+    what="up to 130,000 bytes of a request, one in each STREAM frame with every second one missing",
     limit="1024 gaps in a stream: the connection is closed with INTERNAL_ERROR",
     memory_mib=16,
     cpu_seconds=3,
@@ -314,8 +332,8 @@ def stream_data_with_gaps(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="the same, below the limit of one stream",
-    what="90,000 bytes on 100 requests of a connection, one in each STREAM frame and every second one left out",
-    limit="`stream_window_bytes`, `concurrent_streams`; small pieces are copied together",
+    what="90,000 bytes on 100 requests of a connection, one in each STREAM frame with every second one missing",
+    limit="`stream_window_bytes`, `concurrent_streams`; small pieces are merged",
     memory_mib=32,
     cpu_seconds=10,
 )
@@ -325,7 +343,9 @@ def stream_data_with_gaps_on_many_streams(ground: Ground) -> None:
     def payload(number: int) -> bytes:
         stream, part = 4 * (number // 9), number % 9
         first = 1 + 200 * part
-        return b"".join(frames.stream(stream, b"\x00", offset=at) for at in range(first, first + 200, 2))
+        return b"".join(
+            frames.stream(stream, b"\x00", offset=at) for at in range(first, first + 200, 2)
+        )
 
     flood(quic, payload, 900)
     assert quic.closed is None
@@ -334,22 +354,34 @@ def stream_data_with_gaps_on_many_streams(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2026-31812 (quinn, RUSTSEC-2026-0037), RUSTSEC-2023-0063, CVE-2024-45311",
-    what="each transport parameter at 0, 2^62-1 and beyond its bounds, and 150 handshakes with parameters of noise",
-    limit="TRANSPORT_PARAMETER_ERROR, or a value that is cut to what is supported",
+    what="each transport parameter at 0, 2^62-1 and out of range, and 150 handshakes with random parameters",
+    limit="TRANSPORT_PARAMETER_ERROR, or a value that is clamped to the supported range",
     memory_mib=16,
     cpu_seconds=5,
 )
 def transport_parameter_extremes(ground: Ground) -> None:
     source = random.Random(SEED)
-    values = [b"", varint(0), varint(VARINT_MAX), varint((1 << 60) + 1), varint(1), b"\xc0", varint(1) + b"\x00"]
+    values = [
+        b"",
+        varint(0),
+        varint(VARINT_MAX),
+        varint((1 << 60) + 1),
+        varint(1),
+        b"\xc0",
+        varint(1) + b"\x00",
+    ]
     changes = [{each: value} for each in Parameter for value in values]
     changes += [{each: varint(VARINT_MAX) for each in INTEGERS}]
     noise = [0, 1, 5, 8, 16, 20, 64]
-    changes += [{source.choice(list(Parameter)): source.randbytes(source.choice(noise))} for _ in range(150)]
+    changes += [
+        {source.choice(list(Parameter)): source.randbytes(source.choice(noise))} for _ in range(150)
+    ]
     port = ground.port()
     completed = 0
     for change in changes:
-        quic = ground.quic(port=port, edit_parameters=lambda parameters, change=change: {**parameters, **change})
+        quic = ground.quic(
+            port=port, edit_parameters=lambda parameters, change=change: {**parameters, **change}
+        )
         try:
             quic.handshake()
             completed += 1
@@ -375,8 +407,8 @@ INTEGERS = [
 @attack(
     family=FAMILY,
     source="CVE-2026-40460 (nginx)",
-    what="a connection moves to an address that never answers a PATH_CHALLENGE, and asks there for 20 big files",
-    limit="3 bytes for each that came from an address that is not proved, and up to two datagrams",
+    what="a connection moves to an address that never answers a PATH_CHALLENGE, and requests 20 big files from there",
+    limit="3 bytes for each one received from an unvalidated address, and up to two datagrams",
     memory_mib=16,
     cpu_seconds=3,
 )
@@ -388,19 +420,22 @@ def unvalidated_path(ground: Ground) -> None:
     quic.make_ack = lambda _level, _ranges: None
     for _ in range(20):
         quic.request(quic.get("/big.bin"))
-    # Until three time-outs of the server have passed without a byte.
+    # Until three of the server's timeouts have passed without a byte.
     silent = 0
     while silent < 3:
         silent = 0 if forged.receive(0.5) else silent + 1
-    # The library sends a whole datagram as long as anything is left of what it may send (quinn#1082), and a probe of
-    # the path's MTU without asking.
-    assert 0 < forged.bytes_received <= 3 * forged.bytes_sent + 2 * 1500, (forged.bytes_received, forged.bytes_sent)
+    # The library sends a whole datagram if any anti-amplification credit is left (quinn#1082), and
+    # an MTU probe without checking the credit.
+    assert 0 < forged.bytes_received <= 3 * forged.bytes_sent + 2 * 1500, (
+        forged.bytes_received,
+        forged.bytes_sent,
+    )
 
 
 @attack(
     family=FAMILY,
     source="GHSA-2ch5-p59c-7mv6 (quicly)",
-    what="20,000 packets of no connection, each of which asks for a stateless reset",
+    what="20,000 packets without a connection, each of which triggers a stateless reset",
     limit="`stateless_resets_per_second`, `waiting_answers`",
     counters=("stateless_resets_withheld",),
     memory_mib=16,
@@ -420,8 +455,8 @@ def stateless_reset_exhaustion(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="CVE-2026-44434 (quicly)",
-    what="2000 datagrams that look like stateless resets of noise, to a connection from its own address",
-    limit="only the token that the peer has given ends a connection",
+    what="2000 datagrams that look like stateless resets with random tokens, to a connection from its own address",
+    limit="only the token that the peer has sent ends a connection",
     memory_mib=16,
     cpu_seconds=4,
 )
@@ -429,7 +464,9 @@ def stateless_reset_injection(ground: Ground) -> None:
     source = random.Random(SEED)
     h3 = ground.h3()
     for number in range(2000):
-        datagram = b"\x40" + (h3.peer_cid if number % 2 else source.randbytes(8)) + source.randbytes(30)
+        datagram = (
+            b"\x40" + (h3.peer_cid if number % 2 else source.randbytes(8)) + source.randbytes(30)
+        )
         h3.send_datagram(datagram + (bytes(16) if number % 3 else source.randbytes(16)))
         if number % ROUND == 0:
             h3.settle(1)
@@ -439,8 +476,8 @@ def stateless_reset_injection(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="10,000 datagrams of versions that nobody speaks, of 1200 bytes and of 100",
-    limit="`waiting_answers`; no answer is larger than what asks for it",
+    what="10,000 datagrams of unknown versions, of 1200 bytes and of 100",
+    limit="`waiting_answers`; no answer is larger than its trigger",
     counters=("version_negotiations_sent",),
     memory_mib=16,
     cpu_seconds=3,
@@ -460,8 +497,8 @@ def version_negotiation_flood(ground: Ground) -> None:
 @attack(
     family=FAMILY,
     source="draft-chen-quic-logical-vuln-mitigations",
-    what="100,000 frames MAX_DATA, DATA_BLOCKED and STREAMS_BLOCKED with values that change nothing",
-    limit="none of them is answered or held",
+    what="100,000 MAX_DATA, DATA_BLOCKED and STREAMS_BLOCKED frames with values that change nothing",
+    limit="none of them is answered or stored",
     memory_mib=16,
     cpu_seconds=3,
 )

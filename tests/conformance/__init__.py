@@ -1,8 +1,10 @@
-"""Error cases of QUIC, TLS, HTTP/3 and QPACK: what a client does wrong, and the error that a server has to raise.
+"""Error cases of QUIC, TLS, HTTP/3 and QPACK: a client's violation, and the error that the server
+must raise.
 
-The cases of the public suite h3spec (https://github.com/kazu-yamamoto/h3spec, state of April 2025) stand here by their
-own words, written anew on `raw_quic`, then what it has had since, and more of the same kind, from the same RFCs.
-`docs/conformance.md` is generated from what stands here, and each case is run against the program.
+The cases of the public suite h3spec (https://github.com/kazu-yamamoto/h3spec, state of April 2025)
+are here under their own names, rewritten on `raw_quic`, with the cases added since, and more of the
+same kind from the same RFCs. `docs/conformance.md` is generated from this package, and each case
+runs against the program.
 """
 
 from . import transport, tls, http3, qpack  # isort: skip

@@ -1,4 +1,4 @@
-"""What a case is, and how a server's reaction is judged."""
+"""Definition of a case, and evaluation of a server's reaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.clients.raw_quic import ClosedError, RawQuic
 
 
 class Alert(IntEnum):
-    """TLS alerts, RFC 8446 section 6."""
+    """TLS alerts (RFC 8446 section 6)."""
 
     UNEXPECTED_MESSAGE = 10
     HANDSHAKE_FAILURE = 40
@@ -30,7 +30,7 @@ Code = TransportError | Alert | H3Error
 
 
 class Suite(Enum):
-    """Where a case comes from."""
+    """Origin of a case."""
 
     H3SPEC = "the public suite of April 2025"
     NEWER = "the HTTP/3 part of the suite as it was extended later"
@@ -49,14 +49,14 @@ class Target:
 
     @contextmanager
     def connected(self, **options) -> Iterator[RawQuic]:
-        """A connection after its handshake."""
+        """Opens a connection and completes its handshake."""
         with self.quic(**options) as quic:
             quic.handshake()
             yield quic
 
     @contextmanager
     def http(self, *, open_streams: bool = True, **options) -> Iterator[RawH3]:
-        """A connection after its handshake, by default with the streams of HTTP/3."""
+        """Opens a connection and completes its handshake, by default with the HTTP/3 streams."""
         with RawH3(self.origin, self.ca, **options) as h3:
             if open_streams:
                 h3.open()
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Result:
-    """What the server did: an error code with its scope, or nothing."""
+    """The server's reaction: an error code with its scope, or none."""
 
     code: Code | None
     scope: str = "connection"
@@ -81,12 +81,14 @@ class Result:
             return cls(H3Error(seen), "stream")
         if seen.layer == "application":
             return cls(H3Error(seen.code), says=str(seen))
-        return cls(TransportError(seen.code) if seen.alert is None else Alert(seen.alert), says=str(seen))
+        return cls(
+            TransportError(seen.code) if seen.alert is None else Alert(seen.alert), says=str(seen)
+        )
 
 
 @dataclass(frozen=True)
 class Case:
-    """One case; `run` misbehaves towards the target and returns what came of it."""
+    """One case; `run` performs the violation against the target and returns the result."""
 
     errors: tuple[Code, ...]
     words: str
@@ -94,7 +96,7 @@ class Case:
     run: Callable[[Target], Close | int | None]
     suite: Suite = Suite.H3SPEC
     known: str = ""
-    """Why the case fails, where a library is the cause and nothing above it can help."""
+    """Reason of a failure that is caused by a library and cannot be fixed above it."""
 
     @property
     def name(self) -> str:
@@ -102,7 +104,7 @@ class Case:
         return f"{errors}: {self.words} ({self.section})"
 
     def passes(self, result: Result) -> bool:
-        """A generic error, which the RFCs allow in place of each other, will not do."""
+        """Generic errors, which the RFCs allow in place of each other, are not accepted."""
         return result.code in self.errors if self.errors else result.code is None
 
 
@@ -110,7 +112,7 @@ CASES: list[Case] = []
 
 
 def case(*errors: Code, words: str, section: str, suite: Suite = Suite.H3SPEC, known: str = ""):
-    """Registers a function as a case. `errors`: what the RFC names, or nothing where it names no error."""
+    """Registers a function as a case. `errors`: the codes in the RFC, empty if it names none."""
 
     def register(run: Callable[[Target], Close | int | None]):
         CASES.append(Case(errors, words, section, run, suite=suite, known=known))
@@ -120,7 +122,7 @@ def case(*errors: Code, words: str, section: str, suite: Suite = Suite.H3SPEC, k
 
 
 def in_handshake(quic: RawQuic) -> Close | None:
-    """Runs the handshake of a client that does something wrong in it."""
+    """Runs a handshake with a violation in it."""
     with quic:
         try:
             quic.handshake()
@@ -130,7 +132,7 @@ def in_handshake(quic: RawQuic) -> Close | None:
 
 
 def sends(*frames: bytes, **changes) -> Callable[[Target], Close | None]:
-    """A case that is one 1-RTT packet after the handshake."""
+    """A case of one 1-RTT packet after the handshake."""
 
     def run(target: Target) -> Close | None:
         with target.connected() as quic:

@@ -1,4 +1,4 @@
-"""What the transport does not have, each with a check that it is so: a row that is no longer true fails."""
+"""Features that the transport lacks, each with a check: an entry that is no longer true fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def answers_v2_with_version_negotiation(target: Target) -> bool:
         quic.start()
         quic.wait("Version Negotiation", lambda: quic.offered_versions is not None)
         versions = quic.offered_versions
-        return QuicProtocolVersion.VERSION_1 in versions and QuicProtocolVersion.VERSION_2 not in versions
+        return (
+            QuicProtocolVersion.VERSION_1 in versions
+            and QuicProtocolVersion.VERSION_2 not in versions
+        )
 
 
 def does_not_send(parameter: int) -> Callable[[Target], bool]:
@@ -47,13 +50,13 @@ LACKS = [
     Lack(
         "QUIC version 2",
         "RFC 9369",
-        "a client that begins with it is told of version 1 by a Version Negotiation packet and loses a round trip",
+        "a client that starts with it gets a Version Negotiation packet with version 1 and loses a round trip",
         answers_v2_with_version_negotiation,
     ),
     Lack(
         "version_information, compatible version negotiation",
         "RFC 9368",
-        "there is one version, so there is nothing to protect from a downgrade yet",
+        "there is only one version, so there is no downgrade to protect against yet",
         does_not_send(VERSION_INFORMATION),
     ),
     Lack(

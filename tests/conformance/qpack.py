@@ -1,4 +1,4 @@
-"""RFC 9204: what an encoder and a decoder must not say."""
+"""RFC 9204: invalid encoder and decoder instructions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HUGE_CAPACITY = 10_000_000_000
 
 
 def on_stream(stream: int, instruction: bytes) -> Callable[[Target], Close | None]:
-    """A case that is bytes on the encoder's or the decoder's stream."""
+    """A case of bytes on the encoder or decoder stream."""
 
     def run(target: Target) -> Close | None:
         with target.http() as h3:
@@ -39,7 +39,7 @@ def on_stream(stream: int, instruction: bytes) -> Callable[[Target], Close | Non
 
 
 def section_case(words: str, section: str, block: bytes, *, suite: Suite = Suite.H3SPEC) -> None:
-    """A case that is the field section of a request."""
+    """A case of a request's field section."""
 
     @case(E.QPACK_DECOMPRESSION_FAILED, words=words, section=section, suite=suite)
     def _(target: Target) -> Close | int | None:
@@ -65,10 +65,20 @@ section_case(
     suite=Suite.NEWER,
 )
 section_case("a field section that ends in its prefix", "QPACK 4.5.1", b"\x00", suite=Suite.OURS)
-section_case("a field line that is cut short", "QPACK 4.5", SECTION_PREFIX + b"\x23ab", suite=Suite.OURS)
-section_case("an integer that overflows", "QPACK 4.1.1", SECTION_PREFIX + b"\xff" + b"\xff" * 12, suite=Suite.OURS)
 section_case(
-    "Huffman code with the EOS symbol", "QPACK 4.1.2", SECTION_PREFIX + b"\x2c\xff\xff\xff\xff\x01a", suite=Suite.OURS
+    "a field line that is cut short", "QPACK 4.5", SECTION_PREFIX + b"\x23ab", suite=Suite.OURS
+)
+section_case(
+    "an integer that overflows",
+    "QPACK 4.1.1",
+    SECTION_PREFIX + b"\xff" + b"\xff" * 12,
+    suite=Suite.OURS,
+)
+section_case(
+    "Huffman code with the EOS symbol",
+    "QPACK 4.1.2",
+    SECTION_PREFIX + b"\x2c\xff\xff\xff\xff\x01a",
+    suite=Suite.OURS,
 )
 case(
     E.QPACK_ENCODER_STREAM_ERROR,
@@ -105,7 +115,12 @@ case(
 
 
 def second_stream(kind: StreamType, name: str) -> None:
-    @case(E.H3_STREAM_CREATION_ERROR, words=f"a second {name} stream is opened", section="QPACK 4.2", suite=Suite.NEWER)
+    @case(
+        E.H3_STREAM_CREATION_ERROR,
+        words=f"a second {name} stream is opened",
+        section="QPACK 4.2",
+        suite=Suite.NEWER,
+    )
     def _(target: Target) -> Close | None:
         with target.http() as h3:
             h3.write(14, varint(kind))
@@ -113,7 +128,12 @@ def second_stream(kind: StreamType, name: str) -> None:
 
 
 def closed_stream(stream: int, name: str) -> None:
-    @case(E.H3_CLOSED_CRITICAL_STREAM, words=f"the {name} stream is closed", section="QPACK 4.2", suite=Suite.NEWER)
+    @case(
+        E.H3_CLOSED_CRITICAL_STREAM,
+        words=f"the {name} stream is closed",
+        section="QPACK 4.2",
+        suite=Suite.NEWER,
+    )
     def _(target: Target) -> Close | None:
         with target.http() as h3:
             h3.send(quic_frames.stream(stream, b"", offset=h3.sent_on(stream), fin=True))
@@ -134,6 +154,6 @@ closed_stream(DECODER_STREAM, "decoder")
 )
 def cut_encoder_stream(target: Target) -> Close | None:
     with target.http() as h3:
-        # The first byte of a Set Dynamic Table Capacity that goes on.
+        # The first byte of a multi-byte Set Dynamic Table Capacity.
         h3.write(ENCODER_STREAM, b"\x3f", fin=True)
         return h3.settle()

@@ -1,4 +1,4 @@
-"""`docs/conformance.md`, written from the cases."""
+"""`docs/conformance.md`, generated from the cases."""
 
 from __future__ import annotations
 
@@ -12,46 +12,48 @@ HEAD = """\
 
 # Conformance
 
-What a client does wrong, and the error that the server has to raise. A client of ours sends single frames, packets and
-TLS messages that no library would; `make test-e2e` runs each case against the program and fails when a result differs
-from this page. A case passes with the error that its RFC names, not with a generic one. The cause of a known failure is
-in a library.
+This page lists protocol errors that a client can make over QUIC, TLS, HTTP/3 and QPACK, and the
+error that the server must raise. Our own test client sends single frames, packets and TLS messages
+that no library would send. `make test-e2e` runs each case against the program and fails if a result
+differs from this page. A case passes with the error that its RFC names, not with a generic one. The
+cause of a known failure is in a library.
 
-HTTP/2 is checked by h2spec in strict mode, which finds nothing. One rule that it looks for is kept in part: a flow-control
-window that overflows (RFC 9113 6.9.1) is an error as long as the answer has not been sent to its end; after that the
-library h2 does not look at it.
+h2spec checks HTTP/2 in strict mode and finds no failure. One of its rules is only partly enforced:
+a flow-control window that overflows (RFC 9113 6.9.1) is an error until the response has been sent
+to its end. After that the library h2 does not check it.
 """  # noqa: E501
 
 H3SPEC = """
 ## The cases of h3spec
 
-The public suite [h3spec](https://github.com/kazu-yamamoto/h3spec), in its own words and section names (Transport: RFC
-9000, TLS: RFC 9001, HTTP/3: RFC 9114, QPACK: RFC 9204). It is written for a compiler that the tests do not have, so its
-cases are written anew here.
+These are the cases of the public suite [h3spec](https://github.com/kazu-yamamoto/h3spec), with its
+own names for cases and sections (Transport: RFC 9000, TLS: RFC 9001, HTTP/3: RFC 9114, QPACK: RFC
+9204). The suite needs a compiler that the tests do not have, so its cases are written again here.
 """
 
 NEWER = """
-## What it has had since then
+## Cases added to h3spec since
 
-Of its HTTP/3 and QPACK part, which now stands beside the library that its author tests with it. The later state of the
-QUIC part was not to be found; more cases of that kind stand below.
+These are later cases of h3spec's HTTP/3 and QPACK part, which is now part of the library that its
+author tests with it. A later state of the QUIC part could not be found; the next table has more
+cases of that kind.
 """
 
 OURS = """
-## More of the same kind
+## Our own cases
 
 """
 
 LACKING = """
-## What the transport does not have
+## What the transport does not support
 
-| what | where it stands | what follows |
+| feature | specification | consequence |
 |---|---|---|
 """
 
 
 def document() -> str:
-    """The page."""
+    """Renders the page."""
     public, newer, ours = (table(each for each in CASES if each.suite == suite) for suite in Suite)
     lacking = "".join(f"| {lack.what} | {lack.where} | {lack.consequence} |\n" for lack in LACKS)
     return HEAD + H3SPEC + "\n" + public + NEWER + "\n" + newer + OURS + ours + LACKING + lacking
@@ -59,7 +61,10 @@ def document() -> str:
 
 def table(cases: Iterable[Case]) -> str:
     rows = ["| case | error | section | result |", "|---|---|---|---|"]
-    rows += [f"| {cell(case.words)} | {error_of(case)} | {case.section} | {result_of(case)} |" for case in cases]
+    rows += [
+        f"| {cell(case.words)} | {error_of(case)} | {case.section} | {result_of(case)} |"
+        for case in cases
+    ]
     return "\n".join(rows) + "\n"
 
 

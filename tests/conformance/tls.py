@@ -1,4 +1,4 @@
-"""RFC 9001 and the rules of RFC 8446 that it changes."""
+"""RFC 9001, and the rules of RFC 8446 that it changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ END_OF_EARLY_DATA = handshake_message(5, b"")
 
 
 def in_second_flight(target: Target, edit) -> Close | None:
-    """A connection whose Finished message is changed."""
-    return in_handshake(target.quic(edit_crypto=lambda level, data: edit(data) if level == Level.HANDSHAKE else data))
+    """Runs a handshake with a modified Finished message."""
+    return in_handshake(
+        target.quic(
+            edit_crypto=lambda level, data: edit(data) if level == Level.HANDSHAKE else data
+        )
+    )
 
 
 @case(Alert.UNEXPECTED_MESSAGE, words="KeyUpdate in Handshake is received", section="TLS 6")
@@ -29,12 +33,19 @@ def key_update_in_one_rtt(target: Target) -> Close | None:
         return quic.settle()
 
 
-@case(Alert.NO_APPLICATION_PROTOCOL, words="no application protocols are supported", section="TLS 8.1")
+@case(
+    Alert.NO_APPLICATION_PROTOCOL, words="no application protocols are supported", section="TLS 8.1"
+)
 def foreign_protocol(target: Target) -> Close | None:
     return in_handshake(target.quic(alpn=["dummy"]))
 
 
-@case(Alert.NO_APPLICATION_PROTOCOL, words="no application protocols are offered", section="TLS 8.1", suite=Suite.OURS)
+@case(
+    Alert.NO_APPLICATION_PROTOCOL,
+    words="no application protocols are offered",
+    section="TLS 8.1",
+    suite=Suite.OURS,
+)
 def no_protocol(target: Target) -> Close | None:
     return in_handshake(target.quic(alpn=None))
 
@@ -46,7 +57,9 @@ def no_protocol(target: Target) -> Close | None:
 )
 def no_parameters(target: Target) -> Close | None:
     drop = with_extensions(
-        lambda extensions: [each for each in extensions if each[0] != Extension.QUIC_TRANSPORT_PARAMETERS]
+        lambda extensions: [
+            each for each in extensions if each[0] != Extension.QUIC_TRANSPORT_PARAMETERS
+        ]
     )
     return in_handshake(target.quic(edit_hello=drop))
 
@@ -55,13 +68,14 @@ def no_parameters(target: Target) -> Close | None:
     Alert.MISSING_EXTENSION,
     words="the quic_transport_parameters extension does not included (under its draft's number)",
     section="TLS 8.2",
-    known="rustls takes the number of the drafts in every version",
+    known="rustls accepts the number of the drafts in every version",
 )
 def draft_parameters(target: Target) -> Close | None:
     draft = 0xFFA5
     rename = with_extensions(
         lambda extensions: [
-            (draft if kind == Extension.QUIC_TRANSPORT_PARAMETERS else kind, body) for kind, body in extensions
+            (draft if kind == Extension.QUIC_TRANSPORT_PARAMETERS else kind, body)
+            for kind, body in extensions
         ]
     )
     return in_handshake(target.quic(edit_hello=rename))
@@ -85,7 +99,7 @@ def early_data_ticket(target: Target):
     with target.connected() as quic:
         quic.wait("a session ticket", lambda: quic.tickets)
         ticket = quic.tickets[0]
-    assert ticket.max_early_data_size is not None, "the server takes no early data"
+    assert ticket.max_early_data_size is not None, "the server rejects early data"
     return ticket
 
 
@@ -99,7 +113,8 @@ def early_data_ticket(target: Target):
 def tls_1_2(target: Target) -> Close | None:
     old = with_extensions(
         lambda extensions: [
-            (kind, b"\x02\x03\x03" if kind == Extension.SUPPORTED_VERSIONS else body) for kind, body in extensions
+            (kind, b"\x02\x03\x03" if kind == Extension.SUPPORTED_VERSIONS else body)
+            for kind, body in extensions
         ]
     )
     return in_handshake(target.quic(edit_hello=old))

@@ -12,12 +12,14 @@ from .case import Suite, Target, case, in_handshake, sends
 
 E = TransportError
 OURS_BIDI, OURS_UNI, SERVER_BIDI, SERVER_UNI = 0, 2, 1, 3
-"""The first stream of each kind, as a client sees it (RFC 9000 section 2.1)."""
+"""The first stream of each type, from the client's side (RFC 9000 section 2.1)."""
 TOO_MANY_STREAMS = (1 << 60) + 1
 DUMMY_CID = b"DUMMY\x00\x00\x00"
 
 
-def frame_case(*errors, words: str, section: str, payload: bytes, suite: Suite = Suite.H3SPEC, known: str = "") -> None:
+def frame_case(
+    *errors, words: str, section: str, payload: bytes, suite: Suite = Suite.H3SPEC, known: str = ""
+) -> None:
     case(*errors, words=words, section=section, suite=suite, known=known)(sends(payload))
 
 
@@ -54,7 +56,7 @@ def over_connection_window(target: Target) -> Close | None:
     with target.connected() as quic:
         connection = integer(quic.peer_parameters[Parameter.INITIAL_MAX_DATA])
         each = integer(quic.peer_parameters[Parameter.INITIAL_MAX_STREAM_DATA_BIDI_REMOTE])
-        # The last byte of each stream's window is enough to use it up.
+        # The last byte of each stream's window is enough to exhaust it.
         for number in range(connection // each + 1):
             quic.send(frames.stream(4 * number, b"x", offset=each - 1))
         return quic.settle()
@@ -71,15 +73,17 @@ frame_case(
     E.FINAL_SIZE_ERROR,
     words="a final size below what was received",
     section="Transport 4.5",
-    payload=frames.stream(OURS_BIDI, b"abc", offset=10) + frames.stream(OURS_BIDI, b"", offset=5, fin=True),
+    payload=frames.stream(OURS_BIDI, b"abc", offset=10)
+    + frames.stream(OURS_BIDI, b"", offset=5, fin=True),
     suite=Suite.OURS,
-    known="quinn-proto compares the final size with a later one, and not with what has come beyond it",
+    known="quinn-proto compares the final size with a later one, and not with data already received beyond it",
 )
 frame_case(
     E.FINAL_SIZE_ERROR,
     words="RESET_STREAM changes the final size",
     section="Transport 4.5",
-    payload=frames.stream(OURS_BIDI, b"abc", offset=7, fin=True) + frames.reset_stream(OURS_BIDI, final_size=11),
+    payload=frames.stream(OURS_BIDI, b"abc", offset=7, fin=True)
+    + frames.reset_stream(OURS_BIDI, final_size=11),
     suite=Suite.OURS,
 )
 frame_case(
@@ -116,12 +120,21 @@ def parameter_case(
 )
 def no_initial_scid(target: Target) -> Close | None:
     return in_handshake(
-        target.quic(edit_parameters=lambda parameters: parameters.pop(Parameter.INITIAL_SOURCE_CONNECTION_ID) and None)
+        target.quic(
+            edit_parameters=lambda parameters: (
+                parameters.pop(Parameter.INITIAL_SOURCE_CONNECTION_ID) and None
+            )
+        )
     )
 
 
 PREFERRED_ADDRESS = (
-    bytes([127, 0, 0, 1]) + (443).to_bytes(2, "big") + bytes(18) + bytes([8]) + bytes(range(8)) + bytes(range(16))
+    bytes([127, 0, 0, 1])
+    + (443).to_bytes(2, "big")
+    + bytes(18)
+    + bytes([8])
+    + bytes(range(8))
+    + bytes(range(16))
 )
 
 parameter_case(
@@ -135,18 +148,32 @@ parameter_case(
     "Transport 18.2",
     {Parameter.ORIGINAL_DESTINATION_CONNECTION_ID: DUMMY_CID},
 )
-parameter_case("preferred_address, is received", "Transport 18.2", {Parameter.PREFERRED_ADDRESS: PREFERRED_ADDRESS})
+parameter_case(
+    "preferred_address, is received",
+    "Transport 18.2",
+    {Parameter.PREFERRED_ADDRESS: PREFERRED_ADDRESS},
+)
 parameter_case(
     "retry_source_connection_id is received",
     "Transport 18.2",
     {Parameter.RETRY_SOURCE_CONNECTION_ID: DUMMY_CID},
 )
 parameter_case(
-    "stateless_reset_token is received", "Transport 18.2", {Parameter.STATELESS_RESET_TOKEN: bytes(range(16))}
+    "stateless_reset_token is received",
+    "Transport 18.2",
+    {Parameter.STATELESS_RESET_TOKEN: bytes(range(16))},
 )
-parameter_case("max_udp_payload_size < 1200", "Transport 7.4 and 18.2", {Parameter.MAX_UDP_PAYLOAD_SIZE: varint(1090)})
-parameter_case("ack_delay_exponen > 20", "Transport 7.4 and 18.2", {Parameter.ACK_DELAY_EXPONENT: varint(30)})
-parameter_case("max_ack_delay >= 2^14", "Transport 7.4 and 18.2", {Parameter.MAX_ACK_DELAY: varint(1 << 15)})
+parameter_case(
+    "max_udp_payload_size < 1200",
+    "Transport 7.4 and 18.2",
+    {Parameter.MAX_UDP_PAYLOAD_SIZE: varint(1090)},
+)
+parameter_case(
+    "ack_delay_exponen > 20", "Transport 7.4 and 18.2", {Parameter.ACK_DELAY_EXPONENT: varint(30)}
+)
+parameter_case(
+    "max_ack_delay >= 2^14", "Transport 7.4 and 18.2", {Parameter.MAX_ACK_DELAY: varint(1 << 15)}
+)
 parameter_case(
     "active_connection_id_limit < 2",
     "Transport 18.2",
@@ -167,7 +194,12 @@ parameter_case(
 )
 
 
-@case(E.TRANSPORT_PARAMETER_ERROR, words="a parameter is received twice", section="Transport 7.4", suite=Suite.OURS)
+@case(
+    E.TRANSPORT_PARAMETER_ERROR,
+    words="a parameter is received twice",
+    section="Transport 7.4",
+    suite=Suite.OURS,
+)
 def parameter_twice(target: Target) -> Close | None:
     quic = target.quic()
     kind, body = quic.tls.handshake_extensions[0]
@@ -191,7 +223,7 @@ case(E.PROTOCOL_VIOLATION, words="reserved bits in Short are non-zero", section=
 
 
 def edited_handshake(target: Target, edit) -> Close | None:
-    """A connection whose first Handshake packet is changed."""
+    """A connection whose first Handshake packet is modified."""
 
     def change(packet: Packet) -> None:
         if packet.level == Level.HANDSHAKE:
@@ -200,12 +232,18 @@ def edited_handshake(target: Target, edit) -> Close | None:
     return in_handshake(target.quic(edit_packet=change))
 
 
-@case(E.PROTOCOL_VIOLATION, words="reserved bits in Handshake are non-zero", section="Transport 17.2")
+@case(
+    E.PROTOCOL_VIOLATION, words="reserved bits in Handshake are non-zero", section="Transport 17.2"
+)
 def reserved_bits_in_handshake(target: Target) -> Close | None:
     return edited_handshake(target, lambda packet: setattr(packet, "reserved_bits", 2))
 
 
-@case(E.PROTOCOL_VIOLATION, words="PATH_CHALLENGE in Handshake is received", section="Transport 17.2.4")
+@case(
+    E.PROTOCOL_VIOLATION,
+    words="PATH_CHALLENGE in Handshake is received",
+    section="Transport 17.2.4",
+)
 def path_challenge_in_handshake(target: Target) -> Close | None:
     def edit(packet: Packet) -> None:
         packet.payload = frames.path_challenge(b"01234567") + packet.payload
@@ -213,7 +251,12 @@ def path_challenge_in_handshake(target: Target) -> Close | None:
     return edited_handshake(target, edit)
 
 
-@case(E.PROTOCOL_VIOLATION, words="STREAM in Handshake is received", section="Transport 12.5", suite=Suite.OURS)
+@case(
+    E.PROTOCOL_VIOLATION,
+    words="STREAM in Handshake is received",
+    section="Transport 12.5",
+    suite=Suite.OURS,
+)
 def stream_in_handshake(target: Target) -> Close | None:
     def edit(packet: Packet) -> None:
         packet.payload = frames.stream(OURS_BIDI, b"GET /\r\n") + packet.payload
@@ -221,7 +264,12 @@ def stream_in_handshake(target: Target) -> Close | None:
     return edited_handshake(target, edit)
 
 
-@case(E.PROTOCOL_VIOLATION, words="STREAM in Initial is received", section="Transport 12.5", suite=Suite.OURS)
+@case(
+    E.PROTOCOL_VIOLATION,
+    words="STREAM in Initial is received",
+    section="Transport 12.5",
+    suite=Suite.OURS,
+)
 def stream_in_initial(target: Target) -> Close | None:
     def edit(packet: Packet) -> None:
         if packet.level == Level.INITIAL:
@@ -242,7 +290,12 @@ def ack_of_unsent(target: Target) -> Close | None:
         return quic.settle()
 
 
-@case(E.CRYPTO_BUFFER_EXCEEDED, words="more CRYPTO data than is buffered", section="Transport 7.5", suite=Suite.OURS)
+@case(
+    E.CRYPTO_BUFFER_EXCEEDED,
+    words="more CRYPTO data than is buffered",
+    section="Transport 7.5",
+    suite=Suite.OURS,
+)
 def crypto_buffer(target: Target) -> Close | None:
     with target.connected() as quic:
         for offset in range(1, 400_000, 1000):
@@ -367,8 +420,11 @@ frame_case(
 def too_many_cids(target: Target) -> Close | None:
     with target.connected() as quic:
         limit = integer(quic.peer_parameters.get(Parameter.ACTIVE_CONNECTION_ID_LIMIT, varint(2)))
-        # One more than the limit, and one that makes up for the first, which the server may retire at once.
-        new = (frames.new_connection_id(sequence, 0, cid_of(sequence)) for sequence in range(1, limit + 2))
+        # One more than the limit, and one that retires the first, which the server may do at once.
+        new = (
+            frames.new_connection_id(sequence, 0, cid_of(sequence))
+            for sequence in range(1, limit + 2)
+        )
         quic.send(*new)
         return quic.settle()
 

@@ -1,5 +1,7 @@
-"""Routes, requests and servers, to compare the route that a gateway chose with that of what a server understood.
+"""Routes, requests and servers, to compare the gateway's route with the route for what a server
+understood.
 
-`routes` makes routes and says which one a request is for; it shares nothing with the gateway. `known` and `spellings`
-have the requests, `servers` starts servers and reads what they took requests for, and `comparison` compares.
+`routes` makes routes and decides which one a request is for, with no code of the gateway. `known`
+and `spellings` have the requests, `servers` starts servers and reads how they interpreted requests,
+and `comparison` compares.
 """

@@ -1,4 +1,4 @@
-"""The route that a gateway chose, and the one that a server's understanding is for."""
+"""Compares the route that a gateway chose with the one for the server's interpretation."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from .servers import Asked, Reading, Understood, without_empty
 
 @dataclass
 class Comparison:
-    """What was asked over each protocol, and what the server understood."""
+    """The requests over each protocol, and the server's interpretation."""
 
     sites: Sequence[Site]
     asked: Asked = field(default_factory=dict)
     reading: Reading = field(default_factory=dict)
     is_told_all: bool = False
-    """What was taken away from paths is told to the server."""
+    """Whether the server is told the prefix that was stripped from paths."""
 
     def reached(self, version: str) -> float:
-        """The share of the requests over a protocol that the server got."""
+        """Returns the share of the requests over a protocol that the server received."""
         asked = [number for number in self.asked if version_of(number) == version]
         return sum(number in self.reading for number in asked) / len(asked)
 
     def disagreements(self, sites: Sequence[Site] | None = None) -> list[str]:
-        """Requests that the server took for ones of another route. `sites`: instead of those that the gateway has."""
+        """Returns requests that the server interpreted as those of another route.
+
+        `sites`: instead of the gateway's sites.
+        """
         found = []
         for number, several in self.reading.items():
             for understood in several:
                 if why := self._disagreement(sites or self.sites, understood):
-                    found.append(f"HTTP/{version_of(number)} {self.asked[number][0]}, as {understood}: {why}")
+                    found.append(
+                        f"HTTP/{version_of(number)} {self.asked[number][0]}, as {understood}: {why}"
+                    )
         return found
 
     def _disagreement(self, sites: Sequence[Site], understood: Understood) -> str | None:
@@ -41,7 +46,7 @@ class Comparison:
         marked = routes.get(understood.mark)
         if marked is None:
             return "no route has this mark"
-        # Below a prefix that is taken away there is another `/admin`.
+        # Below a stripped prefix there is another `/admin`.
         if understood.own_rule and not marked.strips:
             return "a rule of the server's own protects it"
         taken = () if self.is_told_all else marked.prefix
@@ -54,7 +59,7 @@ class Comparison:
         return None
 
     def differences(self) -> list[str]:
-        """Requests of which another protocol has made something else."""
+        """Returns requests that another protocol interpreted differently."""
         found = []
         for number, (request, _) in self.asked.items():
             version, _, position = number.partition("-")
@@ -62,14 +67,17 @@ class Comparison:
                 continue
             outcomes = {each: self._outcome(f"{each}-{position}") for each in VERSIONS}
             if any(
-                outcomes[each] != outcomes[version] and not may_differ(request, outcomes[each]) for each in VERSIONS
+                outcomes[each] != outcomes[version] and not may_differ(request, outcomes[each])
+                for each in VERSIONS
             ):
                 statuses = {each: self.asked[f"{each}-{position}"][1].status for each in VERSIONS}
                 found.append(f"{request}: {statuses} {outcomes}")
         return found
 
     def _outcome(self, number: str) -> frozenset[Understood] | str | None:
-        """What the server understood, else the mark of the route that has answered, else nothing: it was refused."""
+        """Returns the server's interpretation, or the mark of the route that answered, or None if
+        the request was rejected.
+        """
         if several := self.reading.get(number):
             return frozenset(several)
         return self.asked[number][1].headers.get("x-route")
@@ -80,7 +88,7 @@ def version_of(number: str) -> str:
 
 
 def readings(path: Segments) -> Iterator[Segments]:
-    """A path as it is, and with its dot segments resolved. Above the root there is nothing."""
+    """Returns a path as it is, and with its dot segments resolved. Nothing is above the root."""
     yield path
     if b"." not in path and b".." not in path:
         return
@@ -96,14 +104,15 @@ def readings(path: Segments) -> Iterator[Segments]:
 
 
 def may_differ(request: Spelled, outcome: frozenset[Understood] | str | None) -> bool:
-    """Whether HTTP/2 or HTTP/3 may have this outcome where HTTP/1.1 has another.
+    """Returns whether HTTP/2 or HTTP/3 may have this outcome where HTTP/1.1 has another.
 
-    - A request for another protocol that the route does not pass on is an ordinary one over HTTP/1.1, and refused in
-      the others, as any 2xx would be the beginning of that protocol.
-    - `connection` is refused, since it is of HTTP/1.1.
-    - A scheme in capitals is refused; the target of HTTP/1.1 is a URI, whose scheme has no case.
-    - The HTTP/2 library leaves out what stands behind `#`, where the others refuse the request: then the server must
-      have understood nothing of that, which the comparison with routes has shown.
+    - A request for another protocol that the route does not allow is an ordinary request over
+      HTTP/1.1, and rejected in the others, as any 2xx would start that protocol.
+    - `connection` is rejected, since it belongs to HTTP/1.1.
+    - A scheme in capitals is rejected; the target of HTTP/1.1 is a URI, whose scheme is
+      case-insensitive.
+    - The HTTP/2 library drops everything after `#`, where the others reject the request: then the
+      server must not have seen it, which the comparison with routes has shown.
     """
     is_reached = isinstance(outcome, frozenset)
     if b"#" in request.path:

@@ -1,4 +1,4 @@
-"""Requests in spellings that servers are known to read differently, one thing at a time."""
+"""Requests in spellings that servers are known to interpret differently, one spelling at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ PATHS = r"""
 /run.php /run.php/admin /run.php%2Fadmin /a/run.php /a/run.php/../../admin/f /admin/run.php/f
 * admin/f ?x http://admin.test/f
 """.encode().split()
-NO_WORDS = [b"", b"/\t", b"/a\x7fb", b"/\xc0\xafadmin/f", b"/\xc0\xae\xc0\xae/admin/f", b"/priv\xe9/f", b"/\xff"]
+NO_WORDS = [
+    b"",
+    b"/\t",
+    b"/a\x7fb",
+    b"/\xc0\xafadmin/f",
+    b"/\xc0\xae\xc0\xae/admin/f",
+    b"/priv\xe9/f",
+    b"/\xff",
+]
 
 HOSTS = r"""
 admin.test Admin.Test ADMIN.TEST admin.test. admin.test.. .admin.test %61dmin.test 1.admin.test
@@ -42,8 +50,32 @@ admin.test:443:443 [::1] [::1]:443 [0:0:0:0:0:0:0:1] 127.0.0.1 127.1
 """.encode().split()
 HOSTS += [b"", b"admin.test app.test", b"admin\xff.test"]
 
-METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PURGE", "PROPFIND", "M-SEARCH", "FOO", "TRACE"]
-ODD_METHODS = ["get", "Get", "post", "Post", "delete", "purge", "pURGE", "head", "connect", "CONNECT"]
+METHODS = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "PATCH",
+    "PURGE",
+    "PROPFIND",
+    "M-SEARCH",
+    "FOO",
+    "TRACE",
+]
+ODD_METHODS = [
+    "get",
+    "Get",
+    "post",
+    "Post",
+    "delete",
+    "purge",
+    "pURGE",
+    "head",
+    "connect",
+    "CONNECT",
+]
 
 PRETENDED = """
 x-http-method-override: DELETE
@@ -65,11 +97,14 @@ x_http_method_override: DELETE
 x_original_url: /admin/f
 x_forwarded_host: admin.test
 """
-PRETENDING = [(name, value) for name, _, value in (line.partition(": ") for line in PRETENDED.split("\n")[1:-1])]
-"""Fields by which an application may take a request for another one."""
+PRETENDING = [
+    (name, value)
+    for name, _, value in (line.partition(": ") for line in PRETENDED.split("\n")[1:-1])
+]
+"""Fields that can make an application interpret a request as another one."""
 
 OF_CONNECTION = ["x-route", "host", "x-forwarded-host", "close, x-route", "keep-alive, host"]
-"""Values of `connection`, which there is over HTTP/1.1 alone."""
+"""Values of `connection`, which only HTTP/1.1 has."""
 NAMED_BY_CONNECTION = (("x-forwarded-host", "admin.test"), ("x-route", "0"))
 
 PROTOCOLS = ["websocket", "h2c", "connect-udp", "HTTP/2.0", "websocket, h2c"]
@@ -78,18 +113,35 @@ PROTOCOLS = ["websocket", "h2c", "connect-udp", "HTTP/2.0", "websocket, h2c"]
 def known() -> list[Spelled]:
     paths = [*PATHS, *NO_WORDS]
     asked = [Spelled(path, host=HOST) for path in paths]
-    asked += [Spelled(path, host=HOST, absolute=True) for path in paths[::4] if path.startswith(b"/")]
+    asked += [
+        Spelled(path, host=HOST, absolute=True) for path in paths[::4] if path.startswith(b"/")
+    ]
     asked += [Spelled(path, "OPTIONS", HOST) for path in (b"*", b"/*", b"*/admin")]
-    asked += [Spelled(path, method, HOST) for path in (b"/b/f", b"/admin/f") for method in METHODS + ODD_METHODS]
-    asked += [Spelled(b"admin.test:443", "CONNECT", HOST), Spelled(b"/admin/f", "CONNECT", b"admin.test:443")]
+    asked += [
+        Spelled(path, method, HOST)
+        for path in (b"/b/f", b"/admin/f")
+        for method in METHODS + ODD_METHODS
+    ]
+    asked += [
+        Spelled(b"admin.test:443", "CONNECT", HOST),
+        Spelled(b"/admin/f", "CONNECT", b"admin.test:443"),
+    ]
     for protocol in PROTOCOLS:
-        asked += [Spelled(path, host=HOST, protocol=protocol) for path in (b"/admin/f", b"/b/f", b"/a/../admin/f")]
+        asked += [
+            Spelled(path, host=HOST, protocol=protocol)
+            for path in (b"/admin/f", b"/b/f", b"/a/../admin/f")
+        ]
     to_open = Spelled(b"/b/f", host=HOST)
     asked += [replace(to_open, host=host) for host in HOSTS]
     asked += [replace(to_open, host=host, absolute=True) for host in HOSTS[::3]]
     asked += [replace(to_open, host_field=host) for host in [*HOSTS[::2], b"App.Test"]]
     asked += [replace(to_open, host=host, host_field=HOST) for host in [*HOSTS[::3], b"App.Test"]]
-    asked += [replace(to_open, scheme=scheme, absolute=True) for scheme in ("http", "HTTPS", "ftp", "")]
+    asked += [
+        replace(to_open, scheme=scheme, absolute=True) for scheme in ("http", "HTTPS", "ftp", "")
+    ]
     asked += [replace(to_open, fields=(field,)) for field in PRETENDING]
-    asked += [replace(to_open, fields=(("connection", value), *NAMED_BY_CONNECTION)) for value in OF_CONNECTION]
+    asked += [
+        replace(to_open, fields=(("connection", value), *NAMED_BY_CONNECTION))
+        for value in OF_CONNECTION
+    ]
     return asked

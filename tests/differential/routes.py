@@ -1,4 +1,4 @@
-"""Routes, as a configuration has them and as a person reads them, who knows nothing of how the gateway does."""
+"""Routes as in the configuration and as a person understands them, with no code of the gateway."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from dataclasses import dataclass
 from random import Random
 
 Segments = tuple[bytes, ...]
-"""What stands between the slashes of a path, decoded. The last one is empty where a slash is at the end."""
+"""The segments of a path, decoded. The last one is empty if the path ends with a slash."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A path with stars."""
+    """A path pattern with wildcards."""
 
     segments: tuple[bytes | None, ...]
-    """None is a star."""
+    """None is a wildcard."""
     is_open: bool
     text: str
-    """How the configuration has it."""
+    """The pattern as written in the configuration."""
 
     def is_for(self, path: Segments) -> bool:
         fixed = len(self.segments)
         if not (len(path) > fixed if self.is_open else len(path) == fixed):
             return False
         return all(
-            given != b"" if own is None else own == given for own, given in zip(self.segments, path, strict=False)
+            given != b"" if own is None else own == given
+            for own, given in zip(self.segments, path, strict=False)
         )
 
 
 @dataclass(frozen=True)
 class Route:
-    """The first one whose conditions hold answers."""
+    """A route. The first one whose conditions apply answers."""
 
     number: int
     patterns: tuple[Pattern, ...] = ()
-    """None of them: all paths."""
+    """Without patterns: all paths."""
     methods: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     is_protected: bool = False
-    """It answers 403, and no server may get what it is for."""
+    """It answers 403, and no server may receive its requests."""
     is_compatible: bool = False
     strips: bool = False
 
@@ -54,27 +55,37 @@ class Route:
 
     @property
     def prefix(self) -> Segments:
-        """What is taken away from a path."""
-        return tuple(segment for segment in self.patterns[0].segments if segment is not None) if self.strips else ()
+        """Returns the prefix that is stripped from a path."""
+        return (
+            tuple(segment for segment in self.patterns[0].segments if segment is not None)
+            if self.strips
+            else ()
+        )
 
     @property
     def conditions(self) -> str:
-        """As the configuration has them."""
+        """Writes the patterns as in the configuration."""
         texts = [pattern.text for pattern in self.patterns]
         given = {"path": texts, "method": self.methods, "host": self.hosts}
-        return ", ".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items() if value)
+        return ", ".join(
+            f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            for key, value in given.items()
+            if value
+        )
 
     def __str__(self) -> str:
         return f"route {self.number} ({self.conditions})"
 
     def written(self, action: str) -> str:
-        """As a table of the configuration."""
+        """Writes the route as a table of the configuration."""
         lines = ["[[sites.routes]]", f"match = {{ {self.conditions} }}"]
         lines += ['paths = "compatible"'] * self.is_compatible
         lines += ["strip_prefix = true"] * self.strips
         mark = f'{{ set = {{ "x-route" = "{self.number}" }} }}'
         lines += [f"request_headers = {mark}", f"response_headers = {mark}"]
-        lines.append('respond = { status = 403, body = "protected" }' if self.is_protected else action)
+        lines.append(
+            'respond = { status = 403, body = "protected" }' if self.is_protected else action
+        )
         return "\n".join(lines) + "\n"
 
 
@@ -89,11 +100,16 @@ class Site:
 
 
 def names(pattern: str, host: str) -> bool:
-    return pattern in (host, "*") or (pattern.startswith("*.") and host.partition(".")[2] == pattern[2:])
+    return pattern in (host, "*") or (
+        pattern.startswith("*.") and host.partition(".")[2] == pattern[2:]
+    )
 
 
 def route_of(sites: Sequence[Site], method: str, host: str, path: Segments) -> Route | None:
-    """The route that a request is for. `host` is in lower case, without a port and without a dot at its end."""
+    """Returns the route for a request.
+
+    `host` is in lower case, without a port and without a trailing dot.
+    """
     named = [
         (pattern.count("*") + (pattern == "*"), site)
         for site in sites
@@ -107,18 +123,27 @@ def route_of(sites: Sequence[Site], method: str, host: str, path: Segments) -> R
 
 
 SCRIPT = b"run.php"
-"""A script, where there are any."""
+"""A script, in sites that have some."""
 
 NAMES = [
     *(b"admin", b"secret", b"a", b"b", b"Admin"),
     *(b"@staff", b"priv(x)", b"~u", b"a+b", b"x=1,2!", b"$1&'2'", b"a:b"),
     SCRIPT,
-    *("priv\u00e9".encode(), "\u65e5\u672c".encode(), b"a b", b"50%", b"a%2Fb", b"*", b"[x]", b'"q"'),
+    *(
+        "priv\u00e9".encode(),
+        "\u65e5\u672c".encode(),
+        b"a b",
+        b"50%",
+        b"a%2Fb",
+        b"*",
+        b"[x]",
+        b'"q"',
+    ),
 ]
-"""Segments of patterns and of paths, decoded. Few, so that they meet."""
+"""Segments of patterns and of paths, decoded. Few, so that patterns and paths match often."""
 
 LEAF = b"f"
-"""A segment that stands behind each of these, and is no folder."""
+"""A segment that follows each of these, and is not a folder."""
 
 UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 SUB_DELIMS = b"!$&'()*+,;=:@"
@@ -129,12 +154,12 @@ def escaped(byte: int, random: Random) -> str:
 
 
 def written(segment: bytes, random: Random) -> str:
-    """A segment of a pattern, in one of the spellings that a configuration may have."""
+    """Writes a pattern's segment in one of its possible spellings."""
     text = ""
     is_raw = random.random() < 0.6
     for character in segment.decode():
         octets = character.encode()
-        # Those that mean something in a pattern are always escaped.
+        # Pattern characters are always escaped.
         is_raw_here = is_raw and character not in "*%?#/"
         if is_raw_here or (octets[0] in UNRESERVED and random.random() < 0.7):
             text += character
@@ -144,12 +169,14 @@ def written(segment: bytes, random: Random) -> str:
 
 
 def pattern(segments: tuple[bytes | None, ...], is_open: bool, random: Random) -> Pattern:
-    parts = ["*" if segment is None else written(segment, random) for segment in segments] + ["*"] * is_open
+    parts = ["*" if segment is None else written(segment, random) for segment in segments] + [
+        "*"
+    ] * is_open
     return Pattern(segments, is_open, "/" + "/".join(parts))
 
 
 def generated(random: Random) -> list[Site]:
-    """Sites with routes, the first of which protects `/admin` and all that is below it."""
+    """Makes sites with routes, the first of which protects `/admin` and all paths below it."""
     count = iter(range(1000))
 
     def admin(number: int) -> Route:
@@ -162,7 +189,12 @@ def generated(random: Random) -> list[Site]:
     def rest(is_compatible: bool) -> Route:
         return Route(next(count), is_compatible=is_compatible)
 
-    everywhere = [admin(next(count)), Route(next(count), hosts=("admin.test",), is_protected=True), *some(), rest(True)]
+    everywhere = [
+        admin(next(count)),
+        Route(next(count), hosts=("admin.test",), is_protected=True),
+        *some(),
+        rest(True),
+    ]
     below = [*some(), rest(False)]
     return [
         Site(("*",), tuple(everywhere)),
@@ -182,7 +214,7 @@ def generated_route(number: int, random: Random) -> Route:
         patterns = [pattern(tuple(name), True, random)]
         strips = None not in name and random.random() < 0.4
     elif form < 0.65:
-        # Whoever has a slash or a semicolon in a path has to name what some servers take it for.
+        # A rule with a slash or a semicolon in a path must also list how some servers interpret it.
         both = random.choice((((b"a;v",), (b"a",)), ((b"c/d",), (b"c", b"d"))))
         patterns = [pattern((*one, name[0] or b"a"), True, random) for one in both]
     else:

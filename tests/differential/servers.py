@@ -1,4 +1,4 @@
-"""Servers that nobody of this project wrote, and what they take requests for."""
+"""Independent servers, and how they interpret requests."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ APPLICATIONS = REPOSITORY / "tests" / "applications"
 
 @dataclass(frozen=True)
 class Understood:
-    """What a server took a request for, in each of its ways."""
+    """How a server interpreted a request, in each of its representations."""
 
     mark: str | None
-    """The route that the gateway said it was for."""
+    """The route that the gateway matched."""
     method: str
     hosts: frozenset[str]
     paths: frozenset[Segments]
     own_rule: bool = False
-    """A rule of the server's own protects it."""
+    """A rule of the server itself protects it."""
 
 
 def host_of(text: str) -> str:
-    """Without port and dot, and in lower case."""
+    """Without port and trailing dot, in lower case."""
     return re.sub(r":\d*$", "", text).lower().removesuffix(".")
 
 
 def segments(path: bytes) -> Segments:
-    """Of a path that is decoded. Empty ones count for nothing but at the end."""
+    """Segments of a decoded path. Empty ones only count at the end."""
     return without_empty(path.split(b"/")[1:])
 
 
@@ -55,20 +55,24 @@ def without_empty(parts: list[bytes]) -> Segments:
 
 Asked = dict[str, tuple[Spelled, Answer]]
 Reading = dict[str, list[Understood]]
-"""By number: a request may have been asked more than once."""
+"""By number: a request may have been sent more than once."""
 
 
 @dataclass
 class Upstream:
     action: str
-    """What a route says that is answered by it."""
+    """Action of a route for this server."""
     understood: Callable[[Asked], Reading]
     is_told_all: bool = False
-    """What was taken away from the path is told too."""
+    """Whether the server is told the stripped prefix."""
 
 
 def lines_of(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text("latin-1").split("\n")[:-1]] if file.exists() else []
+    return (
+        [json.loads(line) for line in file.read_text("latin-1").split("\n")[:-1]]
+        if file.exists()
+        else []
+    )
 
 
 def by_number(lines: list[dict], read: Callable[[dict], Understood]) -> Reading:
@@ -79,10 +83,14 @@ def by_number(lines: list[dict], read: Callable[[dict], Understood]) -> Reading:
 
 
 def read_line(line: dict) -> Understood:
-    """What the applications in `tests/applications/understood.*` write."""
+    """Parses the output of the applications in `tests/applications/understood.*`."""
     paths = {segments(bytes.fromhex(path)) for path in line["paths"]}
-    paths |= {without_empty([bytes.fromhex(part) for part in parts]) for parts in line.get("segments", ())}
-    return Understood(line["route"], line["method"], frozenset(map(host_of, line["hosts"])), frozenset(paths))
+    paths |= {
+        without_empty([bytes.fromhex(part) for part in parts]) for parts in line.get("segments", ())
+    }
+    return Understood(
+        line["route"], line["method"], frozenset(map(host_of, line["hosts"])), frozenset(paths)
+    )
 
 
 @contextmanager
@@ -150,18 +158,23 @@ def nginx(folder: Path) -> Iterator[Upstream]:
     def read(line: dict) -> Understood:
         hosts = frozenset(host_of(host) for host in line["hosts"] if host)
         path = segments(line["path"].encode("latin-1"))
-        return Understood(line["route"] or None, line["method"], hosts, frozenset([path]), line["own"] != "")
+        return Understood(
+            line["route"] or None, line["method"], hosts, frozenset([path]), line["own"] != ""
+        )
 
     with running_nginx(folder, NGINX) as address:
 
         def understood(_: Asked) -> Reading:
-            # A line is written behind the response, and before the next request is read.
+            # A line is written after the response, and before the next request is read.
             host, _, port = address.partition(":")
             with socket.create_connection((host, int(port))) as last:
                 last.sendall(b"GET / HTTP/1.0\r\nx-number: last\r\n\r\n")
                 last.makefile("rb").read()
             lines = eventually("the last line", lambda: is_there(lines_of(file)))
-            return by_number([line for line in lines if line["status"] == "200" and line["number"] != "last"], read)
+            return by_number(
+                [line for line in lines if line["status"] == "200" and line["number"] != "last"],
+                read,
+            )
 
         yield Upstream(f'proxy = "http://{address}"', understood)
 
@@ -172,13 +185,18 @@ def is_there(lines: list[dict]) -> list[dict] | None:
 
 @dataclass
 class Folder:
-    """Files of which each has a size of its own, so that an answer to HEAD says too which one it is for."""
+    """Files, each with its own size, so that a response to HEAD also shows which one it is for."""
 
     root: Path
     paths: dict[int, Segments] = field(default_factory=dict)
 
     def write(self) -> None:
-        folders = [(), *product(NAMES), *product([*NAMES, b"a;v"], NAMES), *product([b"c"], [b"d"], NAMES)]
+        folders = [
+            (),
+            *product(NAMES),
+            *product([*NAMES, b"a;v"], NAMES),
+            *product([b"c"], [b"d"], NAMES),
+        ]
         for size, parts in enumerate(folders, 100):
             folder = self.root.joinpath(*(part.decode() for part in parts))
             folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +204,7 @@ class Folder:
             self.paths[size] = (*parts, LEAF)
 
     def understood(self, asked: Asked) -> Reading:
-        """Host and method are those that were asked for: files say nothing of them."""
+        """Host and method are those of the request: files do not show them."""
         reading: Reading = {}
         for number, (request, answer) in asked.items():
             if answer.status == 200:

@@ -1,4 +1,4 @@
-"""Requests made of the pieces that servers read differently, for paths that routes are for."""
+"""Requests composed of the pieces that servers interpret differently, for paths of routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .known import HOST, HOSTS, METHODS, ODD_METHODS, PRETENDING
 from .routes import LEAF, NAMES, SCRIPT, SUB_DELIMS, UNRESERVED, Site, escaped
 
 HARMLESS = ["//", "///", "/./", "/%2e/", "/b/../", "/x/%2E%2e/", "/x/y/../.%2e/"]
-"""What may stand for a slash without another meaning."""
+"""Alternatives to a slash without another meaning."""
 
 BETWEEN = [
     "%2F",
@@ -48,17 +48,19 @@ BEHIND = [
     "?/../admin",
 ]
 INSIDE = ["%00", "é", "%c0%af", "%2e", "|", "[", '"', "%25", "%e9", ";", "*", "^", "%0A", "%7f"]
-"""What gives a path another meaning, to some at least."""
+"""Additions that change a path's meaning, at least for some servers."""
 
 
 def composed(sites: Sequence[Site], random: Random) -> Spelled:
-    """A request for a path that some route may be for, in a spelling of it."""
+    """Makes a request for a path that a route may match, in some spelling."""
     path = spelled_path(some_segments(sites, random), random)
     protocol = random.choice(["websocket", "websocket", "h2c"]) if random.random() < 0.01 else None
     method = random.choice(METHODS) if random.random() < 0.16 and not protocol else "GET"
     if random.random() < 0.03 and not protocol:
         method = random.choice(ODD_METHODS)
-    host = random.choice([HOST] * 6 + [b"x.lab.test"] * 3 + [b"b.test", b"other.org", b"private.test"])
+    host = random.choice(
+        [HOST] * 6 + [b"x.lab.test"] * 3 + [b"b.test", b"other.org", b"private.test"]
+    )
     if random.random() < 0.08:
         host = random.choice(HOSTS)
     elif random.random() < 0.3:
@@ -69,7 +71,9 @@ def composed(sites: Sequence[Site], random: Random) -> Spelled:
     if b"/" in host or b"#" in host:
         # In a target these would end the host.
         host_field, is_absolute = None, False
-    fields = tuple(random.sample(PRETENDING, random.randint(1, 3))) if random.random() < 0.15 else ()
+    fields = (
+        tuple(random.sample(PRETENDING, random.randint(1, 3))) if random.random() < 0.15 else ()
+    )
     return Spelled(path, method, host, host_field, is_absolute, fields=fields, protocol=protocol)
 
 
@@ -78,7 +82,9 @@ def some_segments(sites: Sequence[Site], random: Random) -> list[bytes]:
     if random.random() < 0.7:
         routes = [route for site in sites for route in site.routes if route.patterns]
         pattern = random.choice(random.choice(routes).patterns)
-        segments = [random.choice(NAMES) if segment is None else segment for segment in pattern.segments]
+        segments = [
+            random.choice(NAMES) if segment is None else segment for segment in pattern.segments
+        ]
         names = segments + (names[:1] if pattern.is_open and len(segments) == 1 else [])
         if not pattern.is_open and (segments[-1] == LEAF or random.random() < 0.4):
             return names
@@ -117,4 +123,6 @@ def spelled_octet(byte: int, needless: float, random: Random) -> bytes:
 
 def respelled_host(host: bytes, random: Random) -> bytes:
     host = random.choice([host, host.upper(), host.title()])
-    return host + random.choice([b"", b"."]) + random.choice([b"", b":443", b":8443", b":00443", b":"])
+    return (
+        host + random.choice([b"", b"."]) + random.choice([b"", b":443", b":8443", b":00443", b":"])
+    )

@@ -1,6 +1,7 @@
-"""Each attack by its name: the server stays within its bounds while an honest client beside it is served.
+"""Each attack by name: the server stays within its bounds and serves an honest client at the same
+time.
 
-The attacks stand in the package `attacks`.
+The attacks are in the package `attacks`.
 """
 
 from __future__ import annotations
@@ -36,23 +37,29 @@ def test_server_withstands(start, site, identity, attack: Attack):
         note(attack, outcome, "debug" if "/debug/" in server.command[0] else "release")
 
 
-def test_attacks_have_names_of_their_own():
+def test_attack_names_are_unique():
     names = [each.name for each in [*ATTACKS, *ELSEWHERE, *ON_GATEWAY]]
     assert len(set(names)) == len(names)
 
 
-def test_limits_that_attacks_name_are_limits():
-    known = set(re.findall(r"^\| `(\w+)` \|", (REPOSITORY / "docs" / "limits.md").read_text(), re.MULTILINE))
+def test_limits_named_by_attacks_exist():
+    known = set(
+        re.findall(r"^\| `(\w+)` \|", (REPOSITORY / "docs" / "limits.md").read_text(), re.MULTILINE)
+    )
     named = {name for each in [*ATTACKS, *ELSEWHERE] for name in re.findall(r"`(\w+)`", each.limit)}
     assert named - known - {"datagrams_ignored"} == set()
 
 
-@pytest.mark.parametrize("reference", sorted({test for each in [*ELSEWHERE, *ON_GATEWAY] for test in each.tests}))
-def test_test_of_another_file_is_there(reference: str):
+@pytest.mark.parametrize(
+    "reference", sorted({test for each in [*ELSEWHERE, *ON_GATEWAY] for test in each.tests})
+)
+def test_tests_named_by_attacks_exist(reference: str):
     assert is_there(REPOSITORY, reference)
 
 
 def test_security_md_is_current():
     if os.environ.get("UPDATE_DOCS"):
         PAGE.write_text(document())
-    assert PAGE.read_text() == document(), "run it with UPDATE_DOCS=1"
+    assert PAGE.read_text() == document(), (
+        "docs/security.md is out of date: run this test with UPDATE_DOCS=1"
+    )

@@ -1,4 +1,4 @@
-"""A real page in real Chromium over each protocol, and the browser's own way from HTTP/2 to HTTP/3."""
+"""A real page in Chromium over each protocol, and the browser's switch from HTTP/2 to HTTP/3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 
 IMAGES = 24
 
-# The smallest PNG: one transparent pixel. Noise after its end makes each image a download worth the name.
+# The smallest PNG: one transparent pixel. Noise after its end makes each image a download of some
+# size.
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -43,7 +44,9 @@ def assert_page_is_whole(visited: dict) -> None:
     assert visited["title"] == "page"
     assert visited["result"] == {"sum": 10, "missing": 404}
     assert visited["images"] == [{"complete": True, "width": 1}] * IMAGES
-    statuses = {request["url"].rsplit("/", 1)[1]: request.get("status") for request in visited["requests"]}
+    statuses = {
+        request["url"].rsplit("/", 1)[1]: request.get("status") for request in visited["requests"]
+    }
     assert statuses.pop("missing") == 404
     assert set(statuses.values()) == {200}
     assert len(statuses) == IMAGES + 4
@@ -65,8 +68,8 @@ def test_page_loads_whole_over_the_protocol_asked_for(start_serve, identity, pag
 
 def test_browser_goes_from_h2_to_h3_by_alt_svc(start_serve, identity, page):
     server = start_serve(directory=page)
-    # A private certificate is good enough for QUIC only on a host named in this flag; with the wrong port it forces
-    # nothing, so that Alt-Svc alone brings the browser over.
+    # Over QUIC, Chromium accepts a private certificate only for a host named in this flag. The
+    # wrong port in it forces nothing: Alt-Svc alone brings the browser over.
     flags = [*common_flags(identity.spki_hash), f"--origin-to-force-quic-on={NAME}:1"]
     seen = visit(f"https://{NAME}:{server.port}/", flags, loads=3)
     for visited in seen["visits"]:
@@ -77,7 +80,9 @@ def test_browser_goes_from_h2_to_h3_by_alt_svc(start_serve, identity, page):
 
 def test_page_loads_over_ipv6(start_serve, identity, page):
     server = start_serve(directory=page, listen=("[::1]:0",))
-    flags = common_flags(identity.spki_hash, address="[::1]") + protocol_flags("h3", NAME, server.port)
+    flags = common_flags(identity.spki_hash, address="[::1]") + protocol_flags(
+        "h3", NAME, server.port
+    )
     visited = visit(f"https://{NAME}:{server.port}/", flags)["visits"][0]
     assert_page_is_whole(visited)
     assert {request["protocol"] for request in visited["requests"]} == {"h3"}

@@ -1,4 +1,6 @@
-"""Does a style sheet overtake images in browsers over HTTP/2 about as well as over HTTP/3, on a link of 20 Mbit/s?"""
+"""Compares HTTP/2 and HTTP/3 in browsers: how fast a style sheet overtakes images on a link of 20
+Mbit/s.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ queue_ms = 100
 
 IMAGES, IMAGE_BYTES, CSS_BYTES = 6, 1_500_000, 300_000
 ASKED_AFTER_MS = 400
-"""The style sheet is requested when the images have been under way for this long."""
+"""The style sheet is requested after the images have been loading for this long."""
 MOST_OVER_HTTP3 = 1.2
-"""HTTP/2 may take this many times as long. It was 2.4 when all responses shared the connection equally."""
+"""Maximum ratio of the time over HTTP/2 to that over HTTP/3. It was 2.4 when all responses shared
+the connection equally.
+"""
 
 # One transparent pixel; noise after its end makes it a download.
 PNG = base64.b64decode(
@@ -72,7 +76,9 @@ SCRIPT = f"""(async () => {{
 
 
 def chromium_options(identity, protocol: str) -> dict:
-    flags = chromium.common_flags(identity.spki_hash, ADDRESS) + chromium.protocol_flags(protocol, NAME, PORT)
+    flags = chromium.common_flags(identity.spki_hash, ADDRESS) + chromium.protocol_flags(
+        protocol, NAME, PORT
+    )
     return chromium.chromium_options(flags)
 
 
@@ -83,22 +89,39 @@ def firefox_options(_identity, protocol: str) -> dict:
 
 @pytest.fixture(params=[chromium_options, firefox_options], ids=["chromium", "firefox"])
 def took_ms(request, identity, tmp_path) -> Callable[[str], float]:
-    """Loads the page in a new browser over a new link, and returns when the style sheet was complete.
+    """Loads the page in a new browser over a new link; returns the time when the style sheet was
+    complete.
 
-    A second load would meet what the first has left: TCP's memory of the path, and cancelled images on their way.
+    State of the first load would affect a second one: TCP's metrics cache for the path, and
+    cancelled images in flight.
     """
     folder = tmp_path / "site"
     folder.mkdir()
-    (folder / "index.html").write_text("<!doctype html><title>page</title><link rel=icon href=data:,><body>")
+    (folder / "index.html").write_text(
+        "<!doctype html><title>page</title><link rel=icon href=data:,><body>"
+    )
     (folder / "style.css").write_text("/*" + "x" * (CSS_BYTES - 4) + "*/")
     for number in range(IMAGES):
         noise = random_bytes(IMAGE_BYTES - len(PNG), f"image {number}")
         (folder / f"{number}.png").write_bytes(PNG + noise)
     profile = tmp_path / "profile.toml"
     profile.write_text(PROFILE)
-    serve = serve_command(folder, identity, "--congestion", "cubic", "--quiet", listen=(f"{ADDRESS}:{PORT}",))
+    serve = serve_command(
+        folder, identity, "--congestion", "cubic", "--quiet", listen=(f"{ADDRESS}:{PORT}",)
+    )
     far = shlex.join(str(part) for part in serve)
-    link = [pronghorn(), "link", profile, "--tcp-congestion", "cubic", "--far", far, "--far-ready", PORT, "--"]
+    link = [
+        pronghorn(),
+        "link",
+        profile,
+        "--tcp-congestion",
+        "cubic",
+        "--far",
+        far,
+        "--far-ready",
+        PORT,
+        "--",
+    ]
 
     def load(protocol: str) -> float:
         with Browser(request.param(identity, protocol), prefix=link) as browser:
@@ -112,7 +135,9 @@ def took_ms(request, identity, tmp_path) -> Callable[[str], float]:
 
 
 def test_style_sheet_overtakes_images_over_http2_as_over_http3(took_ms):
-    """Compares the fastest of three loads, or of more on a busy machine, which only makes a load slower."""
+    """Compares the fastest of three loads, or of more on a busy machine: other load only slows a
+    load down.
+    """
     took = dict.fromkeys(("h3", "h2"), math.inf)
     for loads in range(1, 9):
         for protocol in took:

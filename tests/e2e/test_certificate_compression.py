@@ -1,4 +1,6 @@
-"""Does a client that takes compressed certificates (RFC 8879) get one, and one that does not a plain one?"""
+"""Certificate compression (RFC 8879): a client that supports it gets a compressed certificate,
+others a plain one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PAGE = "<!doctype html><title>page</title><link rel=icon href=data:,>"
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
-    """Some 20 KiB, of which most are names that are much alike."""
+    """Makes a certificate of some 20 KiB, mostly similar names."""
     return make_identity(tmp_path_factory.mktemp("chain"), more_names=700)
 
 
@@ -38,7 +40,7 @@ def server(start, chain, tmp_path):
 
 
 class Relay:
-    """Passes TCP connections on and counts what the server sends on each."""
+    """Forwards TCP connections and counts what the server sends on each."""
 
     def __init__(self, port: int):
         self.server_port = port
@@ -73,9 +75,12 @@ class Relay:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "is_smaller"), [("brotli", True), ("zlib", True), ("zlib,brotli", True), (None, False)]
+    ("algorithm", "is_smaller"),
+    [("brotli", True), ("zlib", True), ("zlib,brotli", True), (None, False)],
 )
-def test_client_gets_the_certificate_as_it_takes_it(server, chain, plain_bytes, algorithm, is_smaller):
+def test_certificate_is_compressed_as_the_client_supports(
+    server, chain, plain_bytes, algorithm, is_smaller
+):
     with Relay(server.port) as relay, curl.session(chain.ca) as session:
         if algorithm is not None:
             session.curl_options[CurlOpt.SSL_CERT_COMPRESSION] = algorithm
@@ -85,7 +90,7 @@ def test_client_gets_the_certificate_as_it_takes_it(server, chain, plain_bytes, 
     assert (received < plain_bytes / 2) == is_smaller, (received, plain_bytes)
 
 
-def test_chromium_gets_it_compressed_over_tcp(server, chain, plain_bytes):
+def test_chromium_gets_a_compressed_certificate_over_tcp(server, chain, plain_bytes):
     with Relay(server.port) as relay:
         flags = common_flags(chain.spki_hash) + protocol_flags("h2", NAME, relay.port)
         (visited,) = visit(f"https://{NAME}:{relay.port}/", flags)["visits"]
@@ -93,7 +98,7 @@ def test_chromium_gets_it_compressed_over_tcp(server, chain, plain_bytes):
         assert max(relay.down) < plain_bytes / 2, (relay.down, plain_bytes)
 
 
-def test_chromium_gets_it_compressed_over_quic(server, chain, plain_bytes):
+def test_chromium_gets_a_compressed_certificate_over_quic(server, chain, plain_bytes):
     with UdpProxy(server.port, seed="compression", record=True) as proxy:
         flags = common_flags(chain.spki_hash) + protocol_flags("h3", NAME, proxy.port)
         (visited,) = visit(f"https://{NAME}:{proxy.port}/", flags)["visits"]

@@ -1,4 +1,4 @@
-"""Uploads over HTTP/2 that are answered before their end: the answer arrives, whatever the window still allows."""
+"""Early responses to uploads over HTTP/2: the response arrives, whatever the window allows."""
 
 from __future__ import annotations
 
@@ -19,28 +19,31 @@ def limited(start, gateway, up):
 
 def send_all_that_the_window_allows(client: H2Client, stream: int) -> int:
     sent = 0
-    while size := min(client.http.local_flow_control_window(stream), client.http.max_outbound_frame_size):
+    while size := min(
+        client.http.local_flow_control_window(stream), client.http.max_outbound_frame_size
+    ):
         client.http.send_data(stream, bytes(size))
         client.flush()
         sent += size
     return sent
 
 
-def test_answer_to_an_upload_that_passes_a_limit_is_not_followed_by_a_reset(limited, ca):
+def test_response_to_an_upload_over_a_limit_is_not_followed_by_a_reset(limited, ca):
     with H2Client(limited.origin, ca) as client:
-        # The settings and windows of the server are there.
+        # The server's SETTINGS and WINDOW_UPDATEs have arrived.
         assert client.fetch("/").status == 200
         stream = client.start("/", method="PUT", end=False)
-        # Nothing is read meanwhile, as by clients that send as long as they may.
+        # The client does not read in between, like clients that send as long as their window
+        # allows.
         assert send_all_that_the_window_allows(client, stream) > 4 * LIMIT
         answer = client.finish(stream)
-        assert (answer.status, answer.body) == (413, b"the content is too large\n")
-        # An answer to a later request comes after whatever the server has had to say of the first one.
+        assert (answer.status, answer.body) == (413, b"request body too large\n")
+        # The response to a later request follows everything that the server sends for the first.
         assert client.fetch("/").status == 200
         assert client.exchanges[stream].reset is None
 
 
-def test_upload_that_goes_on_after_its_answer_is_stopped(limited, ca):
+def test_upload_that_continues_after_its_response_is_stopped(limited, ca):
     with H2Client(limited.origin, ca) as client:
         assert client.fetch("/").status == 200
         stream = client.start("/", method="PUT", end=False)

@@ -1,4 +1,4 @@
-"""`pronghorn run`: sites, routes and a proxy, as each protocol's clients see them."""
+"""`pronghorn run`: sites, routes and a proxy, as clients of each protocol see them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def ask(fetcher, server, path, **options):
     return fetcher.fetch(server.origin + path, **options)
 
 
-def test_nothing_listens_before_all_is_built(gateway):
-    """Building waits for a pipe here, as it does for thousands of sites."""
+def test_server_listens_only_after_the_configuration_is_built(gateway):
+    """The build waits for a pipe here; with thousands of sites it takes time too."""
     trust, address = gateway.folder / "trust.pem", own_address()
     os.mkfifo(trust)
     servers = '{ servers = ["https://127.0.0.1:1"], tls = { trust = "trust.pem" } }'
@@ -47,7 +47,7 @@ def test_nothing_listens_before_all_is_built(gateway):
         process.stop()
 
 
-def test_first_route_that_matches_answers(start, gateway, fetcher):
+def test_first_matching_route_answers(start, gateway, fetcher):
     (gateway.folder / "www" / "folder").mkdir(parents=True)
     (gateway.folder / "www" / "page.txt").write_text("a page")
     gateway.write(
@@ -79,7 +79,11 @@ response_headers = { set = { cache-control = "no-store" }, remove = ["etag"] }
     )
     server = start(gateway.command())
     fixed = ask(fetcher, server, "/fixed")
-    assert (fixed.status, fixed.body, fixed.header("content-type")) == (203, b"fixed", "text/x-fixed")
+    assert (fixed.status, fixed.body, fixed.header("content-type")) == (
+        203,
+        b"fixed",
+        "text/x-fixed",
+    )
     assert ask(fetcher, server, "/fixed", method="DELETE").status == 405
     assert ask(fetcher, server, "/by-field", headers=[("x-beta", "1")]).body == b"beta"
     redirect = ask(fetcher, server, "/files/folder?q").header("location")
@@ -93,7 +97,7 @@ response_headers = { set = { cache-control = "no-store" }, remove = ["etag"] }
     assert ask(fetcher, server, "/elsewhere").status == 404
 
 
-def test_route_is_for_what_any_of_its_matches_means(start, gateway, up, fetcher):
+def test_route_applies_if_any_of_its_matches_applies(start, gateway, up, fetcher):
     gateway.write(
         SITE
         + f"""
@@ -126,12 +130,14 @@ respond = "another"
     assert asked("/exact") == ("/exact", None)
     assert asked("/old/a") == ("/a", "/old")
     assert asked("/old/a", method="POST") is None
-    assert asked("/old/a", method="POST", headers=beta) == ("/old/a", None), "the path is taken from what matched"
+    assert asked("/old/a", method="POST", headers=beta) == ("/old/a", None), (
+        "the matched prefix was not removed from the path"
+    )
     assert asked("/new/a", headers=beta) == ("/new/a", None)
     assert asked("/api") is None
 
 
-def test_page_of_an_application_stands_for_all_its_addresses(start, gateway, protocol_fetcher):
+def test_fallback_file_answers_for_all_paths(start, gateway, protocol_fetcher):
     www = gateway.folder / "www"
     www.mkdir()
     (www / "index.html").write_text("the application")
@@ -148,7 +154,7 @@ def test_page_of_an_application_stands_for_all_its_addresses(start, gateway, pro
     assert ask(protocol_fetcher, server, "/real.js").body == b"code"
 
 
-def test_upstream_learns_who_asks_and_not_what_a_client_makes_up(start, gateway, up, fetcher):
+def test_upstream_gets_the_client_address_and_no_forged_fields(start, gateway, up, fetcher):
     gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
     server = start(gateway.command())
     forged = [
@@ -174,18 +180,28 @@ def test_upstream_learns_who_asks_and_not_what_a_client_makes_up(start, gateway,
     assert response.header("via") == "1.1 pronghorn"
 
 
-def test_trusted_proxy_is_believed(start, gateway, up, protocol_fetcher):
-    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n', server='trusted_proxies = ["127.0.0.0/8"]')
+def test_fields_of_a_trusted_proxy_are_kept(start, gateway, up, protocol_fetcher):
+    gateway.write(
+        SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n',
+        server='trusted_proxies = ["127.0.0.0/8"]',
+    )
     server = start(gateway.command())
     fields = seen(
-        ask(protocol_fetcher, server, "/", headers=[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "http")])
+        ask(
+            protocol_fetcher,
+            server,
+            "/",
+            headers=[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "http")],
+        )
     )
     assert fields["headers"]["x-forwarded-for"] == "203.0.113.9, 127.0.0.1"
     assert fields["headers"]["x-forwarded-proto"] == "http"
 
 
-@pytest.mark.parametrize("spelling", ["/private/x", "/%70rivate/x", "/public/../private/x", "/public/%2e%2E/private/x"])
-def test_no_spelling_of_a_path_gets_by_its_route(start, gateway, up, identity, spelling):
+@pytest.mark.parametrize(
+    "spelling", ["/private/x", "/%70rivate/x", "/public/../private/x", "/public/%2e%2E/private/x"]
+)
+def test_no_spelling_of_a_path_bypasses_its_route(start, gateway, up, identity, spelling):
     gateway.write(
         SITE
         + '[[sites.routes]]\nmatch = "/private/*"\nrespond = { status = 403 }\n\n'
@@ -197,20 +213,32 @@ def test_no_spelling_of_a_path_gets_by_its_route(start, gateway, up, identity, s
     assert up.requests == []
 
 
-def test_content_goes_through_both_ways(start, gateway, up, fetcher):
+def test_content_is_forwarded_both_ways(start, gateway, up, fetcher):
     big = bytes(range(256)) * 8192
-    up.routes["/big"] = lambda handler, content: handler.reply(200, big + content[-1:], [("x-got", str(len(content)))])
+    up.routes["/big"] = lambda handler, content: handler.reply(
+        200, big + content[-1:], [("x-got", str(len(content)))]
+    )
     gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
     server = start(gateway.command())
     response = ask(fetcher, server, "/big", method="POST", body=big)
-    assert (response.status, response.size, response.header("x-got")) == (200, len(big) + 1, str(len(big)))
+    assert (response.status, response.size, response.header("x-got")) == (
+        200,
+        len(big) + 1,
+        str(len(big)),
+    )
 
 
-def test_status_and_fields_of_an_upstream_arrive(start, gateway, up, protocol_fetcher):
+def test_status_and_fields_of_an_upstream_are_forwarded(start, gateway, up, protocol_fetcher):
     up.routes["/fields"] = lambda handler, _: handler.reply(
         418,
         b"tea",
-        [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("alt-svc", 'h3=":1"'), ("connection", "x-hop"), ("x-hop", "1")],
+        [
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+            ("alt-svc", 'h3=":1"'),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+        ],
     )
     gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
     server = start(gateway.command())
@@ -225,35 +253,47 @@ def test_status_and_fields_of_an_upstream_arrive(start, gateway, up, protocol_fe
     assert ask(protocol_fetcher, server, "/status/304").status == 304
 
 
-def test_servers_take_turns_and_a_dead_one_is_passed_over(start, gateway, protocol_fetcher):
+def test_servers_alternate_and_a_dead_one_is_skipped(start, gateway, protocol_fetcher):
     with upstream("one") as one, upstream("two") as two, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
         servers = f'["{one.address}", "{dead}", "{two.address}"]'
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = "app"\n[upstreams.app]\nservers = {servers}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = "app"\n[upstreams.app]\nservers = {servers}\n'
+        )
         server = start(gateway.command())
-        answered = [seen(ask(protocol_fetcher, server, "/", method=method))["server"] for method in ("GET", "POST") * 6]
+        answered = [
+            seen(ask(protocol_fetcher, server, "/", method=method))["server"]
+            for method in ("GET", "POST") * 6
+        ]
         assert set(answered) == {"one", "two"}
 
 
-def test_without_a_server_the_client_hears_so(start, gateway, protocol_fetcher):
+def test_upstream_without_a_server_is_502(start, gateway, protocol_fetcher):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = "http://127.0.0.1:{taken.getsockname()[1]}"\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = "http://127.0.0.1:{taken.getsockname()[1]}"\n'
+        )
         server = start(gateway.command())
         assert ask(protocol_fetcher, server, "/").status == 502
 
 
-def test_server_that_is_silent_is_given_up(start, gateway, protocol_fetcher):
+def test_silent_upstream_times_out(start, gateway, protocol_fetcher):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], head_timeout = "300ms" }}\n')
+        gateway.write(
+            SITE
+            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], head_timeout = "300ms" }}\n'
+        )
         server = start(gateway.command())
         assert ask(protocol_fetcher, server, "/").status == 504
 
 
 @pytest.mark.parametrize("protocol", ["http1", "http2", "http3"])
-def test_upstream_over_each_protocol(start, gateway, start_serve, identity, site, fetcher, protocol):
+def test_upstream_works_over_each_protocol(
+    start, gateway, start_serve, identity, site, fetcher, protocol
+):
     behind = start_serve()
     gateway.write(
         SITE
@@ -271,23 +311,27 @@ def test_upstream_over_each_protocol(start, gateway, start_serve, identity, site
     assert (part.status, part.body) == (206, site.read("medium.bin")[5:10])
 
 
-def test_untrusted_upstream_is_not_spoken_to(start, gateway, start_serve, tmp_path, protocol_fetcher):
+def test_untrusted_upstream_certificate_is_502(
+    start, gateway, start_serve, tmp_path, protocol_fetcher
+):
     other = make_identity(tmp_path / "other")
     behind = start_serve()
     servers = f'servers = ["https://localhost:{behind.port}"]'
-    gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ {servers}, tls = {{ trust = "{other.ca}" }} }}\n')
+    gateway.write(
+        SITE + f'[[sites.routes]]\nproxy = {{ {servers}, tls = {{ trust = "{other.ca}" }} }}\n'
+    )
     server = start(gateway.command())
     assert ask(protocol_fetcher, server, "/").status == 502
 
 
-def test_redirect_to_the_host_keeps_the_port_that_was_asked(start, gateway, protocol_fetcher):
+def test_redirect_to_the_request_host_keeps_the_port(start, gateway, protocol_fetcher):
     gateway.write(SITE + '[[sites.routes]]\nredirect = "https://{host}/z{path}"\n')
     server = start(gateway.command())
     answer = protocol_fetcher.fetch(server.origin + "/a?b")
     assert (answer.status, answer.header("location")) == (308, f"{server.origin}/z/a?b")
 
 
-def test_redirect_to_another_scheme_has_no_port(start, gateway):
+def test_redirect_to_another_scheme_drops_the_port(start, gateway):
     gateway.write(
         '[[sites]]\nhosts = ["127.0.0.1"]\n[[sites.routes]]\nredirect = "https://{host}{path}"\n',
         listen=("http://127.0.0.1:0",),
@@ -297,14 +341,18 @@ def test_redirect_to_another_scheme_has_no_port(start, gateway):
     assert (answer.status_code, answer.headers["location"]) == (308, "https://127.0.0.1/a")
 
 
-def test_clear_text_is_redirected_and_unknown_hosts_are_misdirected(start, gateway, identity):
-    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', listen=("127.0.0.1:0", "http://127.0.0.1:0"))
+def test_clear_text_is_redirected_and_unknown_host_is_misdirected(start, gateway, identity):
+    gateway.write(
+        SITE + '[[sites.routes]]\nrespond = "x"\n', listen=("127.0.0.1:0", "http://127.0.0.1:0")
+    )
     server = start(gateway.command(), listeners=2)
     clear = next(listener for listener in server.listeners if listener.scheme == "http")
 
     def head(host: str) -> str:
         with socket.create_connection(("127.0.0.1", clear.port), timeout=10) as connection:
-            connection.sendall(f"GET /a?b HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+            connection.sendall(
+                f"GET /a?b HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode()
+            )
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
     answer = head("localhost")
@@ -313,7 +361,9 @@ def test_clear_text_is_redirected_and_unknown_hosts_are_misdirected(start, gatew
     assert head("elsewhere.example").startswith("HTTP/1.1 421 ")
 
 
-def test_site_without_http3_is_not_announced_and_not_served_over_it(start, gateway, protocol_fetcher):
+def test_site_without_http3_is_neither_announced_nor_served_over_http3(
+    start, gateway, protocol_fetcher
+):
     gateway.write(SITE + 'http3 = false\n[[sites.routes]]\nrespond = "x"\n')
     server = start(gateway.command())
     if protocol_fetcher.protocol == "HTTP/3":
@@ -323,21 +373,24 @@ def test_site_without_http3_is_not_announced_and_not_served_over_it(start, gatew
         assert ask(protocol_fetcher, server, "/").header("alt-svc") is None
 
 
-def test_announcement_of_http3_says_the_port_that_clients_reach(start, gateway, protocol_fetcher):
-    gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', server='alt_svc = { port = 443, max_age = "5m" }')
+def test_alt_svc_announces_the_public_port(start, gateway, protocol_fetcher):
+    gateway.write(
+        SITE + '[[sites.routes]]\nrespond = "x"\n',
+        server='alt_svc = { port = 443, max_age = "5m" }',
+    )
     response = ask(protocol_fetcher, start(gateway.command()), "/")
     expected = None if protocol_fetcher.protocol == "HTTP/3" else 'h3=":443"; ma=300'
     assert response.header("alt-svc") == expected
 
 
-def test_reload_changes_what_is_served_and_a_wrong_file_nothing(start, gateway, protocol_fetcher):
+def test_reload_applies_a_valid_file_and_rejects_an_invalid_one(start, gateway, protocol_fetcher):
     gateway.write(SITE + '[[sites.routes]]\nrespond = "first"\n')
     server = start(gateway.command())
     assert ask(protocol_fetcher, server, "/").body == b"first"
 
     gateway.write(SITE + '[[sites.routes]]\nrespond = "second"\n', workers=2)
     server.popen.send_signal(signal.SIGHUP)
-    server.wait_for_lines("`workers` in \\[server\\] has changed, which takes a restart")
+    server.wait_for_lines("`workers` in \\[server\\] has changed; restart the server")
     eventually("the new answer", lambda: ask(protocol_fetcher, server, "/").body == b"second")
 
     gateway.write(SITE + '[[sites.routes]]\nrepond = "third"\n')
@@ -347,25 +400,34 @@ def test_reload_changes_what_is_served_and_a_wrong_file_nothing(start, gateway, 
     assert ask(protocol_fetcher, server, "/").body == b"second"
 
 
-def test_check_says_all_that_is_wrong_and_exits_65(gateway):
-    gateway.write(SITE + '[[sites.routes]]\nproxi = "http://127.0.0.1:1"\n[[sites.routes]]\nfiles = "nowhere"\n')
-    wrong = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30)
+def test_check_reports_all_errors_and_exits_65(gateway):
+    gateway.write(
+        SITE
+        + '[[sites.routes]]\nproxi = "http://127.0.0.1:1"\n[[sites.routes]]\nfiles = "nowhere"\n'
+    )
+    wrong = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30
+    )
     assert wrong.returncode == 65
     assert 'unknown key "proxi"; did you mean "proxy"?' in wrong.stderr
 
     gateway.write(SITE + '[[sites.routes]]\nfiles = "nowhere"\n')
-    missing = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30)
+    missing = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30
+    )
     assert missing.returncode == 66
     assert "nowhere: No such file or directory" in missing.stderr
     refused = subprocess.run(gateway.command(), capture_output=True, text=True, timeout=30)
     assert refused.returncode == 66
 
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n')
-    right = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30)
+    right = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=30
+    )
     assert (right.returncode, right.stderr) == (0, "")
 
 
-def test_certificate_is_chosen_by_name_and_changed_by_reload(start, gateway, tmp_path, identity):
+def test_certificate_is_chosen_by_name_and_replaced_by_reload(start, gateway, tmp_path, identity):
     first, second = make_identity(tmp_path / "first"), make_identity(tmp_path / "second")
     sites = """
 [[sites]]
@@ -408,16 +470,25 @@ EXAMPLES = sorted((REPOSITORY / "examples" / "gateway").glob("*.toml"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_example_is_right_and_in_style(example, tmp_path):
+def test_example_is_valid_and_formatted(example, tmp_path):
     (tmp_path / "index.html").write_text("page")
-    # Nothing is said of a certificate that has the names of its sites.
+    # The certificate has the names of its sites, so that there is no warning about it.
     written = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", example.read_text())
-    hosts = re.findall(r'"([^"]+)"', " ".join(re.findall(r"^hosts = \[(.*?)\]", written, re.MULTILINE)))
+    hosts = re.findall(
+        r'"([^"]+)"', " ".join(re.findall(r"^hosts = \[(.*?)\]", written, re.MULTILINE))
+    )
     identity = make_identity(tmp_path / "identity", names=tuple(hosts))
-    environment = {**os.environ, "CERT": str(identity.cert), "KEY": str(identity.key), "SITE": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "CERT": str(identity.cert),
+        "KEY": str(identity.key),
+        "SITE": str(tmp_path),
+    }
     checked = subprocess.run(
         [pronghorn(), "check", example], capture_output=True, text=True, timeout=30, env=environment
     )
     assert (checked.returncode, checked.stderr) == (0, "")
-    styled = subprocess.run([pronghorn(), "fmt", "--check", example], capture_output=True, text=True, timeout=30)
+    styled = subprocess.run(
+        [pronghorn(), "fmt", "--check", example], capture_output=True, text=True, timeout=30
+    )
     assert (styled.returncode, styled.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""Certificates that `pronghorn run` orders itself, from Pebble."""
+"""Certificates that `pronghorn run` orders from Pebble."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import stat
 import subprocess
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from aioquic.asyncio import connect
@@ -31,7 +32,7 @@ NAME = "one.pronghorn.test"
 
 @pytest.fixture
 def serve(start, gateway, pebble):
-    """Starts a server whose sites have these names, with certificates that it orders."""
+    """Starts a server whose sites have these names, and which orders their certificates."""
 
     def run(*names: str, challenges: tuple[str, ...] = (), more: str = ""):
         write(gateway, pebble, names, challenges, more)
@@ -42,7 +43,8 @@ def serve(start, gateway, pebble):
 
 def write(gateway, pebble, names, challenges=(), more="", acme="") -> None:
     sites = "".join(
-        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "{name}"\n' for name in names
+        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "{name}"\n'
+        for name in names
     )
     gateway.write(
         pebble.settings(*challenges, more=acme) + sites + more,
@@ -59,7 +61,7 @@ def fetch(pebble, protocol: str, name: str = NAME):
 
 
 def shown(pebble, name: str = NAME) -> x509.Certificate:
-    """The certificate of the name, whoever it is from."""
+    """Returns the certificate that is served for the name, whoever issued it."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
@@ -75,7 +77,7 @@ def status_of(gateway, name: str = NAME) -> dict:
 
 
 @pytest.mark.parametrize("challenge", ["tls-alpn-01", "http-01"])
-def test_ordered_certificate_is_shown_over_each_protocol(serve, gateway, pebble, challenge):
+def test_ordered_certificate_is_served_over_each_protocol(serve, gateway, pebble, challenge):
     pebble.start()
     server = serve(NAME, "two.pronghorn.test", challenges=(challenge,))
     server.wait_for_lines("has a certificate, valid until", 2)
@@ -84,12 +86,14 @@ def test_ordered_certificate_is_shown_over_each_protocol(serve, gateway, pebble,
         assert (response.status, response.body, response.protocol) == (200, NAME.encode(), protocol)
         assert fetch(pebble, protocol, "two.pronghorn.test").body == b"two.pronghorn.test"
     assert pebble.orders == 2
-    # What is kept is for its owner only, folders too.
+    # Stored files and folders are accessible to their owner only.
     kept = certificates_of(gateway.folder / "state")
     assert kept.keys() == {NAME, "two.pronghorn.test"}
     for path, _, files in os.walk(gateway.folder / "state/acme"):
         modes = [
-            stat.S_IMODE(os.stat(os.path.join(path, file)).st_mode) for file in files if not file.endswith(".lock")
+            stat.S_IMODE(os.stat(os.path.join(path, file)).st_mode)
+            for file in files
+            if not file.endswith(".lock")
         ]
         assert set(modes) <= {0o600}, files
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
@@ -97,13 +101,18 @@ def test_ordered_certificate_is_shown_over_each_protocol(serve, gateway, pebble,
     series = metrics(gateway.folder / "state/admin.sock")
     assert series[f'pronghorn_certificate_expiry_time_seconds{{host="{NAME}"}}'] == expiry
     assert series[f'pronghorn_certificate_order_failures{{host="{NAME}"}}'] == 0
-    # Other requests in clear text are redirected as ever, those for proofs that nobody waits for too.
+    # Other clear-text requests are still redirected, including those for unknown challenge tokens.
     for path in ("/", "/.well-known/acme-challenge/none"):
-        request = urllib.request.Request(f"http://{pebble.address}:{CLEAR_PORT}{path}", headers={"host": NAME})
+        request = urllib.request.Request(
+            f"http://{pebble.address}:{CLEAR_PORT}{path}", headers={"host": NAME}
+        )
         opener = urllib.request.build_opener(NoRedirect)
         with pytest.raises(urllib.error.HTTPError) as refused:
             opener.open(request, timeout=20)
-        assert (refused.value.code, refused.value.headers["location"]) == (308, f"https://{NAME}:{TLS_PORT}{path}")
+        assert (refused.value.code, refused.value.headers["location"]) == (
+            308,
+            f"https://{NAME}:{TLS_PORT}{path}",
+        )
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -125,13 +134,15 @@ def test_restart_needs_no_order_and_no_authority(serve, start, gateway, pebble):
     pebble.start()
     again = start(gateway.command(), listeners=2)
     assert shown(pebble) == before
-    # The authority has been asked whether it wants a renewal, if at all, and nothing else.
+    # The authority was only asked for renewal information, if at all.
     assert eventually("the next renewal is known", lambda: status_of(gateway)["order"]["next"])
     assert (pebble.orders, root.exists()) == (0, True)
 
 
-def test_server_that_is_killed_while_it_orders_gets_there_after_its_restart(serve, start, gateway, pebble):
-    # The authority takes its time, so that there is a while to be killed in.
+def test_server_killed_during_an_order_gets_a_certificate_after_its_restart(
+    serve, start, gateway, pebble
+):
+    # The authority is slow, so that there is time to kill the server.
     pebble.start(PEBBLE_VA_NOSLEEP="0", PEBBLE_VA_SLEEPTIME="3")
     server = serve(NAME)
     pebble.process.wait_for_lines("Added order")
@@ -143,7 +154,7 @@ def test_server_that_is_killed_while_it_orders_gets_there_after_its_restart(serv
         server.kill()
         assert all(is_whole(file) for file in certificates_of(gateway.folder / "state").values())
     (folder,) = (gateway.folder / "state").glob("acme/*/certificates")
-    # As one is left that is killed before it is in its place, and one of somebody else's.
+    # A temporary file as a killed server leaves it before the rename, and one of another program.
     left, other = folder / ".writing-AbCdEf.tmp", folder / "notes.tmp"
     left.write_text("half")
     other.write_text("whole")
@@ -155,7 +166,8 @@ def test_server_that_is_killed_while_it_orders_gets_there_after_its_restart(serv
 
 
 def test_certificate_is_renewed_while_clients_are_served(serve, gateway, pebble):
-    # Renewed when a third of it is left, which on a busy machine has to be enough for an order.
+    # Renewed when a third of its lifetime is left, which must be enough for an order on a busy
+    # machine.
     pebble.start(validity=60)
     server = serve(NAME)
     server.wait_for_lines("has a certificate, valid until")
@@ -168,15 +180,15 @@ def test_certificate_is_renewed_while_clients_are_served(serve, gateway, pebble)
             assert curl.ask(session, "HTTP/3", f"https://{NAME}:{TLS_PORT}/").status == 200
         return shown(pebble).serial_number != first
 
-    eventually("another certificate is shown", is_renewed, seconds=100)
+    eventually("another certificate is served", is_renewed, seconds=100)
     server.wait_for_lines("has a certificate, valid until", 2)
     assert not [line for line in server.lines if "error" in line]
 
 
-def test_authority_that_is_away_does_not_keep_others_from_being_served(serve, gateway, pebble, identity):
+def test_unavailable_authority_does_not_block_other_sites(serve, gateway, pebble, identity):
     other = f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "other"\n'
     server = serve(NAME, more=other)
-    line = rf"error: there is no certificate for {NAME}: the authority cannot be asked: .*; the next try is in \d+s"
+    line = rf"error: no certificate for {NAME}: request to the authority failed: .*; next attempt in \d+s"
     server.wait_for_lines(line)
     with pytest.raises(ssl.SSLError, match="access denied"):
         shown(pebble)
@@ -186,34 +198,36 @@ def test_authority_that_is_away_does_not_keep_others_from_being_served(serve, ga
     pebble.start()
     server.wait_for_lines("has a certificate, valid until", seconds=90)
     assert fetch(pebble, "HTTP/3").status == 200
-    eventually("nothing failed since", lambda: status_of(gateway)["order"]["failures"] == 0)
+    eventually("no failure since", lambda: status_of(gateway)["order"]["failures"] == 0)
 
 
-def test_names_wait_together_for_an_authority_that_gives_no_answer(serve, pebble):
+def test_names_back_off_together_when_the_authority_does_not_respond(serve, pebble):
     server = serve(*(f"name-{number}.pronghorn.test" for number in range(40)))
-    lines = server.wait_for_lines(r"the next try is in (\d+)s, for other names too", 2)
-    # One line for each time, and each time is later.
+    lines = server.wait_for_lines(r"next attempt in (\d+)s, for all names", 2)
+    # One line for each attempt, and the delays grow.
     waits = [int(line[1]) for line in lines]
     assert 5 <= waits[0] < waits[1], server.lines
     assert len([line for line in server.lines if "error" in line]) == 2, server.lines
 
 
-def test_challenge_that_is_rejected_is_told_and_the_other_one_is_tried(serve, gateway, pebble):
-    # Nobody is where the authority looks first.
+def test_rejected_challenge_is_logged_and_the_other_one_is_tried(serve, gateway, pebble):
+    # No server listens where the authority looks first.
     pebble.start(tls_port=1)
     server = serve(NAME)
-    line = rf"error: there is no certificate for {NAME}: tls-alpn-01: the authority says: .*; the next try is in 1\ds"
+    line = rf"error: no certificate for {NAME}: tls-alpn-01: the authority says: .*; next attempt in 1\ds"
     server.wait_for_lines(line)
     assert pebble.orders == 1
-    # Impatience does not help: what was refused is remembered.
+    # A restart does not retry at once: the rejection is remembered.
     server.kill()
     again = serve(NAME)
-    eventually("the next try is known", lambda: status_of(gateway)["order"]["next"])
+    eventually("the next attempt is known", lambda: status_of(gateway)["order"]["next"])
     assert status_of(gateway)["order"]["failures"] == 1
     again.wait_for_lines("has a certificate, valid until", seconds=90)
     assert pebble.orders == 2
     refused = (gateway.folder / "state").glob
-    eventually("what was refused is forgotten", lambda: not list(refused("acme/*/certificates/*.refused")))
+    eventually(
+        "the rejection is forgotten", lambda: not list(refused("acme/*/certificates/*.refused"))
+    )
 
 
 def retry(gateway, name: str) -> subprocess.CompletedProcess[str]:
@@ -221,31 +235,34 @@ def retry(gateway, name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_refused_order_is_made_again_when_the_operator_says_so(serve, gateway, pebble, tmp_path):
+def test_failed_order_is_retried_on_the_operators_command(serve, gateway, pebble, tmp_path):
     with proxied(pebble) as proxy:
         pebble.start()
-        # For hours nothing would be ordered, restarts or not.
+        # No order would be made for hours, with or without restarts.
         problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
         refusal = Answer(429, [PROBLEM, ("retry-after", "18000")], json.dumps(problem).encode())
         proxy.answer = lambda _, path: refusal if path == "/order-plz" else None
         server = serve(NAME, "two.pronghorn.test")
-        server.wait_for_lines("error: there is no certificate for .*the next try is in 5h", 2)
+        server.wait_for_lines("error: no certificate for .*next attempt in 5h", 2)
         proxy.answer = lambda *_: None
         done = retry(gateway, NAME)
         assert done.returncode == 0, done.stderr
-        assert f"the certificate of {NAME} is ordered again" in done.stdout
+        assert f"ordering the certificate of {NAME} again" in done.stdout
         server.wait_for_lines(f"{NAME} has a certificate, valid until", seconds=90)
-        # The other one waits as it did.
+        # The other name still waits.
         assert pebble.orders == 1
         assert status_of(gateway, "two.pronghorn.test")["order"]["failures"] == 1
-        eventually("nothing failed since", lambda: status_of(gateway)["order"]["failures"] == 0)
-        for name, says in ((NAME, "no order has failed since"), ("none.test", 'it has no site with tls = "acme"')):
+        eventually("no failure since", lambda: status_of(gateway)["order"]["failures"] == 0)
+        for name, says in (
+            (NAME, "no failed order"),
+            ("none.test", 'it has no site with tls = "acme"'),
+        ):
             refused = retry(gateway, name)
             assert (refused.returncode, refused.stdout) == (69, "")
             assert says in refused.stderr
 
 
-def test_retry_that_fails_waits_as_after_a_first_failure(serve, gateway, pebble):
+def test_failed_retry_backs_off_as_after_a_first_failure(serve, gateway, pebble):
     with proxied(pebble) as proxy:
         pebble.start()
         problem = {"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many orders"}
@@ -253,39 +270,61 @@ def test_retry_that_fails_waits_as_after_a_first_failure(serve, gateway, pebble)
         proxy.answer = lambda _, path: refusal if path == "/order-plz" else None
         server = serve(NAME)
         for count in (1, 2, 3):
-            server.wait_for_lines(r"too many orders \(rateLimited\); the next try is in [56]m", count)
+            server.wait_for_lines(r"too many orders \(rateLimited\); next attempt in [56]m", count)
             assert len(proxy.asked("/order-plz")) == count
             eventually("it is known", lambda: status_of(gateway)["order"]["failures"] == 1)
             assert retry(gateway, NAME).returncode == 0
 
 
-def test_reload_that_changes_how_certificates_are_ordered_tries_at_once(serve, gateway, pebble):
-    # Nobody is where the authority looks first, and there is no other challenge.
+def test_reload_with_changed_acme_settings_orders_at_once(serve, gateway, pebble):
+    # No server listens where the authority looks first, and there is no other challenge.
     pebble.start(tls_port=1)
     server = serve(NAME, challenges=("tls-alpn-01",))
-    server.wait_for_lines(f"error: there is no certificate for {NAME}: tls-alpn-01: .*; the next try is in [56]m")
+    server.wait_for_lines(
+        f"error: no certificate for {NAME}: tls-alpn-01: .*; next attempt in [56]m"
+    )
     write(gateway, pebble, [NAME], ("http-01",))
     server.popen.send_signal(1)
     server.wait_for_lines("has a certificate, valid until", seconds=90)
 
 
-def test_nonce_that_is_refused_again_and_again_leads_to_patience(serve, gateway, pebble):
+def test_error_in_the_response_to_a_challenge_names_the_challenge(serve, pebble):
+    """A validation that fails before the authority has responded."""
+
+    def failed(path: str, answer: Answer) -> Answer:
+        if not path.startswith("/chalZ/"):
+            return answer
+        error = {"type": "urn:ietf:params:acme:error:connection", "detail": "no route"}
+        challenge = json.loads(answer.body) | {"status": "invalid", "error": error}
+        return replace(answer, body=json.dumps(challenge).encode())
+
+    with proxied(pebble) as proxy:
+        pebble.start()
+        proxy.change = failed
+        server = serve(NAME, challenges=("http-01",))
+        server.wait_for_lines(
+            rf"error: no certificate for {NAME}: http-01: the authority says: no route "
+            r"\(connection\); next attempt in [56]m"
+        )
+
+
+def test_repeatedly_rejected_nonces_lead_to_a_backoff(serve, gateway, pebble):
     pebble.start(PEBBLE_WFE_NONCEREJECT="100")
     server = serve(NAME)
     server.wait_for_lines(
-        rf"error: there is no certificate for {NAME}: the authority says: .*\(badNonce\); the next try is in [56]s"
+        rf"error: no certificate for {NAME}: the authority says: .*\(badNonce\); next attempt in [56]s"
     )
-    server.wait_for_lines(r"\(badNonce\); the next try is in 1\ds")
+    server.wait_for_lines(r"\(badNonce\); next attempt in 1\ds")
     assert pebble.orders == 0
 
 
-def test_some_refused_nonces_do_no_harm(serve, pebble):
+def test_some_rejected_nonces_are_retried(serve, pebble):
     pebble.start(PEBBLE_WFE_NONCEREJECT="15")
     server = serve(NAME)
     server.wait_for_lines("has a certificate, valid until", seconds=90)
 
 
-def test_reload_orders_for_new_names_and_keeps_what_is_there(serve, gateway, pebble):
+def test_reload_orders_for_new_names_and_keeps_existing_certificates(serve, gateway, pebble):
     pebble.start()
     server = serve(NAME)
     server.wait_for_lines("has a certificate, valid until")
@@ -301,7 +340,7 @@ def test_reload_orders_for_new_names_and_keeps_what_is_there(serve, gateway, peb
     assert pebble.orders == 2
 
 
-def test_handshake_for_proofs_is_for_tcp_and_for_names_that_are_proved(serve, pebble):
+def test_tls_alpn_challenge_is_answered_over_tcp_for_pending_names_only(serve, pebble):
     pebble.start()
     server = serve(NAME)
     server.wait_for_lines("has a certificate, valid until")
@@ -314,7 +353,9 @@ def test_handshake_for_proofs_is_for_tcp_and_for_names_that_are_proved(serve, pe
         context.wrap_socket(tcp, server_hostname=NAME)
 
     async def over_quic() -> None:
-        configuration = QuicConfiguration(is_client=True, alpn_protocols=["acme-tls/1"], server_name=NAME)
+        configuration = QuicConfiguration(
+            is_client=True, alpn_protocols=["acme-tls/1"], server_name=NAME
+        )
         configuration.load_verify_locations(cafile=str(pebble.root()))
         async with connect(pebble.address, TLS_PORT, configuration=configuration):
             pass
@@ -323,7 +364,7 @@ def test_handshake_for_proofs_is_for_tcp_and_for_names_that_are_proved(serve, pe
         asyncio.run(over_quic())
 
 
-def test_folder_that_cannot_be_written_is_told_at_the_start(gateway, pebble, tmp_path):
+def test_unwritable_folder_is_reported_at_start(gateway, pebble, tmp_path):
     (tmp_path / "state").write_text("no folder")
     write(gateway, pebble, [NAME])
     process = Process(gateway.command())
@@ -336,19 +377,20 @@ KEYS = {
     "kid-1": "bm9ib2R5LWtub3dzLXRoaXMta2V5LWFuZC1pdC1pcy1sb25n",
     "kid-2": "YW5vdGhlci1rZXktdGhhdC1pcy1hcy1sb25nLWFzLXRoYXQ_-w",
 }
-"""Of accounts that were made elsewhere, in base64url with and without what it has of its own."""
+"""Account keys that were created elsewhere, in base64url with and without its special characters.
+"""
 
 
 def with_external(gateway, pebble, name: str, external: str) -> None:
-    """A configuration whose orders are for an account that was made elsewhere."""
+    """Returns a configuration that orders with an account that was created elsewhere."""
     site = f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n'
     settings = pebble.settings(more=external)
     gateway.write(settings + site, server='state_dir = "state"', listen=pebble.listen)
 
 
-def test_account_that_was_made_elsewhere_is_bound_once(start, gateway, pebble):
+def test_external_account_is_bound_once(start, gateway, pebble):
     pebble.start(external=KEYS)
-    # As some authorities show it: with padding.
+    # Some authorities show the key with padding.
     key = KEYS["kid-1"] + "=" * (-len(KEYS["kid-1"]) % 4)
     (gateway.folder / "eab-key").write_text(f"{key}\n")
     by_file = 'external_account = { id = "kid-1", key = "${file:eab-key}" }'
@@ -357,19 +399,23 @@ def test_account_that_was_made_elsewhere_is_bound_once(start, gateway, pebble):
     server.wait_for_lines("has a certificate, valid until")
     pebble.process.wait_for_lines('newAccount Binding with CA using kid "kid-1"')
     assert fetch(pebble, "HTTP/3").status == 200
-    # A new order is for the account that is there, by whatever key it is named.
+    # A new order uses the existing account, whichever external key is configured.
     (gateway.folder / "eab-key").write_text(KEYS["kid-2"])
     with_external(gateway, pebble, "two.pronghorn.test", by_file)
     server.popen.send_signal(1)
     server.wait_for_lines("two.pronghorn.test has a certificate")
     assert pebble.accounts == 1
-    # Another account is another one.
+    # A different account.
     with_external(gateway, pebble, "three.pronghorn.test", by_file.replace("kid-1", "kid-2"))
     server.popen.send_signal(1)
     server.wait_for_lines("three.pronghorn.test has a certificate")
     pebble.process.wait_for_lines('newAccount Binding with CA using kid "kid-2"')
     assert pebble.accounts == 2
-    assert not [line for line in server.lines if "error" in line or any(key in line for key in KEYS.values())]
+    assert not [
+        line
+        for line in server.lines
+        if "error" in line or any(key in line for key in KEYS.values())
+    ]
     for file in (gateway.folder / "state").glob("acme/*/account*.json"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -378,55 +424,72 @@ def test_account_that_was_made_elsewhere_is_bound_once(start, gateway, pebble):
     ("external", "says"),
     [
         ("", r"externalAccountBinding.*\(externalAccountRequired\)"),
-        ('external_account = { id = "kid-1", key = "KEY-2" }', r"verification error.*\(unauthorized\)"),
+        (
+            'external_account = { id = "kid-1", key = "KEY-2" }',
+            r"verification error.*\(unauthorized\)",
+        ),
         ('external_account = { id = "kid-3", key = "KEY-2" }', r"not known.*\(unauthorized\)"),
     ],
     ids=["none", "another-key", "unknown"],
 )
-def test_account_that_is_refused_is_told_and_nothing_is_ordered(start, gateway, pebble, external, says):
+def test_rejected_account_is_logged_and_nothing_is_ordered(start, gateway, pebble, external, says):
     pebble.start(external=KEYS)
     with_external(gateway, pebble, NAME, external.replace("KEY-2", KEYS["kid-2"]))
     server = start(gateway.command(), listeners=2)
     server.wait_for_lines(
-        rf"error: there is no certificate for {NAME}: the authority says: .*{says}; the next try is in 1\ds$"
+        rf"error: no certificate for {NAME}: the authority says: .*{says}; next attempt in 1\ds$"
     )
-    assert (pebble.orders, pebble.accounts, list((gateway.folder / "state").glob("acme/*/account*.json"))) == (0, 0, [])
+    assert (
+        pebble.orders,
+        pebble.accounts,
+        list((gateway.folder / "state").glob("acme/*/account*.json")),
+    ) == (0, 0, [])
     assert not [line for line in server.lines if any(key in line for key in KEYS.values())]
 
 
-def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
+def test_changed_email_is_sent_to_the_authority_once(start, gateway, pebble):
     pebble.start()
     with proxied(pebble) as proxy:
 
         def told() -> list[list[str]]:
             of_account = ("/sign-me-up", "/my-account/")
-            return [content["contact"] for path, content in proxy.contents if path.startswith(of_account)]
+            return [
+                content["contact"]
+                for path, content in proxy.contents
+                if path.startswith(of_account)
+            ]
 
         def known() -> list[str]:
-            return [file.read_text() for file in (gateway.folder / "state").glob("acme/*/account*.contact")]
+            return [
+                file.read_text()
+                for file in (gateway.folder / "state").glob("acme/*/account*.contact")
+            ]
 
         write(gateway, pebble, [NAME], acme='email = "one@pronghorn.test"')
         server = start(gateway.command(), listeners=2)
         server.wait_for_lines("has a certificate, valid until")
         assert told() == [["mailto:one@pronghorn.test"]]
-        # Asked about renewals, which needs the account, at each of these.
+        # Each of these asks for renewal information, which needs the account.
         expected = told()
         for address in ("two@pronghorn.test", None, "three@pronghorn.test"):
             write(gateway, pebble, [NAME], acme=f'email = "{address}"' if address else "")
             server.popen.send_signal(1)
             expected.append([f"mailto:{address}"] if address else [])
-            assert eventually("the authority is told", lambda: len(told()) == len(expected))
-            # Ended before the answer is here, it would say so again.
-            assert eventually("the answer is kept", lambda address=address: known() == ([address] if address else []))
+            assert eventually("the account is updated", lambda: len(told()) == len(expected))
+            # A server that stops before it gets the response would send the update again.
+            assert eventually(
+                "the response is stored",
+                lambda address=address: known() == ([address] if address else []),
+            )
         assert (told(), pebble.accounts) == (expected, 1)
-        # Nothing is said of an address that it knows: neither after a restart nor for another name.
+        # Nothing is sent for a known address: neither after a restart nor for another name.
         server.terminate()
         assert server.wait() == 0, server.lines
         write(gateway, pebble, [NAME, "two.pronghorn.test"], acme='email = "three@pronghorn.test"')
         server = start(gateway.command(), listeners=2)
         server.wait_for_lines("two.pronghorn.test has a certificate, valid until")
         assert told() == expected
-        # Certificates do not wait for an address that is refused.
+        # A rejected address does not delay certificates.
         problem = {"type": "urn:ietf:params:acme:error:invalidContact", "detail": "no such domain"}
         refusal = Answer(400, [PROBLEM], json.dumps(problem).encode())
         proxy.answer = lambda _, path: refusal if path.startswith("/my-account/") else None
@@ -434,15 +497,17 @@ def test_another_email_is_told_to_the_authority_once(start, gateway, pebble):
         server.popen.send_signal(1)
         server.wait_for_lines("three.pronghorn.test has a certificate, valid until")
         said = "the authority says: no such domain (invalidContact)"
-        assert f"warning: the authority does not take the new email of [acme]: {said}" in "\n".join(server.lines)
+        assert f"warning: the authority rejected the new email address: {said}" in "\n".join(
+            server.lines
+        )
 
 
 PROFILES = {"classic": 7_776_000, "shortlived": 576_000}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_certificate_is_of_the_profile_that_is_named(start, gateway, pebble, profile):
-    # Who names none gets one at random from this authority.
+def test_certificate_uses_the_configured_profile(start, gateway, pebble, profile):
+    # Without a profile, this authority picks one at random.
     pebble.start(profiles=PROFILES)
     with_external(gateway, pebble, NAME, f'profile = "{profile}"')
     server = start(gateway.command(), listeners=2)
@@ -453,10 +518,10 @@ def test_certificate_is_of_the_profile_that_is_named(start, gateway, pebble, pro
     assert fetch(pebble, "HTTP/2").status == 200
 
 
-def test_profile_that_the_authority_does_not_have_is_told_with_those_it_has(start, gateway, pebble):
+def test_unknown_profile_is_an_error_that_lists_the_known_ones(start, gateway, pebble):
     pebble.start(profiles=PROFILES)
     with_external(gateway, pebble, NAME, 'profile = "short"')
     server = start(gateway.command(), listeners=2)
-    said = 'the authority has no profile "short": it has classic, shortlived'
-    server.wait_for_lines(rf"error: there is no certificate for {NAME}: {said}; the next try is in 1\ds$")
+    said = 'unknown profile "short": the authority has classic, shortlived'
+    server.wait_for_lines(rf"error: no certificate for {NAME}: {said}; next attempt in 1\ds$")
     assert pebble.orders == 0

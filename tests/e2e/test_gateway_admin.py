@@ -1,4 +1,4 @@
-"""The admin API of `pronghorn run`, and the commands that ask it."""
+"""The admin API of `pronghorn run`, and the commands that use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def over_tcp(identity):
 
 @pytest.fixture
 def over_quic(identity):
-    return next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
+    return next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(
+        identity.ca
+    )
 
 
 def command(*arguments):
@@ -42,7 +44,7 @@ def write(gateway, answer="one", more="", server='state_dir = "state"'):
     gateway.write(ROUTED.replace("ANSWER", answer) + more, server=server)
 
 
-def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(start, gateway):
+def test_socket_in_the_state_folder_is_private_and_removed_at_exit(start, gateway):
     write(gateway)
     server = start(gateway.command())
     path = gateway.folder / "state" / "admin.sock"
@@ -62,15 +64,15 @@ def test_socket_in_the_state_folder_is_for_its_owner_and_ends_with_the_server(st
     assert not path.exists()
     gone = command("status", "-c", gateway.file)
     assert gone.returncode == 69
-    assert "is the server running" in gone.stderr
+    assert "check that the server runs" in gone.stderr
 
 
-def test_socket_of_a_server_that_runs_is_left_to_it_and_other_files_too(start, gateway):
+def test_socket_of_a_running_server_and_other_files_are_not_replaced(start, gateway):
     write(gateway)
     first = start(gateway.command())
     second = start(gateway.command())
     second.wait_for_lines(
-        "warning: another server answers at unix:.*admin.sock: this one has no admin API until that one ends; "
+        "warning: another server listens at unix:.*admin.sock: no admin API until that server ends; "
     )
     third = start(gateway.command())
     assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == first.pid
@@ -81,7 +83,7 @@ def test_socket_of_a_server_that_runs_is_left_to_it_and_other_files_too(start, g
     assert first.wait() == 0, first.lines
     second.wait_for_lines("admin API at unix:")
     assert json.loads(command("status", "-c", gateway.file).stdout)["pid"] == second.pid
-    # One that was left behind is replaced.
+    # A stale socket is replaced.
     second.popen.kill()
     second.wait()
     fourth = start(gateway.command())
@@ -90,11 +92,20 @@ def test_socket_of_a_server_that_runs_is_left_to_it_and_other_files_too(start, g
     write(gateway, more='[admin]\nlisten = "unix:precious"\n')
     refused = command("run", "-c", gateway.file)
     assert refused.returncode == 73, refused.stderr
-    assert len(re.findall(r"^error: cannot make the socket .*precious", refused.stderr, re.MULTILINE)) == 1
+    assert (
+        len(
+            re.findall(
+                r"^error: cannot create the admin API socket .*precious",
+                refused.stderr,
+                re.MULTILINE,
+            )
+        )
+        == 1
+    )
     assert (gateway.folder / "precious").read_text() == "kept"
 
 
-def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fetcher):
+def test_reload_reports_changes_and_errors(start, gateway, protocol_fetcher):
     write(gateway)
     server = start(gateway.command())
     write(
@@ -107,12 +118,14 @@ def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fet
     assert done.returncode == 0, done.stderr
     assert "serving 2 sites" in done.stdout
     assert "added: b.example" in done.stdout
-    assert "`name` in [server] has changed, which takes a restart" in done.stdout
+    assert "`name` in [server] has changed; restart the server" in done.stdout
     assert protocol_fetcher.fetch(server.origin + "/").body == b"two"
 
-    # What the command itself cannot know: a certificate that is not there.
+    # An error that only the server can find: a missing certificate.
     gateway.file.write_text(
-        gateway.file.read_text().replace("two", "three").replace(str(gateway.identity.cert), "none.pem", 1)
+        gateway.file.read_text()
+        .replace("two", "three")
+        .replace(str(gateway.identity.cert), "none.pem", 1)
     )
     wrong = command("reload", "-c", gateway.file)
     assert wrong.returncode == 65, wrong.stderr
@@ -120,7 +133,12 @@ def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fet
     assert "nothing has changed" in wrong.stderr
     status, answer = ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")
     assert status == 422
-    line = gateway.file.read_text().splitlines().index(gateway.tls.replace(str(gateway.identity.cert), "none.pem")) + 1
+    line = (
+        gateway.file.read_text()
+        .splitlines()
+        .index(gateway.tls.replace(str(gateway.identity.cert), "none.pem"))
+        + 1
+    )
     assert answer["problems"][0]["line"] == line
     assert "none.pem" in answer["problems"][0]["message"]
     gateway.file.write_text("[server\n")
@@ -131,8 +149,8 @@ def test_reload_says_what_changed_and_what_is_wrong(start, gateway, protocol_fet
     assert protocol_fetcher.fetch(server.origin + "/").body == b"two"
 
 
-def test_server_judges_the_file_that_a_command_cannot_read_whole(start, gateway, monkeypatch):
-    """The server's environment has what the file names, the command's has not; or the file is half edited."""
+def test_reload_works_if_only_the_server_can_read_the_whole_file(start, gateway, monkeypatch):
+    """The file names environment variables that only the server has, or is half edited."""
     proxied = SITE + '[[sites.routes]]\nproxy = "app"\n[upstreams.app]\nservers = ["${APP_URL}"]\n'
     gateway.write(proxied, server='state_dir = "state"')
     monkeypatch.setenv("APP_URL", "http://127.0.0.1:1")
@@ -153,21 +171,25 @@ def test_server_judges_the_file_that_a_command_cannot_read_whole(start, gateway,
     assert retried.returncode == 69, retried.stderr
     assert "localhost" in retried.stderr
 
-    # What says where the server is cannot be read: this alone ends the command.
+    # Without a readable admin address the command cannot continue.
     gateway.write(proxied, server='state_dir = "${STATE_HERE}"')
     lost = command("status", "-c", gateway.file)
     assert lost.returncode == 65, lost.stderr
-    assert "the environment has no STATE_HERE" in lost.stderr
+    assert "environment variable STATE_HERE is not set" in lost.stderr
     assert "--admin" in lost.stderr
 
 
-def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, identity, protocol_fetcher):
-    """On a connection that is kept, and on new ones."""
+def test_hundred_reloads_fail_no_request_and_end_no_connection(
+    start, gateway, identity, protocol_fetcher
+):
+    """Sends requests on a connection that is kept, and on new ones."""
     big = bytes(8 << 20)
     (gateway.folder / "big").write_bytes(big)
     files = '[[sites.routes]]\nmatch = "/big"\nfiles = "."\n'
     write(gateway, "0")
-    gateway.file.write_text(gateway.file.read_text().replace("[[sites.routes]]", f"{files}[[sites.routes]]"))
+    gateway.file.write_text(
+        gateway.file.read_text().replace("[[sites.routes]]", f"{files}[[sites.routes]]")
+    )
     text = gateway.file.read_text()
     server = start(gateway.command())
     done = threading.Event()
@@ -180,7 +202,9 @@ def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, i
                     response = curl.ask(session, protocol_fetcher.protocol, server.origin + "/")
                     ports.add(response.local_port)
                     answers.append((response.status, response.body))
-                    assert curl.ask(session, protocol_fetcher.protocol, server.origin + "/big").size == len(big)
+                    assert curl.ask(
+                        session, protocol_fetcher.protocol, server.origin + "/big"
+                    ).size == len(big)
         except Exception as error:
             failures.append(error)
 
@@ -189,7 +213,10 @@ def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, i
     try:
         for number in range(1, 101):
             gateway.file.write_text(text.replace('respond = "0"', f'respond = "{number}"'))
-            assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0] == 200
+            assert (
+                ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0]
+                == 200
+            )
             if number % 10 == 0:
                 assert protocol_fetcher.fetch(server.origin + "/").body == str(number).encode()
     finally:
@@ -204,7 +231,7 @@ def test_hundred_reloads_fail_no_request_and_end_no_connection(start, gateway, i
     assert len(set(numbers)) > 1
 
 
-def test_loopback_address_wants_the_token(start, gateway):
+def test_loopback_address_requires_the_token(start, gateway):
     write(gateway, more='[admin]\nlisten = "127.0.0.1:0"\ntoken = "${file:token}"\n')
     (gateway.folder / "token").write_text(TOKEN + "\n")
     server = start(gateway.command())
@@ -225,7 +252,7 @@ def test_loopback_address_wants_the_token(start, gateway):
     assert not any(TOKEN in line for line in server.lines)
 
 
-def test_http3_is_switched_while_it_is_served_and_over_reloads(start, gateway, over_tcp, over_quic):
+def test_http3_can_be_switched_at_runtime_and_survives_reloads(start, gateway, over_tcp, over_quic):
     write(gateway)
     server = start(gateway.command())
     path = gateway.folder / "state" / "admin.sock"
@@ -247,14 +274,19 @@ def test_http3_is_switched_while_it_is_served_and_over_reloads(start, gateway, o
     assert ask(UnixConnection(path), "DELETE", "/sites/localhost/http3")[1]["http3"] is True
     assert alt_svc() == f'h3=":{server.port}"; ma=86400'
     assert over_quic.fetch(server.origin + "/").status == 200
-    assert ask(UnixConnection(path), "PUT", "/sites/127.0.0.1/alt-svc-clear", "true")[1]["alt_svc_clear"] is True
+    assert (
+        ask(UnixConnection(path), "PUT", "/sites/127.0.0.1/alt-svc-clear", "true")[1][
+            "alt_svc_clear"
+        ]
+        is True
+    )
     assert alt_svc() == "clear"
     assert ask(UnixConnection(path), "PUT", "/sites/localhost/http3", "perhaps")[0] == 400
     assert ask(UnixConnection(path), "PUT", "/sites/other.example/http3", "false")[0] == 404
 
 
-def test_idle_connections_are_bounded_and_do_not_lock_out(start, gateway):
-    """More connections than are served at once, that say nothing; those who leave make room."""
+def test_idle_connections_are_limited_and_do_not_lock_others_out(start, gateway):
+    """Opens more silent connections than the limit; closed ones free their slots."""
     write(gateway)
     server = start(gateway.command())
     path = gateway.folder / "state" / "admin.sock"
@@ -265,12 +297,14 @@ def test_idle_connections_are_bounded_and_do_not_lock_out(start, gateway):
         idle.append(silent)
     for silent in idle:
         silent.close()
-    assert eventually("it answers again", lambda: ask(UnixConnection(path), "GET", "/status")[0] == 200)
+    assert eventually(
+        "it answers again", lambda: ask(UnixConnection(path), "GET", "/status")[0] == 200
+    )
     assert server.popen.poll() is None
 
 
-def test_server_without_a_word_about_it_is_asked_by_its_configuration(start, gateway, tmp_path):
-    """Two of them, since many may be served by one user."""
+def test_server_without_an_admin_address_is_found_by_its_configuration(start, gateway, tmp_path):
+    """Runs two servers, since a user may run several."""
     write(gateway, server="")
     server = start(gateway.command())
     other = Gateway(tmp_path, gateway.identity)
@@ -291,18 +325,18 @@ def test_server_without_a_word_about_it_is_asked_by_its_configuration(start, gat
     assert json.loads(command("status", "-c", other.file).stdout)["pid"] == second.pid
 
 
-def test_server_serves_without_an_admin_api_where_nobody_asked_for_one(start, gateway, tmp_path):
-    """As a service without a folder that it may write."""
+def test_server_starts_if_the_default_admin_socket_cannot_be_created(start, gateway, tmp_path):
+    """Like a service without a writable folder."""
     write(gateway, server="")
     (tmp_path / "file").write_text("")
     server = start(gateway.command(), env={"XDG_STATE_HOME": str(tmp_path / "file")})
-    server.wait_for_lines("warning: there is no admin API until the next start: ")
+    server.wait_for_lines("warning: admin API unavailable until the next start: ")
 
 
-def test_admin_api_that_is_off_stays_off(start, gateway):
+def test_disabled_admin_api_stays_disabled(start, gateway):
     write(gateway, more='[admin]\nlisten = "off"\n', server="")
     server = start(gateway.command())
     assert not any("admin API" in line for line in server.lines)
     done = command("status", "-c", gateway.file)
     assert done.returncode == 69
-    assert "the configuration has no admin API" in done.stderr
+    assert "the admin API is off in this configuration" in done.stderr

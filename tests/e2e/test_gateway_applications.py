@@ -1,4 +1,4 @@
-"""`pronghorn run` in front of applications and servers that others wrote, each over all three protocols."""
+"""`pronghorn run` in front of independent applications and servers, over all three protocols."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def proxied(start, gateway, address: str, more: str = ""):
     return start(gateway.command())
 
 
-def test_nginx_behind_it(start, gateway, fetcher):
+def test_nginx_upstream_is_served(start, gateway, fetcher):
     www = gateway.folder / "www"
     www.mkdir()
     text, big = b"words and words\n" * 100, bytes(range(256)) * 12_000
@@ -65,7 +65,9 @@ def test_nginx_behind_it(start, gateway, fetcher):
         server = proxied(start, gateway, origin)
 
         def ask(path, *headers, method="GET", body=None):
-            return fetcher.fetch(server.origin + path, method=method, headers=list(headers), body=body)
+            return fetcher.fetch(
+                server.origin + path, method=method, headers=list(headers), body=body
+            )
 
         page = ask("/page.txt")
         assert (page.status, page.body, page.header("content-type")) == (200, text, "text/plain")
@@ -73,30 +75,39 @@ def test_nginx_behind_it(start, gateway, fetcher):
         unchanged = ask("/page.txt", ("if-none-match", etag))
         assert (unchanged.status, unchanged.size, unchanged.header("etag")) == (304, 0, etag)
         part = ask("/page.txt", ("range", "bytes=6-8"))
-        assert (part.status, part.body, part.header("content-range")) == (206, b"and", f"bytes 6-8/{len(text)}")
+        assert (part.status, part.body, part.header("content-range")) == (
+            206,
+            b"and",
+            f"bytes 6-8/{len(text)}",
+        )
         assert (ask("/big.bin").sha256, ask("/refused").status) == (sha256(big), 403)
         head = ask("/big.bin", method="HEAD")
         assert (head.status, head.header("content-length"), head.size) == (200, str(len(big)), 0)
         assert ask("/moved").header("location") == "/page.txt"
         assert ask("/page.txt", method="POST", body=b"x" * 300_000).status == 405
         connections = {ask("/page.txt").header("x-connection").split()[0] for _ in range(8)}
-        assert len(connections) < 8, "connections are used again"
+        assert len(connections) < 8, "connections are not reused"
 
 
-def test_content_that_nginx_compressed_arrives_so(start, gateway, protocol_fetcher):
+def test_content_compressed_by_nginx_is_forwarded_unchanged(start, gateway, protocol_fetcher):
     (gateway.folder / "www").mkdir()
     text = b"words and words\n" * 100
     (gateway.folder / "www" / "page.txt").write_bytes(text)
     with nginx(gateway.folder, NGINX) as address:
         origin = f"http://{address}"
         server = proxied(start, gateway, origin)
-        page = protocol_fetcher.fetch(server.origin + "/page.txt", headers=[("accept-encoding", "gzip")])
-        # libcurl unpacks what it knows.
+        page = protocol_fetcher.fetch(
+            server.origin + "/page.txt", headers=[("accept-encoding", "gzip")]
+        )
+        # libcurl decodes the codings that it knows.
         assert (page.status, page.header("content-encoding")) == (200, "gzip")
-        assert text in (page.body, gzip.decompress(page.body) if page.body[:2] == b"\x1f\x8b" else b"")
+        assert text in (
+            page.body,
+            gzip.decompress(page.body) if page.body[:2] == b"\x1f\x8b" else b"",
+        )
 
 
-def test_application_of_express_behind_it(start, gateway, fetcher):
+def test_express_application_is_served(start, gateway, fetcher):
     with application(["node", REPOSITORY / "tests" / "applications" / "express.cjs"]) as origin:
         server = proxied(start, gateway, origin)
 
@@ -118,7 +129,10 @@ def test_application_of_express_behind_it(start, gateway, fetcher):
         as_json = [("content-type", "application/json")]
         created = ask("/json", method="POST", headers=as_json, body=b'{"a": [1, 2]}')
         assert (created.status, created.body) == (201, b'{"a":[1,2]}')
-        assert ask("/json", method="POST", headers=as_json, body=b'"' + b"x" * 5000 + b'"').status == 413
+        assert (
+            ask("/json", method="POST", headers=as_json, body=b'"' + b"x" * 5000 + b'"').status
+            == 413
+        )
         content = bytes(range(256)) * 10_000
         assert ask("/upload", method="PUT", body=content).text() == sha256(content)
         events = ask("/events")
@@ -135,7 +149,7 @@ def bytes_as_they_are(content: bytes) -> bytes:
 
 
 class Counter(grpc.GenericRpcHandler):
-    """A service whose messages are text."""
+    """A service whose messages are strings."""
 
     def service(self, call):
         def plain(kind, behaviour):
@@ -173,7 +187,7 @@ def counter() -> Iterator[str]:
     server.stop(None).wait()
 
 
-def test_grpc_goes_through(start, gateway, counter, ca):
+def test_grpc_calls_are_forwarded(start, gateway, counter, ca):
     server = proxied(start, gateway, counter, ', protocol = "http2"')
     credentials = grpc.ssl_channel_credentials(ca.read_bytes())
     with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
@@ -186,7 +200,8 @@ def test_grpc_goes_through(start, gateway, counter, ca):
         assert ("x-detail", "digits only") in [tuple(pair) for pair in error.trailing_metadata()]
         counted = list(channel.unary_stream("/test.Counter/Count")(b"5000", timeout=60))
         assert counted == [b"%d" % number for number in range(5000)]
-        # Each answer is waited for before the next question: nothing may be held back in either direction.
+        # Each response is awaited before the next message: nothing may be buffered in either
+        # direction.
         asked: list[bytes] = [b"1", b"20", b"300"]
         answered = threading.Semaphore(1)
 
@@ -205,7 +220,9 @@ def test_grpc_goes_through(start, gateway, counter, ca):
         assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("others", ["", '[[sites.routes]]\nfiles = "."\n'], ids=["no route", "files"])
+@pytest.mark.parametrize(
+    "others", ["", '[[sites.routes]]\nfiles = "."\n'], ids=["no route", "files"]
+)
 def test_grpc_service_without_a_route_is_unimplemented(start, gateway, counter, ca, others):
     action = f'proxy = {{ servers = ["{counter}"], protocol = "http2" }}'
     gateway.write(SITE + f'[[sites.routes]]\nmatch = "/test.Counter/*"\n{action}\n' + others)
@@ -219,7 +236,7 @@ def test_grpc_service_without_a_route_is_unimplemented(start, gateway, counter, 
             assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED, unknown.value.details()
 
 
-def test_grpc_at_files_is_not_found_over_each_protocol(start, gateway, protocol_fetcher):
+def test_grpc_call_to_files_is_not_found_over_each_protocol(start, gateway, protocol_fetcher):
     gateway.write(SITE + '[[sites.routes]]\nfiles = "."\n')
     server = start(gateway.command())
     for content_type, status in [
@@ -228,30 +245,37 @@ def test_grpc_at_files_is_not_found_over_each_protocol(start, gateway, protocol_
         ("application/x-www-form-urlencoded", 405),
     ]:
         headers = [("content-type", content_type)]
-        answer = protocol_fetcher.fetch(server.origin + "/a.B/C", method="POST", headers=headers, body=b"\0" * 5)
+        answer = protocol_fetcher.fetch(
+            server.origin + "/a.B/C", method="POST", headers=headers, body=b"\0" * 5
+        )
         assert answer.status == status, content_type
 
 
 @pytest.mark.parametrize("client", ["go-h1", "go-h2", "quic-go-h3"])
-def test_call_of_grpc_over_each_protocol(start, gateway, counter, ca, client):
+def test_grpc_call_works_over_each_protocol(start, gateway, counter, ca, client):
     server = proxied(start, gateway, counter, ', protocol = "http2"')
     fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == client).trusting(ca)
 
     def call(message: bytes):
         framed = b"\0" + len(message).to_bytes(4, "big") + message
         headers = [("content-type", "application/grpc"), ("te", "trailers")]
-        return fetcher.fetch(server.origin + "/test.Counter/Double", method="POST", headers=headers, body=framed)
+        return fetcher.fetch(
+            server.origin + "/test.Counter/Double", method="POST", headers=headers, body=framed
+        )
 
     answer = call(b"21")
     assert (answer.status, answer.body) == (200, b"\0\0\0\0\x0242")
     if client == "go-h1":
-        # Over HTTP/1.1 trailers have to be announced, which servers of gRPC do not.
+        # Over HTTP/1.1 trailers must be announced, which gRPC servers do not do.
         return
     assert dict(answer.trailers)["grpc-status"] == "0"
     refused = call(b"no")
     assert (refused.status, refused.size) == (200, 0)
     told = dict(refused.headers) | dict(refused.trailers)
-    assert (told["grpc-status"], told["x-detail"]) == (str(grpc.StatusCode.INVALID_ARGUMENT.value[0]), "digits only")
+    assert (told["grpc-status"], told["x-detail"]) == (
+        str(grpc.StatusCode.INVALID_ARGUMENT.value[0]),
+        "digits only",
+    )
 
 
 @pytest.fixture
@@ -271,7 +295,7 @@ def websocket_echo() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_websocket_goes_through(start, gateway, websocket_echo, ca, version):
+def test_websocket_is_forwarded(start, gateway, websocket_echo, ca, version):
     server = proxied(start, gateway, websocket_echo)
     with open_websocket(version, server.origin, ca, "/socket") as socket:
         frames = socket.frames()

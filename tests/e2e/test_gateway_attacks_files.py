@@ -1,4 +1,6 @@
-"""Attacks on served folders: links to what is hidden, and pages of folders that nobody takes."""
+"""Attacks on served folders: links to hidden files, and directory listings that clients do not
+read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,15 @@ LINKS = {
     "known": ".well-known",
     "good.txt": "pub/page.txt",
 }
-LEAKS = ("/env", "/twice", "/git/config", "/here/env", "/pub/up.txt", "/password.txt", "/here/here/git/config")
+LEAKS = (
+    "/env",
+    "/twice",
+    "/git/config",
+    "/here/env",
+    "/pub/up.txt",
+    "/password.txt",
+    "/here/here/git/config",
+)
 
 
 @pytest.fixture
@@ -48,28 +58,37 @@ def www(tmp_path) -> Path:
 @pytest.fixture
 def serve(start, gateway, www):
     def run(options: str = ""):
-        gateway.write(SITE + f'[[sites.routes]]\nfiles = {{ root = "www", listing = true{options} }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nfiles = {{ root = "www", listing = true{options} }}\n'
+        )
         return start(gateway.command())
 
     return run
 
 
-@pytest.mark.parametrize("options", ["", ", links_outside = true", ', precompressed = true, fallback = "page.txt"'])
-def test_link_to_what_is_hidden_is_as_hidden(serve, www, protocol_fetcher, options):
+@pytest.mark.parametrize(
+    "options", ["", ", links_outside = true", ', precompressed = true, fallback = "page.txt"']
+)
+def test_link_to_a_hidden_file_is_hidden(serve, www, protocol_fetcher, options):
     (www / "around").symlink_to(www / ".env")
     origin = serve(options).origin
-    # Twice: from the disk, and from memory.
+    # Twice: from the disk, and from the cache.
     for _ in range(2):
         nothing = protocol_fetcher.fetch(origin + "/nothing")
         assert nothing.status == (200 if "fallback" in options else 404)
-        # A link by a whole name leads out of the folder, and there back into it.
+        # An absolute link leads out of the folder, and back into it from there.
         around = ("/around",) if "links_outside" in options else ()
         for path in (*LEAKS, *around, "/git", "/git/", "/git/nothing"):
             answer = protocol_fetcher.fetch(origin + path)
-            # Nothing tells which of these names there are.
+            # Responses do not reveal which of these names exist.
             assert (answer.status, answer.body) == (nothing.status, nothing.body), path
         assert protocol_fetcher.fetch(origin + "/.env").status == 404
-        for path in ("/good.txt", "/here/pub/page.txt", "/known/security.txt", "/.well-known/security.txt"):
+        for path in (
+            "/good.txt",
+            "/here/pub/page.txt",
+            "/known/security.txt",
+            "/.well-known/security.txt",
+        ):
             assert protocol_fetcher.fetch(origin + path).body == PLAIN, path
         answer = protocol_fetcher.fetch(origin + "/page.txt", headers=[("accept-encoding", "gzip")])
         assert (answer.status, answer.body) == (200, PLAIN)
@@ -83,7 +102,7 @@ def test_link_to_what_is_hidden_is_as_hidden(serve, www, protocol_fetcher, optio
     assert "up.txt" not in protocol_fetcher.fetch(origin + "/pub/").text()
 
 
-def test_link_that_comes_to_lead_to_what_is_hidden_is_hidden_from_then_on(serve, www, protocol_fetcher):
+def test_link_changed_to_a_hidden_file_is_hidden_from_then_on(serve, www, protocol_fetcher):
     origin = serve().origin
     for _ in range(3):
         assert protocol_fetcher.fetch(origin + "/good.txt").body == PLAIN
@@ -92,14 +111,16 @@ def test_link_that_comes_to_lead_to_what_is_hidden_is_hidden_from_then_on(serve,
     assert protocol_fetcher.fetch(origin + "/good.txt").status == 404
 
 
-def test_link_to_what_is_hidden_is_followed_where_hidden_names_are_served(serve, protocol_fetcher):
+def test_link_to_a_hidden_file_is_followed_where_hidden_files_are_served(serve, protocol_fetcher):
     origin = serve(", hidden = true").origin
     for path in LEAKS:
         assert protocol_fetcher.fetch(origin + path).body == SECRET, path
     assert '"./env"' in protocol_fetcher.fetch(origin + "/").text()
 
 
-def test_link_to_what_is_hidden_is_not_there_for_php(start, gateway, www, tmp_path, protocol_fetcher):
+def test_link_to_a_hidden_file_is_not_found_for_php(
+    start, gateway, www, tmp_path, protocol_fetcher
+):
     (www / ".secret.php").write_text("<?php echo 'behind a dot';")
     (www / "index.php").write_text("<?php echo 'index';")
     (www / "leak.php").symlink_to(".secret.php")
@@ -113,7 +134,7 @@ def test_link_to_what_is_hidden_is_not_there_for_php(start, gateway, www, tmp_pa
             assert (answer.status, SECRET in answer.body) == (404, False), path
 
 
-def test_pages_of_folders_that_nobody_takes_are_shared(start, gateway, identity):
+def test_unread_directory_listings_share_memory(start, gateway, identity):
     www = gateway.folder / "www"
     www.mkdir()
     for number in range(10_000):
@@ -126,21 +147,23 @@ def test_pages_of_folders_that_nobody_takes_are_shared(start, gateway, identity)
             page = honest.get(server.origin + "/", http_version=VERSIONS["HTTP/2"])
             assert page.text.count("a name of some length") == 10_000
             before = server.forget_peak()
-            # The windows take no byte, so that whatever is answered is held.
+            # The windows are closed, so that each response is buffered.
             clients = [RawH2(ground, {INITIAL_WINDOW_SIZE: 0}) for _ in range(10)]
             for client in clients:
                 for _ in range(200):
                     client.send(client.request(client.block(b"/"))[1])
             for client in clients:
-                client.until("the head of each page", lambda client=client: len(client.heads) == 200)
+                client.until(
+                    "the head of each page", lambda client=client: len(client.heads) == 200
+                )
             assert server.peak_resident_bytes() - before < 64 * MIB
             for protocol in VERSIONS:
                 again = honest.get(server.origin + "/", http_version=VERSIONS[protocol])
                 assert again.text == page.text, protocol
-            # What is taken is whole, whoever shares it.
+            # Each client gets the whole listing, however many share it.
             client = clients[0]
             client.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30)))
             client.send(frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 1 << 30)))
-            eventually("some of a page", lambda: client.receive(0.1))
+            eventually("part of a page", lambda: client.receive(0.1))
     finally:
         ground.close()

@@ -1,4 +1,4 @@
-"""Does any spelling of a path, a host or a method get past a route of `pronghorn run`?"""
+"""Spellings of paths, hosts and methods that would bypass a route of `pronghorn run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def route(action: str, match: str = "") -> str:
 
 
 def logged(gateway, count: int) -> list[dict]:
-    """The lines of the access log, when there are so many."""
+    """Waits for this many lines of the access log and returns them."""
     read = (gateway.folder / "access.log").read_text
     eventually("the lines", lambda: len(read().splitlines()) >= count)
     return [json.loads(line) for line in read().splitlines()]
@@ -37,7 +37,7 @@ class QuietHandler(wsgiref.simple_server.WSGIRequestHandler):
 
 @contextmanager
 def wsgi() -> Iterator[tuple[str, list[str]]]:
-    """A WSGI application, which sees paths decoded, and the paths that it has seen."""
+    """A WSGI application that gets decoded paths, and the list of those paths."""
     paths: list[str] = []
 
     def answer(environ, start_response):
@@ -50,7 +50,7 @@ def wsgi() -> Iterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{server.server_port}", paths
 
 
-def test_forward_auth_is_told_the_path_that_is_served(speak, up):
+def test_forward_auth_gets_the_path_that_is_served(speak, up):
     asked: list[dict[str, str]] = []
     with upstream("auth") as auth:
 
@@ -62,7 +62,9 @@ def test_forward_auth_is_told_the_path_that_is_served(speak, up):
 
         auth.routes["/"] = verify
         layer = f'layers = [{{ name = "forward-auth", address = "{auth.address}" }}]'
-        rewritten = f'strip_prefix = true\nrewrite = "/inner{{path}}"\nproxy = "{up.address}"\n{layer}'
+        rewritten = (
+            f'strip_prefix = true\nrewrite = "/inner{{path}}"\nproxy = "{up.address}"\n{layer}'
+        )
         client = speak(route(rewritten, '"/app/*"'))
         for path in (
             "/app/public/../admin2/secret",
@@ -77,10 +79,17 @@ def test_forward_auth_is_told_the_path_that_is_served(speak, up):
         assert up.requests == [("GET", "/inner/public/a.?b=%2e")]
 
 
-def test_encoded_slash_does_not_get_by_a_route(speak):
+def test_encoded_slash_does_not_bypass_a_route(speak):
     with wsgi() as (address, paths):
         client = speak(route(DENY, '["/admin", "/admin/*"]') + route(f'proxy = "{address}"'))
-        for path in ("/admin%2Fsecret", "/admin%2fsecret", "/admin%5Csecret", "/a%2Fb", "/a%5cb", "/a/..%2fadmin"):
+        for path in (
+            "/admin%2Fsecret",
+            "/admin%2fsecret",
+            "/admin%5Csecret",
+            "/a%2Fb",
+            "/a%5cb",
+            "/a/..%2fadmin",
+        ):
             assert client.ask(path).status == 400, path
         assert client.ask("/admin/secret").status == 403
         assert paths == []
@@ -88,7 +97,7 @@ def test_encoded_slash_does_not_get_by_a_route(speak):
         assert paths == ["/a b"]
 
 
-def test_raw_backslash_does_not_get_by_a_route(speak):
+def test_raw_backslash_does_not_bypass_a_route(speak):
     with wsgi() as (address, paths):
         client = speak(route(DENY, '["/admin", "/admin/*"]') + route(f'proxy = "{address}"'))
         for path in ("/admin\\secret", "/\\admin/secret", "/a\\..\\admin\\secret"):
@@ -96,7 +105,7 @@ def test_raw_backslash_does_not_get_by_a_route(speak):
         assert paths == []
 
 
-def test_compatible_route_takes_encoded_slashes_that_lead_nowhere_else(speak, up):
+def test_compatible_route_accepts_encoded_slashes_within_it(speak, up):
     with wsgi() as (address, paths):
         compatible = 'paths = "compatible"\n'
         client = speak(
@@ -104,17 +113,23 @@ def test_compatible_route_takes_encoded_slashes_that_lead_nowhere_else(speak, up
             + route(f'{compatible}proxy = "{up.address}"', '"/raw/*"')
             + route(f'{compatible}proxy = "{address}"')
         )
-        for path in ("/admin%2Fsecret", "/admin%5Csecret", "/a/..%2Fadmin/secret", "/raw%2Fx", "/raw/a;b%2Fc"):
+        for path in (
+            "/admin%2Fsecret",
+            "/admin%5Csecret",
+            "/a/..%2Fadmin/secret",
+            "/raw%2Fx",
+            "/raw/a;b%2Fc",
+        ):
             assert client.ask(path).status == 400, path
         assert (paths, up.requests) == ([], [])
         assert client.ask("/group%2Fname").status == 200
         assert paths == ["/group/name"]
-        # As they were written.
+        # Forwarded as written.
         assert client.ask("/raw/group%2fname%5Cx").status == 200
         assert up.requests == [("GET", "/raw/group%2Fname%5Cx")]
 
 
-def test_parameter_of_a_segment_does_not_get_by_a_route(speak, up):
+def test_path_parameter_does_not_bypass_a_route(speak, up):
     client = speak(route(DENY, '["/admin", "/admin/*"]') + route(f'proxy = "{up.address}"'))
     for path in (
         "/admin;x=1/secret",
@@ -125,7 +140,9 @@ def test_parameter_of_a_segment_does_not_get_by_a_route(speak, up):
     ):
         assert client.ask(path).status == 400, path
     assert up.requests == []
-    assert json.loads(client.ask("/shop/cart;id=1%3B2?a;b").body)["path"] == "/shop/cart;id=1%3B2?a;b"
+    assert (
+        json.loads(client.ask("/shop/cart;id=1%3B2?a;b").body)["path"] == "/shop/cart;id=1%3B2?a;b"
+    )
 
 
 SPELLINGS = {
@@ -142,18 +159,18 @@ SPELLINGS = {
 }
 
 
-def test_rule_holds_for_each_spelling(speak, up):
+def test_rule_applies_to_each_spelling(speak, up):
     denied = "".join(route(DENY, f"'{pattern}'") for pattern in SPELLINGS)
     client = speak(denied + route(f'proxy = "{up.address}"'))
     for pattern, paths in SPELLINGS.items():
         for path in paths:
             assert client.ask(path).status == 403, f"{pattern} {path}"
     assert up.requests == []
-    # Reserved characters are passed on as they were written.
+    # Reserved characters are forwarded as written.
     assert json.loads(client.ask("/x%40y@/%3b/%5b[").body)["path"] == "/x%40y@/%3B/%5B%5B"
 
 
-def test_rule_holds_for_the_links_of_a_listing(speak, gateway):
+def test_rule_applies_to_links_in_a_listing(speak, gateway):
     for name in ("@admin", "priv(x)"):
         (gateway.folder / "www" / name).mkdir(parents=True)
         (gateway.folder / "www" / name / "secret.txt").write_text("secret")
@@ -165,44 +182,63 @@ def test_rule_holds_for_the_links_of_a_listing(speak, gateway):
         assert client.ask(f"/{link}secret.txt").status == 403, link
 
 
-def test_target_that_is_not_ascii_is_refused(speak, up):
+def test_non_ascii_target_is_rejected(speak, up):
     client = speak(route(f'proxy = "{up.address}"'))
     for target in ("/priv\u00e9/x", "/x?\u00e9"):
         assert client.ask(target).status == 400, target
     assert up.requests == []
 
 
-def test_check_says_which_paths_are_not_canonical(gateway):
-    patterns = ", ".join(f"'{pattern}'" for pattern in ("/%40admin/*", "/priv\u00e9", "/good/*", "/a%2Fb"))
-    gateway.write(
-        EVERY_HOST.replace("{tls}", "") + route('respond = "x"', f"[{patterns}]"), listen=("http://127.0.0.1:0",)
+def test_check_reports_paths_that_are_not_canonical(gateway):
+    patterns = ", ".join(
+        f"'{pattern}'" for pattern in ("/%40admin/*", "/priv\u00e9", "/good/*", "/a%2Fb")
     )
-    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    gateway.write(
+        EVERY_HOST.replace("{tls}", "") + route('respond = "x"', f"[{patterns}]"),
+        listen=("http://127.0.0.1:0",),
+    )
+    checked = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60
+    )
     told = checked.stdout + checked.stderr
     assert checked.returncode == 0, told
     for written, canonical in (("/%40admin/*", "/@admin/*"), ("/priv\u00e9", "/priv%C3%A9")):
-        assert f'the path "{written}" is not in canonical form; it is compared as "{canonical}": write that' in told
+        assert (
+            f'the path "{written}" is not in canonical form; it is compared as "{canonical}": use that form'
+            in told
+        )
     assert '"/good/*"' not in told
     assert 'the path "/a%2Fb" has an encoded slash or a backslash' in told
 
 
-def test_host_has_one_spelling(speak, up):
+def test_host_is_normalized(speak, up):
     client = speak(
         route(DENY, '{ host = "admin.test" }') + route(f'proxy = "{up.address}"'),
         server='trusted_proxies = ["192.0.2.1"]',
     )
-    for host in ("admin.test", "admin.test.", "Admin.Test", "ADMIN.TEST.:443", "admin.test:443", "admin.test:0443"):
+    for host in (
+        "admin.test",
+        "admin.test.",
+        "Admin.Test",
+        "ADMIN.TEST.:443",
+        "admin.test:443",
+        "admin.test:0443",
+    ):
         assert client.ask("/", host=host).status == 403, host
     for host in ("admin.test..", "%61dmin.test", "admin!.test", ".admin.test"):
         # The HTTP/2 library resets the stream of some of these itself.
         assert client.ask("/", host=host).status in (400, None), host
     assert up.requests == []
     told = seen(client.ask("/", host="Other.TEST.:443"))["headers"]
-    assert (told["host"], told["x-forwarded-host"], told["x-forwarded-port"]) == ("other.test", "other.test", "443")
+    assert (told["host"], told["x-forwarded-host"], told["x-forwarded-port"]) == (
+        "other.test",
+        "other.test",
+        "443",
+    )
     assert seen(client.ask("/", host="other.test:8443"))["headers"]["host"] == "other.test:8443"
 
 
-def test_method_in_small_letters_is_refused(speak, up):
+def test_lower_case_method_is_rejected(speak, up):
     client = speak(route(DENY, '{ method = ["GET", "POST"] }') + route(f'proxy = "{up.address}"'))
     for method in ("get", "post", "Post", "gET", "options", "purge"):
         assert client.ask("/", method=method).status == 400, method
@@ -242,12 +278,14 @@ def test_redirect_never_leads_to_another_host(speak):
 
 
 def test_redirect_of_a_compatible_route_never_leads_to_another_host(speak):
-    client = speak(route('paths = "compatible"\nstrip_prefix = true\nredirect = { to = "{path}" }', '"/old/*"'))
+    client = speak(
+        route('paths = "compatible"\nstrip_prefix = true\nredirect = { to = "{path}" }', '"/old/*"')
+    )
     for rest in EVIL:
         leads_nowhere_else(client, "/old" + rest)
 
 
-def test_request_for_another_protocol_is_one_by_get(speak, up, gateway):
+def test_extended_connect_matches_routes_as_get(speak, up, gateway):
     asked: list[dict[str, str]] = []
     with upstream("auth") as auth:
 
@@ -272,7 +310,7 @@ def test_request_for_another_protocol_is_one_by_get(speak, up, gateway):
         assert client.ask("/auth/x", **websocket).status == 403
         assert asked[-1]["x-forwarded-method"] == "GET"
         if client.version != "1.1":
-            # Any 2xx would be the beginning of the other protocol.
+            # Any 2xx would start the other protocol.
             for path in ("/file.txt", "/text"):
                 assert client.ask(path, **websocket).status == 501, path
         assert up.requests == []
@@ -280,7 +318,7 @@ def test_request_for_another_protocol_is_one_by_get(speak, up, gateway):
         assert {line["method"] for line in lines} == {"GET"}
 
 
-def test_log_and_application_are_told_the_path_that_was_matched(speak, gateway):
+def test_log_and_application_get_the_matched_path(speak, gateway):
     asked: list[Asked] = []
     with application(sent(output(HEAD + b"page") + end()), asked) as address:
         client = speak(
@@ -311,5 +349,5 @@ def test_redirect_to_https_has_the_canonical_target(start, gateway, ca):
     client = Speller("1.1", f"http://127.0.0.1:{clear.port}", ca)
     answer = client.ask("//evil.example/../x", host="A.Test.:80")
     assert (answer.status, answer.headers["location"]) == (308, f"https://a.test:{port}/x")
-    # It is for no resource that could be elsewhere.
+    # `*` names no resource that could be elsewhere.
     assert client.ask("*", method="OPTIONS", host="a.test").status == 204

@@ -1,4 +1,4 @@
-"""Attacks on gateways that were published for other servers, by what they try; `docs/security.md` has their names."""
+"""Published attacks on other gateways, grouped by technique; `docs/security.md` has their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = b"GET /admin/secret HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def received(connection: ssl.SSLSocket, until: bytes) -> bytes:
-    """Reads until it has come, or the server has closed."""
+    """Reads until the bytes have arrived, or the server has closed the connection."""
     connection.settimeout(DEADLINE_SECONDS)
     data = b""
     while until not in data:
@@ -28,8 +28,10 @@ def received(connection: ssl.SSLSocket, until: bytes) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("answer", ['respond = "x"', 'redirect = "/y"', 'files = "www"', "respond = { status = 403 }"])
-def test_content_for_a_route_that_reads_none_is_no_request(start, gateway, up, ca, answer):
+@pytest.mark.parametrize(
+    "answer", ['respond = "x"', 'redirect = "/y"', 'files = "www"', "respond = { status = 403 }"]
+)
+def test_content_for_a_route_that_ignores_it_is_not_a_request(start, gateway, up, ca, answer):
     (gateway.folder / "www").mkdir()
     gateway.write(
         '[[sites]]\nhosts = ["localhost"]\n{tls}\n'
@@ -38,15 +40,18 @@ def test_content_for_a_route_that_reads_none_is_no_request(start, gateway, up, c
     server = start(gateway.command())
     with tls_connection(server.origin, ca, "http/1.1") as connection:
         head = f"POST /unread HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(SECRET)}\r\n\r\n".encode()
-        connection.sendall(head + SECRET + b"GET /last HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        connection.sendall(
+            head + SECRET + b"GET /last HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )
         data = received(connection, b"never")
-    # One answer for the first, and one for the last unless the connection ended before it.
+    # One response for the first request, and one for the last unless the connection ended before
+    # it.
     assert data.count(b"HTTP/1.1 ") <= 2
     assert ("GET", "/admin/secret") not in up.requests
     assert {path for _, path in up.requests} <= {"/last"}
 
 
-def test_line_breaks_in_a_target_split_nothing(speak, up):
+def test_line_breaks_in_a_target_do_not_split_requests(speak, up):
     client = speak(
         f'[[sites.routes]]\nmatch = "/moved/*"\nredirect = {{ to = "https://new.example{{path}}" }}\n'
         f'[[sites.routes]]\nmatch = "/in/*"\nrewrite = "/inner{{path}}"\nproxy = "{up.address}"\n'
@@ -59,7 +64,7 @@ def test_line_breaks_in_a_target_split_nothing(speak, up):
     [(method, path)] = up.requests
     assert (method, path.lower().startswith("/inner/in/x%0d%0ax-evil")) == ("GET", True)
     if client.version != "1.1":
-        # What HTTP/1.1 cannot even say.
+        # Targets that HTTP/1.1 cannot express.
         for raw in ("/in/x\r\nx-evil: yes", "/in/x HTTP/1.1\r\n", "/in/ x", "/in/\tx"):
             assert client.ask(raw).status in (None, 400), raw
         for method in ("GET /admin/secret HTTP/1.1\r\n", "G ET", "GET\n"):
@@ -67,7 +72,7 @@ def test_line_breaks_in_a_target_split_nothing(speak, up):
     assert len(up.requests) == 1
 
 
-def test_target_leads_to_no_other_server(speak, up):
+def test_target_does_not_select_another_server(speak, up):
     with socket.create_server(("127.0.0.1", 0)) as trap:
         port = trap.getsockname()[1]
         other = f"127.0.0.1:{port}"
@@ -87,7 +92,7 @@ def test_target_leads_to_no_other_server(speak, up):
             trap.accept()
 
 
-def test_fragment_is_no_part_of_a_target(speak, up):
+def test_fragment_is_not_part_of_a_target(speak, up):
     client = speak(DENY + f'[[sites.routes]]\nproxy = "{up.address}"\n')
     for path, without in (
         ("/admin#.png", 403),
@@ -95,7 +100,7 @@ def test_fragment_is_no_part_of_a_target(speak, up):
         ("/x#", 200),
         ("/admin/secret#?", 403),
     ):
-        # The library for HTTP/2 drops it before anything looks at the target.
+        # The HTTP/2 library drops the fragment before the gateway sees the target.
         refused = (without,) if client.version == "2" else (None, 400)
         assert client.ask(path).status in refused, path
     assert {path for _, path in up.requests} <= {"/x"}
@@ -110,7 +115,7 @@ def test_encoded_delimiters_stay_in_the_path(speak, up):
         assert client.ask(path).status == 403, path
 
 
-def test_prefix_that_is_removed_ends_where_a_segment_ends(speak, gateway):
+def test_removed_prefix_ends_at_a_segment(speak, gateway):
     (gateway.folder / "www").mkdir()
     (gateway.folder / "secret.txt").write_text("secret")
     (gateway.folder / "www" / "index.html").write_text("page")
@@ -127,7 +132,7 @@ def test_prefix_that_is_removed_ends_where_a_segment_ends(speak, gateway):
 
 @contextmanager
 def refusing():
-    """An upstream that answers each upgrade with 426 and goes on, and what it was sent."""
+    """Runs an upstream that answers each upgrade with 426; yields what it received."""
     listener = socket.create_server(("127.0.0.1", 0))
     lines: list[bytes] = []
 
@@ -151,38 +156,47 @@ def refusing():
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", lines
     finally:
-        # It wakes the thread that accepts.
+        # Wakes the thread that accepts.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
 
 
-def test_upgrade_that_is_refused_leaves_no_tunnel(start, gateway, ca):
+def test_refused_upgrade_opens_no_tunnel(start, gateway, ca):
     with refusing() as (address, lines):
-        gateway.write(f'[[sites]]\nhosts = ["localhost"]\n{{tls}}\n{DENY}[[sites.routes]]\nproxy = "{address}"\n')
+        gateway.write(
+            f'[[sites]]\nhosts = ["localhost"]\n{{tls}}\n{DENY}[[sites.routes]]\nproxy = "{address}"\n'
+        )
         server = start(gateway.command())
         with tls_connection(server.origin, ca, "http/1.1") as connection:
             connection.sendall(
                 b"GET /socket HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-                b"sec-websocket-version: 1\r\nsec-websocket-key: nf6dB8Pb/BLinZ7UexUXHg==\r\n\r\n" + SECRET
+                b"sec-websocket-version: 1\r\nsec-websocket-key: nf6dB8Pb/BLinZ7UexUXHg==\r\n\r\n"
+                + SECRET
             )
             data = received(connection, b"403")
         assert data.startswith(b"HTTP/1.1 426 ")
-        # It went by the routes like any other request, or the connection ended.
+        # The second request went through the routes like any other, or the connection ended.
         assert b"HTTP/1.1 200" not in data
         assert not any(b"/admin" in line for line in lines)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "combined"])
-def test_log_moves_no_cursor(speak, gateway, form):
-    client = speak(f'[[sites.routes]]\nrespond = "x"\n[log]\naccess = "access.log"\nformat = "{form}"\n')
+def test_log_escapes_control_characters(speak, gateway, form):
+    client = speak(
+        f'[[sites.routes]]\nrespond = "x"\n[log]\naccess = "access.log"\nformat = "{form}"\n'
+    )
     # CSI as a single byte, and an escape in the path, which a terminal would obey.
-    client.ask("/%1b%5b2J%0afake%20line?\x7f", headers=[("user-agent", "a\x9b2Jb"), ("referer", "\u202e")])
+    client.ask(
+        "/%1b%5b2J%0afake%20line?\x7f", headers=[("user-agent", "a\x9b2Jb"), ("referer", "\u202e")]
+    )
     assert client.ask("/last", headers=[("user-agent", "plain")]).status == 200
     read = (gateway.folder / "access.log").read_bytes
     eventually("the last line", lambda: b"/last" in read())
     text = read().decode("utf-8", errors="strict")
     control = {
-        character for character in text if character != "\n" and (ord(character) < 32 or 127 <= ord(character) < 160)
+        character
+        for character in text
+        if character != "\n" and (ord(character) < 32 or 127 <= ord(character) < 160)
     }
     assert control == set()
     assert "fake line" not in text

@@ -1,4 +1,6 @@
-"""What a review found after the attacks of the other files were stopped: trailers, readings and names around rules."""
+"""Findings of a review after the other attacks were fixed: trailers, path interpretations and field
+names around rules.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,23 @@ from harness.gateway import EVERY_HOST, seen, upstream
 from harness.serving import listening
 from harness.waiting import DEADLINE_SECONDS
 
-FORGED = ["x-forwarded-for", "remote-user", "client-cert", "x-tenant", "x_tenant", "cookie", "authorization", "x-hop"]
+FORGED = [
+    "x-forwarded-for",
+    "remote-user",
+    "client-cert",
+    "x-tenant",
+    "x_tenant",
+    "cookie",
+    "authorization",
+    "x-hop",
+]
 
 
 @contextmanager
 def recording() -> Iterator[tuple[str, list[bytes]]]:
-    """An upstream that keeps the bytes of a chunked request, trailers included, and answers 200."""
+    """Runs an upstream that keeps the bytes of a chunked request, trailers included, and answers
+    200.
+    """
     requests: list[bytes] = []
 
     def answer(connection: socket.socket) -> None:
@@ -36,8 +49,10 @@ def recording() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
-@pytest.mark.parametrize("layers", ["", 'layers = [{ name = "body-limit", size = "1MiB" }]'], ids=["plain", "layered"])
-def test_trailers_of_a_request_name_nobody(start, gateway, ca, version, layers):
+@pytest.mark.parametrize(
+    "layers", ["", 'layers = [{ name = "body-limit", size = "1MiB" }]'], ids=["plain", "layered"]
+)
+def test_request_trailers_are_not_forwarded(start, gateway, ca, version, layers):
     with recording() as (address, requests):
         rules = 'request_headers = { set = { x-tenant = "one" } }\n'
         gateway.write(EVERY_HOST + f'[[sites.routes]]\nproxy = "{address}"\n{rules}{layers}\n')
@@ -55,10 +70,17 @@ def test_trailers_of_a_request_name_nobody(start, gateway, ca, version, layers):
                 stream = client.http.get_next_available_stream_id()
                 client.exchanges[stream] = Exchange()
                 authority = server.origin.partition("://")[2]
-                head = [(":method", "POST"), (":scheme", "https"), (":authority", authority), (":path", "/x")]
+                head = [
+                    (":method", "POST"),
+                    (":scheme", "https"),
+                    (":authority", authority),
+                    (":path", "/x"),
+                ]
                 client.http.send_headers(stream, [*head, ("trailer", ", ".join(FORGED))])
                 client.http.send_data(stream, b"abc")
-                client.http.send_headers(stream, [(name, "forged") for name in FORGED], end_stream=True)
+                client.http.send_headers(
+                    stream, [(name, "forged") for name in FORGED], end_stream=True
+                )
                 client.flush()
                 assert client.finish(stream).status == 200
     [request] = requests
@@ -67,7 +89,7 @@ def test_trailers_of_a_request_name_nobody(start, gateway, ca, version, layers):
     assert b"\r\ntrailer:" not in request.lower()
 
 
-def test_forward_auth_is_told_what_routes_compare(speak, up):
+def test_forward_auth_gets_the_path_that_routes_match(speak, up):
     told: list[str] = []
     with upstream("auth") as auth:
 
@@ -79,11 +101,23 @@ def test_forward_auth_is_told_what_routes_compare(speak, up):
         auth.routes["/"] = verify
         layer = f'layers = [{{ name = "forward-auth", address = "{auth.address}" }}]'
         client = speak(f'[[sites.routes]]\npaths = "compatible"\nproxy = "{up.address}"\n{layer}\n')
-        for path in ("/fa//admin/x", "/fa/%40admin/x", "/fa/priv%28x%29/x", "//fa///@admin//x?y=//"):
+        for path in (
+            "/fa//admin/x",
+            "/fa/%40admin/x",
+            "/fa/priv%28x%29/x",
+            "//fa///@admin//x?y=//",
+        ):
             assert client.ask(path).status == 403, path
         assert told == ["/fa/admin/x", "/fa/@admin/x", "/fa/priv(x)/x", "/fa/@admin/x?y=//"]
-        # What the server behind it may take for another path is for no auth server to decide.
-        for path in ("/fa/admin;a=1/x", "/fa/x;/admin", "/fa/x%3Badmin", "/fa/admin%2Fx", "/fa/admin%5Cx"):
+        # The gateway rejects a path that the upstream may interpret as another; the auth server
+        # does not decide on it.
+        for path in (
+            "/fa/admin;a=1/x",
+            "/fa/x;/admin",
+            "/fa/x%3Badmin",
+            "/fa/admin%2Fx",
+            "/fa/admin%5Cx",
+        ):
             assert client.ask(path).status == 400, path
         assert (len(told), up.requests) == (4, [])
         assert client.ask("/fa/open/x%20y").status == 200
@@ -102,13 +136,15 @@ def test_condition_on_a_field_sees_what_the_client_sent(speak, up):
     assert told["user_id"] == "2"
 
 
-def test_condition_shows_no_field_to_a_route_that_drops_it(speak, up):
+def test_condition_does_not_expose_a_field_to_a_route_that_drops_it(speak, up):
     client = speak(f'[[sites.routes]]\nproxy = "{up.address}"\n')
-    told = seen(client.ask("/", headers=[("user_id", "2"), ("x-original-url", "/admin")]))["headers"]
+    told = seen(client.ask("/", headers=[("user_id", "2"), ("x-original-url", "/admin")]))[
+        "headers"
+    ]
     assert not {"user_id", "x-original-url"} & set(told)
 
 
-def test_rule_with_an_underscore_takes_the_dashed_name_too(speak, up):
+def test_rule_with_an_underscore_removes_the_dashed_name_too(speak, up):
     rules = 'request_headers = { remove = ["x_internal"], set = { x_tenant = "one" } }\n'
     fields = [("x-internal", "forged"), ("x-tenant", "forged")]
     client = speak(f'[[sites.routes]]\nproxy = "{up.address}"\n{rules}')
@@ -120,10 +156,13 @@ def test_rule_with_an_underscore_takes_the_dashed_name_too(speak, up):
     }
 
 
-def test_application_gets_no_field_that_a_rule_with_an_underscore_removes(speak):
+def test_application_gets_no_field_removed_by_a_rule_with_an_underscore(speak):
     asked: list = []
     with application(sent(output(HEAD + b"x") + end()), asked) as address:
         rules = 'request_headers = { remove = ["x_internal"], set = { x_tenant = "one" } }\n'
         client = speak(f'[[sites.routes]]\nproxy = "{address}"\n{rules}')
-        assert client.ask("/", headers=[("x-internal", "forged"), ("x-tenant", "forged")]).status == 200
+        assert (
+            client.ask("/", headers=[("x-internal", "forged"), ("x-tenant", "forged")]).status
+            == 200
+        )
     assert not any("forged" in value for _, value in asked[0].parameters)

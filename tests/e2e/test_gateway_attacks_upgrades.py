@@ -1,4 +1,4 @@
-"""Requests for another protocol that would get past routes, or take all connections of an upstream."""
+"""Requests for another protocol that would bypass routes, or use up an upstream's connections."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from harness.waiting import eventually
 
 VERSIONS = ("1.1", "2", "3")
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""RFC 6455, section 1.3."""
+"""RFC 6455 section 1.3."""
 
 
 @dataclass
 class Switching:
-    """An upstream that grants each upgrade but at `/ignored`, and tells what it was sent; `/stream` never ends."""
+    """An upstream that accepts each upgrade except at `/ignored`, and records what it received;
+    `/stream` never ends.
+    """
 
     address: str
     heads: list[str] = field(default_factory=list)
@@ -53,7 +55,9 @@ def switching():
                 fields = dict(line.split(": ", 1) for line in head[1:])
                 path = head[0].split()[1]
                 if path == "/stream":
-                    connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+                    )
                 elif "upgrade" in fields and path != "/ignored":
                     connection.sendall(granted(fields))
                     while data := connection.recv(65536):
@@ -81,7 +85,11 @@ def switching():
 
 
 def granted(fields: dict[str, str]) -> bytes:
-    lines = ["HTTP/1.1 101 Switching Protocols", "connection: upgrade", f"upgrade: {fields['upgrade']}"]
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "connection: upgrade",
+        f"upgrade: {fields['upgrade']}",
+    ]
     if key := fields.get("sec-websocket-key"):
         accept = base64.b64encode(hashlib.sha1(key.encode() + MAGIC).digest()).decode()
         lines.append(f"sec-websocket-accept: {accept}")
@@ -126,7 +134,7 @@ async def ask_over_http3(server, ca, path: str, protocol: str) -> tuple[int, byt
 
 
 def ask(version: str, server, ca, path: str, protocol: str = "websocket") -> tuple[int, bytes]:
-    """The status of an extended CONNECT, and the content of an answer that is none of success."""
+    """Returns the status of an extended CONNECT, and the content of a response other than 2xx."""
     if version == "3":
         return asyncio.run(ask_over_http3(server, ca, path, protocol))
     with H2Client(server.origin, ca) as client:
@@ -153,27 +161,37 @@ def routed(address: str, more: str = "", upstream: str = "") -> str:
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["bare", "layered"])
-def test_upgrade_to_another_protocol_is_dropped_over_http1(start, gateway, switched, ca, layers):
+def test_upgrade_to_an_unlisted_protocol_is_dropped_over_http1(
+    start, gateway, switched, ca, layers
+):
     gateway.write(routed(switched.address, layers))
     server = start(gateway.command())
     for protocol in ("h2c", "connect-udp", "h2c, websocket", "TLS/1.0", "a b"):
         with RawH1(server.origin, ca) as raw:
             connection = "Upgrade, HTTP2-Settings"
-            fields = [("Connection", connection), ("Upgrade", protocol), ("HTTP2-Settings", "AAMAAABk")]
+            fields = [
+                ("Connection", connection),
+                ("Upgrade", protocol),
+                ("HTTP2-Settings", "AAMAAABk"),
+            ]
             answer = raw.fetch("/", headers=fields)
             assert (answer.status, answer.body) == (200, b"secret"), protocol
-            # The connection goes on in HTTP.
+            # The connection continues in HTTP.
             assert raw.fetch("/admin/secret").status == 403
     assert len(switched.heads) == 5
     for head in switched.heads:
         assert not [
-            line for line in head.splitlines() if line.startswith(("upgrade", "http2-settings", "connection: up"))
+            line
+            for line in head.splitlines()
+            if line.startswith(("upgrade", "http2-settings", "connection: up"))
         ]
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["bare", "layered"])
-def test_another_protocol_is_not_implemented_by_extended_connect(start, gateway, switched, ca, version, layers):
+def test_extended_connect_for_an_unlisted_protocol_is_501(
+    start, gateway, switched, ca, version, layers
+):
     gateway.write(routed(switched.address, layers))
     server = start(gateway.command())
     for protocol in ("h2c", "connect-udp", "connect-ip", "WebSocket"):
@@ -191,7 +209,7 @@ def test_another_protocol_is_not_implemented_by_extended_connect(start, gateway,
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_protocol_that_a_route_names_goes_on(start, gateway, switched, ca, version):
+def test_upgrade_to_a_listed_protocol_is_forwarded(start, gateway, switched, ca, version):
     gateway.write(routed(switched.address, 'upgrades = { protocols = ["own-protocol"] }'))
     server = start(gateway.command())
     assert ask(version, server, ca, "/", "own-protocol")[0] == 200
@@ -201,7 +219,9 @@ def test_protocol_that_a_route_names_goes_on(start, gateway, switched, ca, versi
 
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["bare", "layered"])
-def test_resource_is_not_what_extended_connect_asks_for(start, gateway, switched, ca, version, layers):
+def test_extended_connect_ignored_by_the_upstream_is_502(
+    start, gateway, switched, ca, version, layers
+):
     gateway.write(routed(switched.address, layers))
     server = start(gateway.command())
     status, content = ask(version, server, ca, "/ignored")
@@ -209,19 +229,24 @@ def test_resource_is_not_what_extended_connect_asks_for(start, gateway, switched
     assert len(switched.heads) == 1
 
 
-def test_upstream_that_ignores_an_upgrade_over_http1_answers_the_get(start, gateway, switched, ca):
+def test_upgrade_ignored_by_the_upstream_over_http1_is_a_get(start, gateway, switched, ca):
     gateway.write(routed(switched.address))
     server = start(gateway.command())
     with RawH1(server.origin, ca) as raw:
-        answer = raw.fetch("/ignored", headers=[("connection", "upgrade"), ("upgrade", "websocket")])
+        answer = raw.fetch(
+            "/ignored", headers=[("connection", "upgrade"), ("upgrade", "websocket")]
+        )
         assert (answer.status, answer.body) == (200, b"secret")
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_what_answers_here_grants_no_tunnel(start, gateway, ca, version):
+def test_extended_connect_to_local_routes_opens_no_tunnel(start, gateway, ca, version):
     (gateway.folder / "www").mkdir()
     (gateway.folder / "www" / "index.html").write_text("secret")
-    gateway.write(SITE + '[[sites.routes]]\nmatch = "/text"\nrespond = "secret"\n[[sites.routes]]\nfiles = "www"\n')
+    gateway.write(
+        SITE
+        + '[[sites.routes]]\nmatch = "/text"\nrespond = "secret"\n[[sites.routes]]\nfiles = "www"\n'
+    )
     server = start(gateway.command())
     for path in ("/", "/text"):
         status, content = ask(version, server, ca, path)
@@ -229,7 +254,9 @@ def test_what_answers_here_grants_no_tunnel(start, gateway, ca, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tunnels_take_no_connection_from_others(start, gateway, switched, ca, protocol_fetcher, version):
+def test_tunnels_do_not_use_upstream_connections_of_others(
+    start, gateway, switched, ca, protocol_fetcher, version
+):
     gateway.write(routed(switched.address, upstream='connections = 4\nconnect_timeout = "2s"'))
     server = start(gateway.command())
     with ExitStack() as held:
@@ -238,7 +265,9 @@ def test_tunnels_take_no_connection_from_others(start, gateway, switched, ca, pr
         assert protocol_fetcher.fetch(server.origin + "/").body == b"secret"
 
 
-def test_streams_take_no_connection_from_others(start, gateway, switched, ca, protocol_fetcher):
+def test_streams_do_not_use_upstream_connections_of_others(
+    start, gateway, switched, ca, protocol_fetcher
+):
     gateway.write(routed(switched.address, upstream='connections = 4\nconnect_timeout = "20s"'))
     server = start(gateway.command())
     with H2Client(server.origin, ca) as client:
@@ -248,18 +277,24 @@ def test_streams_take_no_connection_from_others(start, gateway, switched, ca, pr
         assert protocol_fetcher.fetch(server.origin + "/").body == b"secret"
 
 
-def test_slow_uploads_take_no_connection_from_others(start, gateway, switched, ca, protocol_fetcher):
+def test_slow_uploads_do_not_use_upstream_connections_of_others(
+    start, gateway, switched, ca, protocol_fetcher
+):
     gateway.write(routed(switched.address, upstream='connections = 4\nconnect_timeout = "20s"'))
     server = start(gateway.command())
     with H2Client(server.origin, ca) as client:
         for _ in range(4):
             client.start("/upload", method="POST", headers=[("content-length", "1000")], end=False)
-        eventually("they are under way", lambda: len(switched.heads) == 4)
+        eventually("all requests are open", lambda: len(switched.heads) == 4)
         assert protocol_fetcher.fetch(server.origin + "/").body == b"secret"
 
 
-def test_long_responses_are_bounded_too(start, gateway, switched, ca, protocol_fetcher):
-    gateway.write(routed(switched.address, upstream='connections = 2\nlong_responses = 2\nconnect_timeout = "3s"'))
+def test_long_responses_are_limited(start, gateway, switched, ca, protocol_fetcher):
+    gateway.write(
+        routed(
+            switched.address, upstream='connections = 2\nlong_responses = 2\nconnect_timeout = "3s"'
+        )
+    )
     server = start(gateway.command())
     with H2Client(server.origin, ca) as client:
         streams = [client.start("/stream") for _ in range(4)]
@@ -269,13 +304,15 @@ def test_long_responses_are_bounded_too(start, gateway, switched, ca, protocol_f
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tunnel_in_which_nothing_moves_is_given_up(start, gateway, switched, ca, version):
-    gateway.write(routed(switched.address, 'upgrades = { idle_timeout = "2s" }'), server='state_dir = "state"')
+def test_idle_tunnel_times_out(start, gateway, switched, ca, version):
+    gateway.write(
+        routed(switched.address, 'upgrades = { idle_timeout = "2s" }'), server='state_dir = "state"'
+    )
     server = start(gateway.command())
     socket_path = gateway.folder / "state" / "admin.sock"
     with open_websocket(version, server.origin, ca) as wire:
         began = time.monotonic()
-        # What moves goes on for longer than that.
+        # A tunnel with traffic lives longer than that.
         while time.monotonic() - began < 3:
             wire.send([Frame(TEXT, b"x")])
             assert wire.receive_bytes()
@@ -283,19 +320,33 @@ def test_tunnel_in_which_nothing_moves_is_given_up(start, gateway, switched, ca,
         assert metrics(socket_path)["pronghorn_upstream_tunnels_open"] == 1
         while wire.receive_bytes():
             pass
-    eventually("its place is free", lambda: metrics(socket_path)["pronghorn_upstream_tunnels_open"] == 0)
+    eventually(
+        "its slot is free", lambda: metrics(socket_path)["pronghorn_upstream_tunnels_open"] == 0
+    )
     assert metrics(socket_path)["pronghorn_upstream_tunnels_timed_out_total"] == 1
 
 
-@pytest.mark.parametrize(("bound", "status", "reason"), [("per_client", 429, "client"), ("open", 503, "route")])
+@pytest.mark.parametrize(
+    ("bound", "status", "reason"), [("per_client", 429, "client"), ("open", 503, "route")]
+)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tunnels_of_a_client_and_of_a_route_are_bounded(start, gateway, switched, ca, version, bound, status, reason):
-    gateway.write(routed(switched.address, f"upgrades = {{ {bound} = 2 }}"), server='state_dir = "state"', workers=2)
+def test_tunnels_are_limited_per_client_and_per_route(
+    start, gateway, switched, ca, version, bound, status, reason
+):
+    gateway.write(
+        routed(switched.address, f"upgrades = {{ {bound} = 2 }}"),
+        server='state_dir = "state"',
+        workers=2,
+    )
     server = start(gateway.command())
     with open_websocket(version, server.origin, ca), open_websocket(version, server.origin, ca):
         if version == "1.1":
             with RawH1(server.origin, ca) as raw:
-                fields = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-key", "AAAA")]
+                fields = [
+                    ("connection", "upgrade"),
+                    ("upgrade", "websocket"),
+                    ("sec-websocket-key", "AAAA"),
+                ]
                 assert raw.fetch("/", headers=fields).status == status
         else:
             assert ask(version, server, ca, "/")[0] == status
@@ -309,4 +360,4 @@ def test_tunnels_of_a_client_and_of_a_route_are_bounded(start, gateway, switched
         except AssertionError:
             return False
 
-    eventually("places are free again", is_free)
+    eventually("slots are free again", is_free)

@@ -1,4 +1,6 @@
-"""Servers behind `pronghorn run` that lie, break off or take their time: no client is told more than was said."""
+"""Misbehaving upstreams behind `pronghorn run`: no client gets a truncated response as a complete
+one.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from harness.serving import listening, read_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 AFTER = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nafter"
-"""What the next connection gets."""
+"""Response for the next connection."""
 
 
 @contextmanager
 def upstream(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Answers the first request with bytes of the test's own, and those on later connections as they should be."""
+    """Sends the test's bytes to the first request, and correct responses on later connections."""
     answers = [answer]
 
     def read_and_answer(connection: socket.socket) -> None:
@@ -56,12 +58,12 @@ BROKEN_OFF = {
 
 
 @pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=BROKEN_OFF.keys())
-def test_answer_that_breaks_off_is_never_taken_for_whole(start, gateway, fetcher, answer):
+def test_truncated_response_is_never_complete_for_the_client(start, gateway, fetcher, answer):
     with upstream(answer) as address:
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
         server = start(gateway.command())
         try:
-            # Where nothing of the content was passed on yet, the client may hear of it by a status.
+            # Before any content has been forwarded, the client may get an error status.
             assert fetcher.fetch(server.origin + "/").status == 502
         except AssertionError:
             raise
@@ -85,16 +87,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG.keys())
-def test_answer_that_is_none_is_a_bad_gateway(start, gateway, protocol_fetcher, answer):
+def test_malformed_response_is_a_502(start, gateway, protocol_fetcher, answer):
     with upstream(sent(answer)) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n'
+        )
         server = start(gateway.command())
         assert protocol_fetcher.fetch(server.origin + "/").status == 502
         assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
 
 
-def test_more_than_was_announced_is_nobodys(start, gateway, fetcher):
-    with upstream(sent(OK + b"content-length: 5\r\n\r\nhello" + OK + b"content-length: 5\r\n\r\nother")) as address:
+def test_bytes_after_the_announced_length_are_discarded(start, gateway, fetcher):
+    with upstream(
+        sent(OK + b"content-length: 5\r\n\r\nhello" + OK + b"content-length: 5\r\n\r\nother")
+    ) as address:
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
         server = start(gateway.command())
         first = fetcher.fetch(server.origin + "/")
@@ -102,29 +108,35 @@ def test_more_than_was_announced_is_nobodys(start, gateway, fetcher):
         assert fetcher.fetch(server.origin + "/").body == b"after"
 
 
-def test_slow_answer_goes_on_as_long_as_something_comes(start, gateway, fetcher):
+def test_slow_response_continues_while_bytes_arrive(start, gateway, fetcher):
     def drip(connection: socket.socket) -> None:
         connection.sendall(OK + b"content-length: 8\r\n\r\n")
         for _ in range(8):
-            # In all more than `body_timeout`.
+            # Longer in total than `body_timeout`.
             pause.wait(0.2)
             connection.sendall(b"x")
 
     pause = threading.Event()
     with upstream(drip) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "1500ms" }}\n')
+        gateway.write(
+            SITE
+            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "1500ms" }}\n'
+        )
         server = start(gateway.command())
         assert fetcher.fetch(server.origin + "/").body == b"x" * 8
 
 
-def test_answer_that_stops_is_given_up(start, gateway, protocol_fetcher):
+def test_stalled_response_times_out(start, gateway, protocol_fetcher):
     def stop(connection: socket.socket) -> None:
         connection.sendall(OK + b"content-length: 8\r\n\r\nhalf")
         over.wait(60)
 
     over = threading.Event()
     with upstream(stop) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "300ms" }}\n')
+        gateway.write(
+            SITE
+            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "300ms" }}\n'
+        )
         server = start(gateway.command())
         try:
             with pytest.raises(Exception) as told:  # noqa: PT011
@@ -135,7 +147,7 @@ def test_answer_that_stops_is_given_up(start, gateway, protocol_fetcher):
         assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
 
 
-def test_blank_before_a_colon_is_removed(start, gateway, protocol_fetcher):
+def test_whitespace_before_a_colon_is_removed(start, gateway, protocol_fetcher):
     blanks = b"X-Sp : yes\r\nX-Tab\t: a : b\r\nContent-Length \t: 5\r\n\r\n"
     answer = OK + blanks + b"hello" + OK + b"content-length: 5\r\n\r\nother"
     for head in (b"", b"HTTP/1.1 103 Early Hints\r\nLink : </a.css>; rel=preload\r\n\r\n"):
@@ -145,11 +157,13 @@ def test_blank_before_a_colon_is_removed(start, gateway, protocol_fetcher):
             got = protocol_fetcher.fetch(server.origin + "/")
             assert (got.status, got.body) == (200, b"hello")
             assert (got.header("x-sp"), got.header("x-tab")) == ("yes", "a : b")
-            # What comes behind the announced length is not the next answer.
+            # Bytes after the announced length are not the next response.
             assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
 
 
-def test_blank_before_a_colon_does_not_hide_a_coding(start, gateway, protocol_fetcher):
+def test_whitespace_before_a_colon_does_not_hide_a_transfer_coding(
+    start, gateway, protocol_fetcher
+):
     head = OK + b"Transfer-Encoding : chunked\r\nContent-Length : 3\r\n\r\n"
     with upstream(sent(head + b"5\r\nhello\r\n0\r\n\r\n")) as address:
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
@@ -164,35 +178,52 @@ LARGE_HEADS = {
 
 
 @pytest.mark.parametrize("head", LARGE_HEADS.values(), ids=LARGE_HEADS.keys())
-def test_head_that_is_too_large_is_called_so(start, gateway, protocol_fetcher, head):
+def test_too_large_response_head_is_a_502_that_names_the_limits(
+    start, gateway, protocol_fetcher, head
+):
     with upstream(sent(head + b"content-length: 0\r\n\r\n")) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n'
+        )
         server = start(gateway.command())
         answer = protocol_fetcher.fetch(server.origin + "/")
-        assert (answer.status, answer.body) == (502, b"the head of the upstream's response is too large\n")
+        assert (answer.status, answer.body) == (
+            502,
+            b"the upstream's response headers are too large\n",
+        )
         limits = r"more than 65536 bytes or 200 lines \(field_section_bytes and field_lines in \[limits\]\)"
-        server.wait_for_lines(rf"GET .*: the head of the response is too large: it has {limits}")
+        server.wait_for_lines(rf"GET .*: response head too large: it has {limits}")
         assert protocol_fetcher.fetch(server.origin + "/").body == b"after"
 
 
-def test_limit_of_heads_holds_for_responses_too(start, gateway, protocol_fetcher):
+def test_configured_head_limit_applies_to_responses(start, gateway, protocol_fetcher):
     with upstream(sent(LARGE_HEADS["bytes"] + b"content-length: 5\r\n\r\nlarge")) as address:
         limits = '[limits]\nfield_section_bytes = "1MiB"\n'
-        gateway.write(limits + SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n')
+        gateway.write(
+            limits
+            + SITE
+            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n'
+        )
         server = start(gateway.command())
         assert protocol_fetcher.fetch(server.origin + "/").body == b"large"
 
 
-def test_head_that_is_too_large_over_http2_is_called_so_and_asked_for_once(start, gateway, protocol_fetcher):
+def test_too_large_response_head_over_http2_is_a_502_without_a_retry(
+    start, gateway, protocol_fetcher
+):
     asked = []
 
     def answer(connection, stream: int, fields) -> None:
         asked.append(dict(fields)[":path"])
-        large = [(f"x-{number}", "x" * 7000) for number in range(12)] if asked[-1] == "/large" else []
+        large = (
+            [(f"x-{number}", "x" * 7000) for number in range(12)] if asked[-1] == "/large" else []
+        )
         connection.send_headers(stream, [(":status", "200"), *large], end_stream=True)
 
     with h2_origin(answer) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n'
+        )
         server = start(gateway.command())
         answered = protocol_fetcher.fetch(server.origin + "/large", method="POST", body=b"x")
         assert answered.status == 502

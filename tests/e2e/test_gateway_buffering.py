@@ -1,4 +1,4 @@
-"""Responses of upstreams behind `pronghorn run` that clients read slowly are held, so that servers are free again."""
+"""Response buffering of `pronghorn run`: slow clients do not occupy upstream servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.waiting import eventually
 MIB = 1 << 20
 SIZE = 20 * MIB
 LEFT = SIZE // 4
-"""What is certainly left of it beyond the windows and buffers of a connection."""
+"""Minimum of a response that remains beyond the windows and buffers of a connection."""
 NUMBERS = """<?php
 header('content-type: ' . ($_GET['type'] ?? 'application/octet-stream'));
 if (isset($_GET['accel'])) {
@@ -32,7 +32,7 @@ for ($line = 0; $line < $_GET['bytes'] / 8; $line++) {
     printf("%07d\\n", $line);
 }
 """
-"""Content of which no two lines are the same."""
+"""Content in which no two lines are equal."""
 STEPS = """<?php
 for ($step = 0; $step < 5; $step++) {
     echo "step $step\\n";
@@ -48,13 +48,13 @@ VERSIONS = pytest.mark.parametrize("version", ["1.1", "2", "3"])
 
 @cache
 def numbers(size: int) -> str:
-    """The SHA-256 of what the script answers."""
+    """Returns the SHA-256 of the script's response."""
     return hashlib.sha256(b"".join(b"%07d\n" % line for line in range(size // 8))).hexdigest()
 
 
 @pytest.fixture
 def few(tmp_path):
-    """The socket of a PHP-FPM with two processes."""
+    """Yields the socket of a PHP-FPM with two processes."""
     with php_fpm(tmp_path / "fpm", children=2) as socket:
         yield socket
 
@@ -68,14 +68,19 @@ def configure(gateway, www, fpm, *, server: str = "", upstream: str = "") -> lis
 
 
 def held(gateway) -> tuple[int, int]:
-    """Bytes in memory and on the disk."""
+    """Returns the bytes buffered in memory and on disk."""
     values = metrics(gateway.folder / "state/admin.sock")
-    of = {place: int(values[f'pronghorn_upstream_buffered_bytes{{place="{place}"}}']) for place in ("memory", "disk")}
+    of = {
+        place: int(values[f'pronghorn_upstream_buffered_bytes{{place="{place}"}}'])
+        for place in ("memory", "disk")
+    }
     return of["memory"], of["disk"]
 
 
 def slow(stack: ExitStack, version: str, ca, url: str) -> GoClient:
-    """A client that has the head of a response, and takes nothing of the content until it is told to."""
+    """Starts a client that reads the head of a response and none of the content until it is told
+    to.
+    """
     client = stack.enter_context(GoClient(version, ca))
     client.send(url, print_head=True, hold=True)
     assert client.receive_head() == 200
@@ -83,47 +88,56 @@ def slow(stack: ExitStack, version: str, ca, url: str) -> GoClient:
 
 
 def whole(client: GoClient, size: int = SIZE) -> None:
-    """Has the client go on: it gets all of it as it was sent."""
+    """Makes the client read on; it gets the complete response."""
     client.go_on()
     (answer,) = client.receive().responses
     assert (answer.size, answer.sha256) == (size, numbers(size))
 
 
 @VERSIONS
-def test_slow_readers_keep_no_process(start, gateway, few, www, ca, version):
+def test_slow_clients_do_not_occupy_processes(start, gateway, few, www, ca, version):
     server = start(configure(gateway, www, few))
     with ExitStack() as stack:
-        # They give up long before the slow ones do.
+        # Its timeout is much shorter than that of the slow clients.
         others = stack.enter_context(GoClient(version, ca, timeout_seconds=20))
         assert others.fetch(f"{server.origin}/?do=unread").text() == "enough"
         idle = server.forget_peak()
         clients = []
         for _ in range(2):
             # As many as there are processes.
-            clients += [slow(stack, version, ca, f"{server.origin}/numbers.php?bytes={SIZE}") for _ in range(2)]
-            assert all(others.fetch(f"{server.origin}/?do=unread").text() == "enough" for _ in range(4))
-        eventually("all of the responses are taken in", lambda: held(gateway)[1] > 4 * LEFT)
+            clients += [
+                slow(stack, version, ca, f"{server.origin}/numbers.php?bytes={SIZE}")
+                for _ in range(2)
+            ]
+            assert all(
+                others.fetch(f"{server.origin}/?do=unread").text() == "enough" for _ in range(4)
+            )
+        eventually("all responses are buffered", lambda: held(gateway)[1] > 4 * LEFT)
         assert held(gateway)[0] <= 4 * (256 << 10)
         assert server.peak_resident_bytes() - idle < SIZE + SIZE // 2
         for client in clients:
             whole(client)
-        assert eventually("nothing is held any more", lambda: held(gateway) == (0, 0))
+        assert eventually("no bytes are buffered", lambda: held(gateway) == (0, 0))
 
 
 @VERSIONS
-def test_beyond_the_bounds_the_script_is_held_back(start, gateway, few, www, ca, version):
-    server = start(configure(gateway, www, few, server='buffering = { memory = "64KiB", disk = "1MiB" }'))
+def test_script_is_throttled_when_the_buffers_are_full(start, gateway, few, www, ca, version):
+    server = start(
+        configure(gateway, www, few, server='buffering = { memory = "64KiB", disk = "1MiB" }')
+    )
     with ExitStack() as stack:
-        clients = [slow(stack, version, ca, f"{server.origin}/numbers.php?bytes={SIZE}") for _ in range(2)]
-        eventually("there is hardly room", lambda: held(gateway)[1] > MIB - 64 * 1024)
+        clients = [
+            slow(stack, version, ca, f"{server.origin}/numbers.php?bytes={SIZE}") for _ in range(2)
+        ]
+        eventually("the buffers are almost full", lambda: held(gateway)[1] > MIB - 64 * 1024)
         for client in clients:
             assert held(gateway) <= (64 << 10, MIB)
             whole(client)
-        assert eventually("nothing is held any more", lambda: held(gateway) == (0, 0))
+        assert eventually("no bytes are buffered", lambda: held(gateway) == (0, 0))
 
 
 @VERSIONS
-def test_each_piece_is_handed_on_as_it_comes(start, gateway, few, www, ca, version):
+def test_streamed_response_is_forwarded_without_delay(start, gateway, few, www, ca, version):
     server = start(configure(gateway, www, few))
     protocol = {"1.1": "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}[version]
     signal = gateway.folder / "signal"
@@ -141,22 +155,30 @@ def test_each_piece_is_handed_on_as_it_comes(start, gateway, few, www, ca, versi
     [("type=text/event-stream", ""), ("accel=no", ""), ("accel=yes", ', buffering = "off"')],
     ids=["events", "x-accel-buffering", "off"],
 )
-def test_stream_whose_reader_is_slow_is_not_held(start, gateway, few, www, ca, query, upstream):
+def test_event_stream_with_a_slow_client_is_not_buffered(
+    start, gateway, few, www, ca, query, upstream
+):
     server = start(configure(gateway, www, few, upstream=upstream))
     url = f"{server.origin}/numbers.php?bytes={SIZE}&{query}"
     with ExitStack() as stack:
         client = slow(stack, "2", ca, url)
-        # One that is held after it shows that there was time.
-        after = slow(stack, "2", ca, f"{server.origin}/numbers.php?bytes={SIZE}") if not upstream else None
+        # A later response that is buffered shows that there was time.
+        after = (
+            slow(stack, "2", ca, f"{server.origin}/numbers.php?bytes={SIZE}")
+            if not upstream
+            else None
+        )
         if after:
-            most = eventually("the other response is taken in", lambda: held(gateway)[1] > LEFT and held(gateway))
+            most = eventually(
+                "the other response is buffered", lambda: held(gateway)[1] > LEFT and held(gateway)
+            )
             assert most[1] <= SIZE
             whole(after)
-        assert eventually("nothing is held", lambda: held(gateway) == (0, 0))
+        assert eventually("no bytes are buffered", lambda: held(gateway) == (0, 0))
         whole(client)
 
 
-def test_field_for_this_server_is_not_shown(start, gateway, few, www, protocol_fetcher):
+def test_x_accel_buffering_is_not_forwarded(start, gateway, few, www, protocol_fetcher):
     for upstream, shown in (("", None), (', buffering = "off"', "no")):
         server = start(configure(gateway, www, few, upstream=upstream))
         answer = protocol_fetcher.fetch(f"{server.origin}/numbers.php?bytes=80&accel=no")
@@ -164,10 +186,10 @@ def test_field_for_this_server_is_not_shown(start, gateway, few, www, protocol_f
 
 
 def lines(server) -> list[str]:
-    return [line for line in server.lines if "can be held" in line or "cannot be held" in line]
+    return [line for line in server.lines if "can be buffered" in line or "cannot buffer" in line]
 
 
-def test_full_disk_is_one_line_and_no_broken_response(start, gateway, few, www, ca, tmp_path):
+def test_full_disk_is_logged_once_and_breaks_no_response(start, gateway, few, www, ca, tmp_path):
     folder = tmp_path / "buffers"
     command = configure(gateway, www, few, server=f'buffering = {{ folder = "{folder}" }}')
     url = f"/numbers.php?bytes={SIZE}"
@@ -177,8 +199,8 @@ def test_full_disk_is_one_line_and_no_broken_response(start, gateway, few, www, 
         with ExitStack() as stack:
             clients = [slow(stack, "2", ca, server.origin + url) for _ in range(2)]
             server.wait_for_lines(
-                f"warning: responses of upstreams cannot be held in {re.escape(str(folder))}: No space left on device"
-                ".*make room there, or name another folder as `buffering.folder` in "
+                f"warning: cannot buffer upstream responses in {re.escape(str(folder))}: No space left on device"
+                ".*free disk space, or set `buffering.folder` in "
             )
             for client in clients:
                 whole(client)
@@ -186,26 +208,32 @@ def test_full_disk_is_one_line_and_no_broken_response(start, gateway, few, www, 
         disk.free()
         with ExitStack() as stack:
             client = slow(stack, "2", ca, server.origin + url)
-            server.wait_for_lines("responses of upstreams can be held in .* again")
-            eventually("all of it is taken in", lambda: held(gateway)[1] > LEFT)
+            server.wait_for_lines("upstream responses can be buffered in .* again")
+            eventually("the whole response is buffered", lambda: held(gateway)[1] > LEFT)
             whole(client)
         assert len(lines(server)) == 2, server.lines
 
 
-def test_folder_that_may_not_be_written_is_one_line(start, gateway, few, www, ca, tmp_path):
+def test_unwritable_folder_is_logged_once(start, gateway, few, www, ca, tmp_path):
     folder = tmp_path / "buffers"
     folder.mkdir(mode=0o500)
-    server = start(without_override(configure(gateway, www, few, server=f'buffering = {{ folder = "{folder}" }}')))
+    server = start(
+        without_override(
+            configure(gateway, www, few, server=f'buffering = {{ folder = "{folder}" }}')
+        )
+    )
     with ExitStack() as stack:
-        clients = [slow(stack, "2", ca, f"{server.origin}/numbers.php?bytes={SIZE}") for _ in range(2)]
-        server.wait_for_lines("warning: responses of upstreams cannot be held in .*: Permission denied")
+        clients = [
+            slow(stack, "2", ca, f"{server.origin}/numbers.php?bytes={SIZE}") for _ in range(2)
+        ]
+        server.wait_for_lines("warning: cannot buffer upstream responses in .*: Permission denied")
         for client in clients:
             whole(client)
     assert len(lines(server)) == 1, server.lines
 
 
 @VERSIONS
-def test_client_that_goes_away_ends_the_exchange(start, gateway, ca, version):
+def test_client_disconnect_ends_the_exchange(start, gateway, ca, version):
     has_ended = threading.Event()
 
     def answer(connection) -> None:
@@ -224,18 +252,19 @@ def test_client_that_goes_away_ends_the_exchange(start, gateway, ca, version):
         server = start(gateway.command())
         with ExitStack() as stack:
             client = slow(stack, version, ca, f"{server.origin}/")
-            eventually("there is hardly room", lambda: held(gateway)[1] > MIB - 128 * 1024)
+            eventually("the buffers are almost full", lambda: held(gateway)[1] > MIB - 128 * 1024)
             client.popen.kill()
             if version == "3":
-                # Over QUIC nobody says so: the server waits until the connection is idle for too long, or ends.
+                # Over QUIC there is no sign of it: the server waits for the idle timeout or its own
+                # shutdown.
                 server.terminate()
             assert has_ended.wait(60)
         if version != "3":
-            assert eventually("nothing is held any more", lambda: held(gateway) == (0, 0))
+            assert eventually("no bytes are buffered", lambda: held(gateway) == (0, 0))
 
 
 @VERSIONS
-def test_upstream_over_http_is_free_where_that_is_asked_for(start, gateway, up, ca, version):
+def test_http_upstream_with_buffering_is_released_early(start, gateway, up, ca, version):
     content = b"".join(b"%07d\n" % line for line in range(SIZE // 8))
     is_sent = threading.Event()
 
@@ -251,4 +280,4 @@ def test_upstream_over_http_is_free_where_that_is_asked_for(start, gateway, up, 
         client = slow(stack, version, ca, f"{server.origin}/numbers")
         assert is_sent.wait(60)
         whole(client)
-    assert eventually("nothing is held any more", lambda: held(gateway) == (0, 0))
+    assert eventually("no bytes are buffered", lambda: held(gateway) == (0, 0))

@@ -1,4 +1,6 @@
-"""Certificates that clients will refuse are told of: by `check`, at the start, at a reload, and when files change."""
+"""Warnings for certificates that clients reject: by `check`, at start, at a reload, and when files
+change.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 @dataclass(frozen=True)
 class Authorities:
-    """A root, and one below it."""
+    """A root, and an intermediate that it signed."""
 
     root: ec.EllipticCurvePrivateKey
     middle: ec.EllipticCurvePrivateKey
@@ -45,7 +47,9 @@ def authorities() -> Authorities:
 
 @pytest.fixture
 def write(gateway, authorities):
-    """Writes a site for localhost and its certificate, and names the files: `cert.pem` with `chain`, and `key.pem`."""
+    """Writes a site for localhost and its certificate, in the files `cert.pem` with `chain`, and
+    `key.pem`.
+    """
 
     def write(*, chain="lm", hosts=("localhost",), own_key=True, **leaf) -> Path:
         key = new_key()
@@ -62,7 +66,9 @@ def write(gateway, authorities):
         )
         names = ", ".join(f'"{host}"' for host in hosts)
         tls = 'tls = { cert = "cert.pem", key = "key.pem" }'
-        return gateway.write(f'[[sites]]\nhosts = [{names}]\n{tls}\n[[sites.routes]]\nrespond = "x"\n')
+        return gateway.write(
+            f'[[sites]]\nhosts = [{names}]\n{tls}\n[[sites.routes]]\nrespond = "x"\n'
+        )
 
     return write
 
@@ -72,19 +78,37 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
 
 
 FAULTS = {
-    "expired": ({"days": (-20, -10)}, ["the certificate has expired on ", "renewed"]),
+    "expired": ({"days": (-20, -10)}, ["the certificate expired on ", "renew the certificate"]),
     "not yet valid": ({"days": (10, 20)}, ["the certificate is not valid before ", "clock"]),
-    "another name": ({"hosts": ("localhost", "a.test")}, ["the certificate is not for a.test but for localhost, "]),
-    "another address": ({"hosts": ("192.0.2.1",)}, ["the certificate is not for 192.0.2.1 but for "]),
-    "no wildcard": ({"hosts": ("*.a.test",), "names": ("x.a.test",)}, ["the certificate is not for *.a.test but for "]),
-    "wildcard for one label": ({"hosts": ("x.y.a.test",), "names": ("*.a.test",)}, ["is not for x.y.a.test but for "]),
-    "no intermediate": ({"chain": "l"}, ["no certificate of the issuer, CN=The middle", "fullchain"]),
-    "another issuer": ({"chain": "lr"}, ["certificate 2 of the chain is not that of the issuer", "CN=The middle"]),
+    "another name": (
+        {"hosts": ("localhost", "a.test")},
+        ["the certificate does not cover a.test; it covers localhost, "],
+    ),
+    "another address": (
+        {"hosts": ("192.0.2.1",)},
+        ["the certificate does not cover 192.0.2.1; it covers "],
+    ),
+    "no wildcard": (
+        {"hosts": ("*.a.test",), "names": ("x.a.test",)},
+        ["the certificate does not cover *.a.test; it covers "],
+    ),
+    "wildcard for one label": (
+        {"hosts": ("x.y.a.test",), "names": ("*.a.test",)},
+        ["the certificate does not cover x.y.a.test; it covers "],
+    ),
+    "no intermediate": (
+        {"chain": "l"},
+        ["incomplete chain: the issuer, CN=The middle", "fullchain"],
+    ),
+    "another issuer": (
+        {"chain": "lr"},
+        ["certificate 2 of the chain is not the expected issuer", "CN=The middle"],
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_clients_refuse_is_told_by_check(write, fault):
+def test_check_warns_of_certificates_that_clients_reject(write, fault):
     how, says = FAULTS[fault]
     file = write(**how)
     done = check(file)
@@ -107,18 +131,18 @@ def test_what_clients_refuse_is_told_by_check(write, fault):
     ],
     ids=str,
 )
-def test_what_clients_take_is_not_told_of(write, how):
+def test_check_accepts_valid_certificates_without_a_warning(write, how):
     done = check(write(**how))
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_key_that_does_not_fit_is_an_error(write):
+def test_key_of_another_certificate_is_an_error(write):
     done = check(write(own_key=False))
     assert done.returncode == MALFORMED
     assert "the key does not belong to the certificate" in done.stderr
 
 
-def test_certificate_and_key_that_are_missing_are_told_together(write, gateway):
+def test_missing_certificate_and_key_are_reported_together(write, gateway):
     file = write()
     for name in ("cert.pem", "key.pem"):
         (gateway.folder / name).unlink()
@@ -128,40 +152,46 @@ def test_certificate_and_key_that_are_missing_are_told_together(write, gateway):
     assert "key.pem: " in done.stderr
 
 
-def test_key_that_is_too_small_is_told_which_are_not(write, gateway):
+def test_too_small_key_is_an_error_that_lists_accepted_ones(write, gateway):
     file = write()
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
-    (gateway.folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (gateway.folder / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
     done = check(file)
     assert done.returncode == MALFORMED
-    assert "key.pem: the key is of a kind or size that is not supported" in done.stderr
+    assert "key.pem: unsupported key type or size" in done.stderr
     assert "RSA of 2048" in done.stderr
-    assert "was made for" not in done.stderr
+    assert "belongs to the certificate" not in done.stderr
 
 
-def test_start_reload_and_changed_files_tell_of_it_too(start, gateway, write):
+def test_start_reload_and_changed_files_log_the_warning(start, gateway, write):
     write(days=(-20, -10))
     server = start(gateway.command())
-    server.wait_for_lines("warning: .*cert.pem: the certificate has expired on ")
+    server.wait_for_lines("warning: .*cert.pem: the certificate expired on ")
     write(hosts=("localhost", "a.test"))
-    done = subprocess.run([pronghorn(), "reload", "-c", gateway.file], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [pronghorn(), "reload", "-c", gateway.file], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
-    assert "the certificate is not for a.test but for " in done.stdout
-    server.wait_for_lines("warning: .*the certificate is not for a.test but for ")
-    # A pair that fits and is for the wrong names, in place of the right one, without a reload.
+    assert "the certificate does not cover a.test; it covers " in done.stdout
+    server.wait_for_lines("warning: .*the certificate does not cover a.test; it covers ")
+    # A matching pair for the wrong names replaces the right one, without a reload.
     text = gateway.file.read_text()
     write(hosts=("localhost", "a.test"), chain="l")
     assert gateway.file.read_text() == text
-    server.wait_for_lines("warning: .*no certificate of the issuer")
+    server.wait_for_lines("warning: .*incomplete chain: the issuer")
 
 
-def test_folder_that_is_served_alone_tells_of_its_certificate(start, authorities, tmp_path):
+def test_serve_warns_of_its_certificate(start, authorities, tmp_path):
     key = new_key()
     leaf = sign("leaf", key, "The middle", authorities.middle, is_ca=False, days=(-20, -10))
     (tmp_path / "cert.pem").write_bytes(pem(leaf))
-    (tmp_path / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (tmp_path / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
     command = [pronghorn(), "serve", tmp_path, "--listen", "127.0.0.1:0"]
     server = start([*command, "--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem"])
     expired = leaf.not_valid_after_utc.astimezone(datetime.UTC).strftime("%d %b %Y")
-    server.wait_for_lines(f"warning: .*cert.pem: the certificate has expired on .*{expired}")
-    server.wait_for_lines("warning: .*cert.pem: the file has no certificate of the issuer")
+    server.wait_for_lines(f"warning: .*cert.pem: the certificate expired on .*{expired}")
+    server.wait_for_lines("warning: .*cert.pem: incomplete chain: the issuer")

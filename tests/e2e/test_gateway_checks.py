@@ -1,4 +1,4 @@
-"""Servers of an upstream that the gateway asks how they are, and what it tells of those that are out."""
+"""Health checks of an upstream's servers, and the gateway's log of servers that are down."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def write(gateway, servers, more, workers=2):
 
 
 def reload(gateway):
-    done = subprocess.run([pronghorn(), "reload", "-c", gateway.file], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [pronghorn(), "reload", "-c", gateway.file], capture_output=True, text=True, timeout=30
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -57,7 +59,9 @@ def answer(status):
     return lambda handler, _: handler.reply(status, b"as told")
 
 
-def test_server_whose_checks_fail_gets_nothing_until_they_succeed(run, gateway, admin, protocol_fetcher):
+def test_server_with_failing_checks_gets_no_requests_until_they_succeed(
+    run, gateway, admin, protocol_fetcher
+):
     with upstream("a") as a, upstream("b") as b:
         a.routes["/health"] = answer(500)
         b.routes["/health"] = answer(200)
@@ -77,12 +81,12 @@ def test_server_whose_checks_fail_gets_nothing_until_they_succeed(run, gateway, 
         asked = ("GET", "/")
         assert (a.requests.count(asked), b.requests.count(asked)) == (0, 4)
         a.routes["/health"] = answer(204)
-        server.wait_for_lines(f"^upstream app: {a.address} is asked again$")
+        server.wait_for_lines(f"^upstream app: {a.address} is back in rotation$")
         assert seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "a"
         assert metrics(gateway.folder / "state" / "admin.sock")[up % a.address] == 1
 
 
-def test_only_server_that_is_down_gets_nothing(run, admin, protocol_fetcher):
+def test_only_server_gets_no_requests_while_down(run, admin, protocol_fetcher):
     with upstream() as only:
         only.routes["/health"] = answer(500)
         server = run([only.address], 'check = { path = "/health", every = "100ms", failures = 1 }')
@@ -92,7 +96,7 @@ def test_only_server_that_is_down_gets_nothing(run, admin, protocol_fetcher):
         assert ("GET", "/") not in only.requests
 
 
-def test_slow_answer_is_a_failed_check_and_more_servers_are_checked_meanwhile(run, admin):
+def test_slow_check_fails_and_does_not_delay_other_servers(run, admin):
     with upstream() as slow, upstream() as good:
         slow.routes["/health"] = lambda handler, _: handler.connection.recv(1)
         server = run(
@@ -101,42 +105,55 @@ def test_slow_answer_is_a_failed_check_and_more_servers_are_checked_meanwhile(ru
         )
         server.wait_for_lines(f"{slow.address} is down")
         before = checks(good)
-        eventually("the other one is checked on", lambda: checks(good) > before + 2)
+        eventually("the other server is still checked", lambda: checks(good) > before + 2)
         assert states(admin()) == ["down", "up"]
 
 
-def test_servers_that_hang_delay_the_checks_of_no_other(run):
-    """As many as would fill any number of places."""
+def test_many_hanging_servers_do_not_delay_other_checks(run):
+    """More hanging servers than any limit on concurrent checks."""
     with upstream() as good, socket.create_server(("0.0.0.0", 0), backlog=200) as hung:
         servers = [f"http://127.0.1.{number}:{hung.getsockname()[1]}" for number in range(1, 101)]
-        run([*servers, good.address], 'check = { path = "/health", every = "100ms", timeout = "1h" }')
-        eventually("the server that answers is checked again and again", lambda: checks(good) > 5)
+        run(
+            [*servers, good.address],
+            'check = { path = "/health", every = "100ms", timeout = "1h" }',
+        )
+        eventually("the responding server is checked repeatedly", lambda: checks(good) > 5)
 
 
-def test_one_worker_checks_for_all_and_a_reload_that_changes_nothing_does_not_begin_anew(
+def test_one_worker_runs_the_checks_and_an_unchanged_reload_does_not_restart_them(
     run, gateway, protocol_fetcher
 ):
     with upstream() as app, upstream() as other:
-        server = run([app.address, other.address], 'check = { path = "/health", every = "1h" }', workers=4)
+        server = run(
+            [app.address, other.address], 'check = { path = "/health", every = "1h" }', workers=4
+        )
         eventually("both are checked", lambda: (checks(app), checks(other)) == (1, 1))
         for _ in range(3):
             reload(gateway)
         for _ in range(16):
             server.serves(protocol_fetcher)
-        # What a reload begins comes after what the reload before it would have begun.
-        write(gateway, [app.address, other.address], 'check = { path = "/other", every = "1h" }', workers=4)
+        # The checks of this reload start after those that the earlier reloads would have started.
+        write(
+            gateway,
+            [app.address, other.address],
+            'check = { path = "/other", every = "1h" }',
+            workers=4,
+        )
         reload(gateway)
-        eventually("both are checked anew", lambda: (checks(app, "/other"), checks(other, "/other")) == (1, 1))
+        eventually(
+            "both are checked again",
+            lambda: (checks(app, "/other"), checks(other, "/other")) == (1, 1),
+        )
         assert (checks(app), checks(other)) == (1, 1)
 
 
-def test_checks_of_an_upstream_that_is_gone_end(run, gateway):
+def test_checks_of_a_removed_upstream_stop(run, gateway):
     with upstream() as app:
         run([app.address], 'check = { path = "/a", every = "100ms" }')
         eventually("it is checked", lambda: checks(app, "/a") > 2)
         write(gateway, [app.address], 'check = { path = "/b", every = "100ms" }')
         reload(gateway)
-        eventually("it is checked otherwise", lambda: checks(app, "/b") > 1)
+        eventually("it is checked on the new path", lambda: checks(app, "/b") > 1)
         before = checks(app, "/a")
         eventually("time passes", lambda: checks(app, "/b") > 10)
         assert checks(app, "/a") == before
@@ -148,11 +165,11 @@ def test_checks_of_an_upstream_that_is_gone_end(run, gateway):
             write(gateway, [witness.address], 'check = { path = "/c", every = "100ms" }')
             reload(gateway)
             eventually("time passes", lambda: checks(witness, "/c") > 10)
-        # One may have been on its way.
+        # One check may have been in flight.
         assert len(app.requests) <= count + 1
 
 
-def test_server_that_is_down_stays_so_over_a_reload(run, gateway, admin, protocol_fetcher):
+def test_server_that_is_down_stays_down_over_a_reload(run, gateway, admin, protocol_fetcher):
     with upstream() as app:
         app.routes["/health"] = answer(500)
         check = 'check = { path = "/health", every = "100ms", failures = 1, successes = 1000 }'
@@ -166,7 +183,7 @@ def test_server_that_is_down_stays_so_over_a_reload(run, gateway, admin, protoco
 
 
 @pytest.mark.parametrize("protocol", ["http1", "http2", "http3"])
-def test_checks_speak_as_requests_do(run, gateway, start_serve, identity, protocol):
+def test_checks_use_the_protocol_and_tls_of_requests(run, gateway, start_serve, identity, protocol):
     app = start_serve()
     tls = f'tls = {{ trust = "{identity.ca}" }}'
     check = 'check = { path = "/small.txt", every = "100ms", failures = 1, successes = 1 }'
@@ -176,25 +193,30 @@ def test_checks_speak_as_requests_do(run, gateway, start_serve, identity, protoc
     reload(gateway)
     server.wait_for_lines("is down")
     write(gateway, [app.origin], f'{tls}\nprotocol = "{protocol}"\n{check}')
-    # What one check says is nothing that another has said.
+    # A reload with new settings does not use results of earlier checks.
     reload(gateway)
     answers = json.loads(
-        subprocess.run([pronghorn(), "status", "-c", gateway.file], capture_output=True, text=True, timeout=30).stdout
+        subprocess.run(
+            [pronghorn(), "status", "-c", gateway.file], capture_output=True, text=True, timeout=30
+        ).stdout
     )
     assert answers["upstream_servers"] == [{"upstream": "app", "server": app.origin, "state": "up"}]
     app.kill()
     server.wait_for_lines("is down", 2)
 
 
-def test_server_left_alone_is_told_and_stays_so_over_a_reload_with_trust(
+def test_ejected_server_is_logged_and_stays_ejected_over_a_reload_with_trust(
     run, gateway, admin, identity, start_serve, protocol_fetcher
 ):
     good = start_serve()
     gone = start_serve()
     gone.kill()
     health = 'health = { failures = 1, out = "1h", out_max = "1h" }'
-    server = run([gone.origin, good.origin], f'policy = "first"\ntls = {{ trust = "{identity.ca}" }}\n{health}')
+    server = run(
+        [gone.origin, good.origin],
+        f'policy = "first"\ntls = {{ trust = "{identity.ca}" }}\n{health}',
+    )
     assert protocol_fetcher.fetch(server.origin + "/small.txt").status == 200
-    server.wait_for_lines(f"^warning: upstream app: {gone.origin} is left alone: requests to it failed$")
+    server.wait_for_lines(f"^warning: upstream app: {gone.origin} ejected: requests to it failed$")
     reload(gateway)
-    assert states(admin()) == ["left alone", "up"]
+    assert states(admin()) == ["ejected", "up"]

@@ -1,6 +1,8 @@
-"""Is the route that matched the route of what the server behind it understood, over each protocol?
+"""Compares, over each protocol, the route that matched with the route for what the upstream
+understood.
 
-Requests are made from a seed, which is printed where they fail; `PRONGHORN_DIFFERENTIAL_REQUESTS` makes them more.
+Requests come from a seed, which a failure prints. `PRONGHORN_DIFFERENTIAL_REQUESTS` sets their
+number.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from harness.clients.kept import ask_all
 from harness.clients.spelled import VERSIONS
 
 COMPOSED = int(os.environ.get("PRONGHORN_DIFFERENTIAL_REQUESTS", "400"))
-"""How many random requests a server gets over each protocol, besides the known ones."""
+"""Number of random requests to each server over each protocol, besides the known ones."""
 ROUNDS_AT_LENGTH, COMPOSED_AT_LENGTH = 20, 5 * COMPOSED
 
 Change = Callable[[Route], Route]
@@ -39,7 +41,9 @@ def unchanged(route: Route) -> Route:
 
 @pytest.fixture
 def compared(start, gateway, ca) -> Callable[..., Comparison]:
-    """Asks a server behind a gateway whose routes, and the requests, are made from a seed."""
+    """Sends requests to a server behind a gateway; the routes and the requests are made from a
+    seed.
+    """
     numbers = count()
 
     def run(server: str, seed: str, requests: int, misstate: Change = unchanged) -> Comparison:
@@ -49,12 +53,18 @@ def compared(start, gateway, ca) -> Callable[..., Comparison]:
         spelled = [*known(), *(composed(sites, random) for _ in range(requests))]
         comparison = Comparison(sites)
         with SERVERS[server](folder) as upstream:
-            gateway.write("".join(site.written(upstream.action) for site in changed(sites, misstate)))
+            gateway.write(
+                "".join(site.written(upstream.action) for site in changed(sites, misstate))
+            )
             running = start(gateway.command())
             for version in VERSIONS:
-                numbered = [(f"{version}-{number}", request) for number, request in enumerate(spelled)]
+                numbered = [
+                    (f"{version}-{number}", request) for number, request in enumerate(spelled)
+                ]
                 answers = ask_all(version, running.origin, ca, numbered)
-                comparison.asked |= {number: (request, answers[number]) for number, request in numbered}
+                comparison.asked |= {
+                    number: (request, answers[number]) for number, request in numbered
+                }
             comparison.reading = upstream.understood(comparison.asked)
             comparison.is_told_all = upstream.is_told_all
             running.stop()
@@ -83,11 +93,11 @@ def without_last_segment(route: Route) -> Route:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_route_is_that_of_what_the_server_understood(compared, server):
+def test_matched_route_is_the_route_for_what_the_server_understood(compared, server):
     seed = f"{SEED} {server}"
     comparison = compared(server, seed, COMPOSED)
     agrees(comparison, seed)
-    # What has come through would tell these routes from others.
+    # Requests that arrived must be able to distinguish these routes from others.
     sites = comparison.sites
     wrong = {
         "no methods": changed(sites, lambda route: replace(route, methods=())),
@@ -96,23 +106,34 @@ def test_route_is_that_of_what_the_server_understood(compared, server):
         "another order": [replace(site, routes=site.routes[::-1]) for site in sites],
         "one site": [replace(sites[0], hosts=("*",))],
     }
-    assert {why: bool(comparison.disagreements(other)) for why, other in wrong.items()} == dict.fromkeys(wrong, True)
+    assert {
+        why: bool(comparison.disagreements(other)) for why, other in wrong.items()
+    } == dict.fromkeys(wrong, True)
 
 
-def test_route_that_the_configuration_misstates_is_found(compared):
+def test_wrong_route_in_the_configuration_is_detected(compared):
     def misstate(route: Route) -> Route:
-        texts = [replace(pattern, text=pattern.text.replace("admin", "admim")) for pattern in route.patterns]
+        texts = [
+            replace(pattern, text=pattern.text.replace("admin", "admim"))
+            for pattern in route.patterns
+        ]
         return replace(route, patterns=tuple(texts)) if route.number == 0 else route
 
     found = compared("wsgi", f"{SEED} misstated", 0, misstate).disagreements()
     for version in VERSIONS:
-        assert [each for each in found if each.startswith(f"HTTP/{version} ") and "is for route 0 " in each]
+        assert [
+            each
+            for each in found
+            if each.startswith(f"HTTP/{version} ") and "is for route 0 " in each
+        ]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(ROUNDS_AT_LENGTH))
 @pytest.mark.parametrize("server", SERVERS)
-def test_route_is_that_of_what_the_server_understood_at_length(compared, server, number):
+def test_matched_route_is_the_route_for_what_the_server_understood_at_length(
+    compared, server, number
+):
     seed = f"{SEED} {server} {number}"
     agrees(compared(server, seed, COMPOSED_AT_LENGTH), seed)

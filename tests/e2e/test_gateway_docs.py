@@ -1,4 +1,4 @@
-"""Each configuration in the docs of the gateway is right: `pronghorn check` has nothing to say of it."""
+"""Each configuration in the gateway's docs is valid: `pronghorn check` reports nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "gateway").glo
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(REPOSITORY)}-{number}")
     for page in PAGES
-    for number, block in enumerate(re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1)
+    for number, block in enumerate(
+        re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1
+    )
 ]
 SITE = '[[sites]]\nhosts = ["localhost"]\n'
 ROUTE = '[[sites.routes]]\nrespond = "found"\n'
@@ -24,23 +26,25 @@ ABSOLUTE = re.compile(r'"(/(?:var|etc|srv|run)/[^"]*)"')
 
 
 def whole(block: str) -> str:
-    """What the block is a part of: one with keys alone is a route's, and one without a site gets one."""
+    """Completes a block: keys alone belong to a route, and a block without a site gets one."""
     if block.startswith("[[sites.routes]]"):
         return SITE + block
     if not re.search(r"^\[", block, re.MULTILINE):
         return SITE + ROUTE + block
     if "[[sites]]" not in block:
         asked = re.search(r"^\[upstreams\.(\w+)\]", block, re.MULTILINE)
-        return f"{block}\n{SITE}" + (f'[[sites.routes]]\nproxy = "{asked[1]}"\n' if asked else ROUTE)
+        return f"{block}\n{SITE}" + (
+            f'[[sites.routes]]\nproxy = "{asked[1]}"\n' if asked else ROUTE
+        )
     return block if "[[sites.routes]]" in block else f"{block}\n{ROUTE}"
 
 
-def test_pages_are_found():
+def test_docs_contain_configurations():
     assert len(BLOCKS) > 10
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_configuration_in_the_docs_is_right(block, tmp_path):
+def test_configuration_in_the_docs_is_valid(block, tmp_path):
     def here(found: re.Match[str]) -> str:
         path = tmp_path / found[1][1:]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +52,10 @@ def test_configuration_in_the_docs_is_right(block, tmp_path):
             path.mkdir(exist_ok=True)
         return f'"{path}"'
 
-    # Certificates have the names of the block's sites, so that nothing is said of them.
+    # The certificates have the names of the block's sites, so that there is no warning about them.
     hosts = re.findall(
-        r'"([^"]+)"', " ".join(re.findall(r"^hosts = \[(.*?)\]", whole(block), re.MULTILINE | re.DOTALL))
+        r'"([^"]+)"',
+        " ".join(re.findall(r"^hosts = \[(.*?)\]", whole(block), re.MULTILINE | re.DOTALL)),
     )
     identity = make_identity(tmp_path / "identity", names=tuple(hosts))
     for name in re.findall(r'"([a-z-]+\.pem|admin-token)"', block):
@@ -60,14 +65,16 @@ def test_configuration_in_the_docs_is_right(block, tmp_path):
     (tmp_path / "dist").mkdir()
     file = tmp_path / "pronghorn.toml"
     file.write_text(ABSOLUTE.sub(here, whole(block)))
-    checked = subprocess.run([pronghorn(), "check", file], capture_output=True, text=True, timeout=30)
-    # Most blocks are of routes, and leave the certificate of their site out.
+    checked = subprocess.run(
+        [pronghorn(), "check", file], capture_output=True, text=True, timeout=30
+    )
+    # Most blocks are routes, and omit the certificate of their site.
     said = [line for line in checked.stderr.splitlines() if "no site has a certificate" not in line]
     assert (checked.returncode, said) == (0, []), file.read_text()
 
 
 def place(path: Path, identity) -> bool:
-    """Puts a certificate or key where a configuration has one."""
+    """Places a certificate or key where a configuration has one."""
     if path.suffix != ".pem":
         return False
     shutil.copy(identity.key if "key" in path.stem else identity.cert, path)
@@ -75,18 +82,18 @@ def place(path: Path, identity) -> bool:
 
 
 @pytest.mark.parametrize("page", ["from-nginx.md", "from-caddy.md"])
-def test_directives_of_another_server_stand_in_one_row(page):
+def test_each_directive_of_another_server_has_one_row(page):
     table = (REPOSITORY / "docs" / "gateway" / page).read_text().partition("## Directives")[2]
     cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
     assert len(cells) > 20
     assert sorted(cells) == sorted(set(cells))
     if page == "from-nginx.md":
-        # The words in backquotes that are whole directives. Those of Caddy have subdirectives.
+        # Words in backquotes that are whole directives. Those of Caddy have subdirectives.
         named = [word for cell in cells for word in set(re.findall(r"`([a-z_0-9]+)`", cell))]
         assert sorted(named) == sorted(set(named))
 
 
-def test_folder_that_the_readme_serves_is_there():
+def test_folder_served_in_the_readme_exists():
     readme = (REPOSITORY / "README.md").read_text()
     folders = re.findall(r"pronghorn serve ([\w./-]+)", readme)
     assert folders

@@ -1,4 +1,4 @@
-"""Balancers in front of `pronghorn run`, and HTTP/3 announced step by step."""
+"""Load balancers in front of `pronghorn run`, and HTTP/3 announced step by step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = ("127.0.0.1:0", "http://127.0.0.1:0")
 
 
 def proxy_header(client: str | None, *, command: int = 1, more: bytes = b"") -> bytes:
-    """As the specification of the PROXY protocol has it in section 2.2."""
+    """Encodes a header of the PROXY protocol, version 2 (section 2.2 of its specification)."""
     addresses = b"" if client is None else addresses_of(client)
     family = 0 if client is None else 0x21 if ":" in client else 0x11
     head = struct.pack("!BBH", 0x20 | command, family, len(addresses) + len(more))
@@ -38,7 +38,11 @@ def proxy_header(client: str | None, *, command: int = 1, more: bytes = b"") -> 
 def addresses_of(client: str) -> bytes:
     kind = socket.AF_INET6 if ":" in client else socket.AF_INET
     there = "::1" if ":" in client else "127.0.0.1"
-    return socket.inet_pton(kind, client) + socket.inet_pton(kind, there) + struct.pack("!HH", 4000, 443)
+    return (
+        socket.inet_pton(kind, client)
+        + socket.inet_pton(kind, there)
+        + struct.pack("!HH", 4000, 443)
+    )
 
 
 def connect(listener, header: bytes, identity) -> socket.socket:
@@ -51,7 +55,7 @@ def connect(listener, header: bytes, identity) -> socket.socket:
 
 
 def ask(connection: socket.socket) -> bytes:
-    """One request; the connection stays."""
+    """Sends one request; the connection stays open."""
     connection.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -61,7 +65,9 @@ def ask(connection: socket.socket) -> bytes:
         answer += part
     head, _, body = answer.partition(b"\r\n\r\n")
     length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+        int(line.split(b":")[1])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length")
     )
     while len(body) < length:
         body += connection.recv(65536)
@@ -69,7 +75,7 @@ def ask(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_balancer_says_who_the_client_is(start, gateway, identity, scheme):
+def test_client_address_comes_from_the_proxy_header(start, gateway, identity, scheme):
     with upstream() as up:
         gateway.write(
             SITE + f'proxy = "{up.address}"\n[log]\naccess = "access.log"\nformat = "json"\n',
@@ -83,19 +89,23 @@ def test_balancer_says_who_the_client_is(start, gateway, identity, scheme):
             with connect(listener, proxy_header(client, more=more), identity) as connection:
                 answer = ask(connection)
                 assert answer.startswith(b"HTTP/1.1 200 ")
-                told.append(dict(json.loads(answer.partition(b"\r\n\r\n")[2])["headers"])["x-forwarded-for"])
-        # As a balancer does that looks whether the server is there.
+                told.append(
+                    dict(json.loads(answer.partition(b"\r\n\r\n")[2])["headers"])["x-forwarded-for"]
+                )
+        # A load balancer's health check.
         with connect(listener, proxy_header("192.0.2.9", command=0), identity) as connection:
             assert b'"127.0.0.1"' in ask(connection)
         assert told == ["192.0.2.7", "2001:db8::7", "127.0.0.1"]
         server.terminate()
         assert server.wait() == 0, server.lines
-        entries = [json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()]
+        entries = [
+            json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()
+        ]
         assert [entry["client"] for entry in entries] == [*told, "127.0.0.1"]
         assert entries[0]["port"] == 4000
 
 
-def test_connection_of_a_balancer_without_its_header_is_closed(start, gateway, identity):
+def test_load_balancer_connection_without_a_header_is_closed(start, gateway, identity):
     gateway.write(
         SITE + 'respond = "x"\n[limits]\nhandshake_timeout = "1s"\n',
         server='proxy_protocol = ["127.0.0.0/8"]\nstate_dir = "state"',
@@ -103,9 +113,15 @@ def test_connection_of_a_balancer_without_its_header_is_closed(start, gateway, i
     )
     server = start(gateway.command(), listeners=2)
     clear = next(listener for listener in server.listeners if listener.scheme == "http")
-    for wrong in (b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", b"PROXY TCP4 192.0.2.1 127.0.0.1 1 2\r\n"):
-        # Closed with unread bytes, which resets.
-        with connect(clear, wrong, identity) as connection, contextlib.suppress(ConnectionResetError):
+    for wrong in (
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"PROXY TCP4 192.0.2.1 127.0.0.1 1 2\r\n",
+    ):
+        # A close with unread bytes is a reset.
+        with (
+            connect(clear, wrong, identity) as connection,
+            contextlib.suppress(ConnectionResetError),
+        ):
             assert connection.recv(100) == b""
     with connect(clear, proxy_header("192.0.2.7")[:10], identity) as silent:
         assert silent.recv(100) == b""
@@ -114,9 +130,11 @@ def test_connection_of_a_balancer_without_its_header_is_closed(start, gateway, i
     assert values["pronghorn_handshakes_timed_out_total"] == 1
 
 
-def test_others_cannot_say_who_they_are(start, gateway, identity):
+def test_proxy_header_from_other_addresses_is_rejected(start, gateway, identity):
     with upstream() as up:
-        gateway.write(SITE + f'proxy = "{up.address}"\n', server='proxy_protocol = ["192.0.2.1"]', listen=BOTH)
+        gateway.write(
+            SITE + f'proxy = "{up.address}"\n', server='proxy_protocol = ["192.0.2.1"]', listen=BOTH
+        )
         server = start(gateway.command(), listeners=2)
         clear = next(listener for listener in server.listeners if listener.scheme == "http")
         with connect(clear, proxy_header("192.0.2.7"), identity) as connection:
@@ -125,7 +143,7 @@ def test_others_cannot_say_who_they_are(start, gateway, identity):
             assert b'"x-forwarded-for", "127.0.0.1"' in ask(connection)
 
 
-def test_limits_are_those_of_the_client_behind_the_balancer(start, gateway, identity):
+def test_limits_apply_to_the_client_behind_the_load_balancer(start, gateway, identity):
     gateway.write(
         SITE + 'respond = "x"\n[limits]\nconnections_per_client = 2\n',
         server='proxy_protocol = ["127.0.0.1"]',
@@ -153,29 +171,36 @@ def test_limits_are_those_of_the_client_behind_the_balancer(start, gateway, iden
                 except ConnectionError:
                     return False
 
-        eventually("its place is free", is_served)
+        eventually("its slot is free", is_served)
     finally:
         for connection in open_connections:
             connection.close()
 
 
-def test_announcement_grows_from_none_to_all(start, gateway, identity):
-    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "curl-h2").trusting(identity.ca)
+def test_alt_svc_share_grows_from_none_to_all(start, gateway, identity):
+    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "curl-h2").trusting(
+        identity.ca
+    )
     now = datetime.datetime.now(datetime.UTC)
     announced = []
     for begun in (-1, 0, 3):
         since = (now - datetime.timedelta(days=begun)).strftime("%Y-%m-%dT%H:%M:%SZ")
         ramp_up = f'ramp_up = {{ since = "{since}", takes = "48h" }}'
-        gateway.write(SITE + 'respond = "x"\n', server=f'alt_svc = {{ port = 443, max_age = "1h", {ramp_up} }}')
+        gateway.write(
+            SITE + 'respond = "x"\n',
+            server=f'alt_svc = {{ port = 443, max_age = "1h", {ramp_up} }}',
+        )
         server = start(gateway.command())
         announced.append(fetcher.fetch(server.origin + "/").header("alt-svc"))
     assert announced == [None, None, 'h3=":443"; ma=3600']
 
 
-def test_application_is_told_who_the_client_of_a_balancer_is(start, gateway, identity):
+def test_application_gets_the_client_address_from_the_proxy_header(start, gateway, identity):
     asked: list[Asked] = []
     with application(sent(output(b"content-length: 2\n\nok") + end()), asked) as address:
-        gateway.write(SITE + f'proxy = "{address}"\n', server='proxy_protocol = ["127.0.0.1"]', listen=BOTH)
+        gateway.write(
+            SITE + f'proxy = "{address}"\n', server='proxy_protocol = ["127.0.0.1"]', listen=BOTH
+        )
         server = start(gateway.command(), listeners=2)
         secure = next(listener for listener in server.listeners if listener.scheme == "https")
         with connect(secure, proxy_header("192.0.2.7"), identity) as connection:

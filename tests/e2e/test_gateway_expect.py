@@ -1,4 +1,6 @@
-"""Clients of `pronghorn run` that wait for 100 (Continue): the server behind it says whether they go on."""
+"""Clients that wait for 100 (Continue) behind `pronghorn run`: the upstream decides whether they
+continue.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ CONTENT = b"hello"
 
 
 class Exchange:
-    """A request with `expect: 100-continue`, whose content is sent when that is asked for."""
+    """A request with `expect: 100-continue`, whose content is sent on 100."""
 
     def __init__(self, protocol: str, server, ca):
         self.kind = {"HTTP/1.1": RawH1, "HTTP/2": H2Client, "HTTP/3": RawH3}[protocol]
         self.origin, self.ca = server.origin, ca
 
     def ask(self) -> tuple[list[int], int, bytes]:
-        """The interim statuses, the final one, and the body."""
+        """Returns the interim statuses, the final status, and the body."""
         with self.kind(self.origin, self.ca) as client:
             return getattr(self, self.kind.__name__)(client)
 
@@ -40,7 +42,11 @@ class Exchange:
                 interim.append(100)
                 client.socket.sendall(CONTENT)
                 head = b""
-        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        length = next(
+            int(line[15:])
+            for line in head.lower().split(b"\r\n")
+            if line.startswith(b"content-length:")
+        )
         body = b""
         while len(body) < length:
             body += client.socket.recv(length - len(body))
@@ -59,7 +65,9 @@ class Exchange:
 
     def RawH3(self, client) -> tuple[list[int], int, bytes]:
         client.open()
-        stream = client.request(client.get("/up", ("expect", "100-continue"), method="POST"), fin=False)
+        stream = client.request(
+            client.get("/up", ("expect", "100-continue"), method="POST"), fin=False
+        )
         client.wait("a head", lambda: stream in client.streams and client.streams[stream].data)
         if parse_answer(client.streams[stream]).status == 100:
             client.write(stream, data(CONTENT), fin=True)
@@ -78,7 +86,7 @@ def origin(answer: Callable[[socket.socket], None], heads: list[bytes]) -> Itera
 
 
 def read_content(connection: socket.socket) -> bytes:
-    """As it comes, in chunks or not."""
+    """Reads the content as it arrives, chunked or not."""
     content = b""
     while CONTENT not in content:
         piece = connection.recv(65536)
@@ -94,22 +102,27 @@ def answered(status: str, body: bytes) -> bytes:
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2", "HTTP/3"])
 def ask(request, start, gateway, ca):
     def run(address: str, layers: str = "") -> tuple[list[int], int, bytes]:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n{layers}\n')
+        gateway.write(
+            SITE
+            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], retries = 0 }}\n{layers}\n'
+        )
         return Exchange(request.param, start(gateway.command()), ca).ask()
 
     return run
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
-def test_refusal_of_the_server_comes_in_place_of_100(ask, layers):
+def test_upstream_rejects_instead_of_100(ask, layers):
     heads: list[bytes] = []
-    with origin(lambda connection: connection.sendall(answered("401 Unauthorized", b"no")), heads) as address:
+    with origin(
+        lambda connection: connection.sendall(answered("401 Unauthorized", b"no")), heads
+    ) as address:
         assert ask(address, layers) == ([], 401, b"no")
     assert b"expect: 100-continue" in heads[0].lower()
     assert CONTENT not in heads[0]
 
 
-def test_100_of_the_server_has_the_client_go_on(ask):
+def test_100_of_the_upstream_is_forwarded(ask):
     heads: list[bytes] = []
 
     def answer(connection: socket.socket) -> None:
@@ -124,7 +137,7 @@ def test_100_of_the_server_has_the_client_go_on(ask):
         assert ask(address) == ([100], 200, b"got 1")
 
 
-def test_server_that_does_not_know_100_gets_the_content(ask):
+def test_upstream_without_100_support_gets_the_content(ask):
     heads: list[bytes] = []
 
     def answer(connection: socket.socket) -> None:

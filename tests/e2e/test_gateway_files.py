@@ -1,4 +1,6 @@
-"""Files of `pronghorn run`: compressed beforehand, in parts, by conditions, folders, and what is hidden."""
+"""Static files of `pronghorn run`: precompressed files, ranges, conditional requests, directories,
+hidden files.
+"""
 
 from __future__ import annotations
 
@@ -51,17 +53,18 @@ def serve(start, tmp_path, identity, www):
     return run
 
 
-def test_file_compressed_beforehand_goes_to_those_who_take_it(serve, www, fetcher):
+def test_precompressed_file_is_served_to_clients_that_accept_it(serve, www, fetcher):
     server = serve(", precompressed = true")
 
     def get(path, takes=None, **fields):
         headers = [("accept-encoding", takes)] if takes else []
         return fetcher.fetch(
-            server.origin + path, headers=[*headers, *((k.replace("_", "-"), v) for k, v in fields.items())]
+            server.origin + path,
+            headers=[*headers, *((k.replace("_", "-"), v) for k, v in fields.items())],
         )
 
     tags = set()
-    # Twice: from the disk, and from memory.
+    # Twice: from the disk, and from the cache.
     for _ in range(2):
         for takes, coding, body in [
             ("gzip, br", "br", b"in place of brotli"),
@@ -70,7 +73,11 @@ def test_file_compressed_beforehand_goes_to_those_who_take_it(serve, www, fetche
             ("identity", None, TEXT),
         ]:
             answer = get("/page.txt", takes)
-            assert (answer.status, answer.body, answer.header("content-encoding")) == (200, body, coding), takes
+            assert (answer.status, answer.body, answer.header("content-encoding")) == (
+                200,
+                body,
+                coding,
+            ), takes
             assert answer.header("content-type") == "text/plain; charset=utf-8"
             assert answer.header("vary") == "accept-encoding"
             assert answer.header("content-length") == str(len(body))
@@ -81,41 +88,53 @@ def test_file_compressed_beforehand_goes_to_those_who_take_it(serve, www, fetche
     assert get("/page.txt", "gzip", if_none_match=tag).status == 200
     part = get("/page.txt", "br", range="bytes=0-1")
     assert (part.status, part.body, part.header("content-encoding")) == (206, b"in", "br")
-    # By its own name it is what it is.
+    # Requested by its own name, it is served as it is.
     own = get("/page.txt.gz", "gzip")
-    assert (own.header("content-encoding"), own.header("content-type")) == (None, "application/gzip")
+    assert (own.header("content-encoding"), own.header("content-type")) == (
+        None,
+        "application/gzip",
+    )
     assert get("/alone.txt", "br, gzip").body == TEXT
-    # A change shows, also of what was not there.
+    # A new, changed or removed variant is noticed.
     (www / "alone.txt.br").write_bytes(b"new")
     assert get("/alone.txt", "br").body == b"new"
     (www / "alone.txt.br").unlink()
     assert get("/alone.txt", "br").body == TEXT
 
 
-def test_siblings_are_left_alone_unless_it_is_said(serve, fetcher):
+def test_precompressed_files_are_ignored_by_default(serve, fetcher):
     answer = fetcher.fetch(serve().origin + "/page.txt", headers=[("accept-encoding", "br, gzip")])
-    assert (answer.body, answer.header("content-encoding"), answer.header("vary")) == (TEXT, None, None)
+    assert (answer.body, answer.header("content-encoding"), answer.header("vary")) == (
+        TEXT,
+        None,
+        None,
+    )
 
 
-def test_gzip_beside_a_file_is_unpacked_by_curl(serve, ca):
+def test_precompressed_gzip_is_decoded_by_curl(serve, ca):
     server = serve(", precompressed = true")
     for version in VERSIONS.values():
         with requests.Session(verify=str(ca), timeout=60) as curl:
-            answer = curl.get(server.origin + "/page.txt", accept_encoding="gzip", http_version=version)
+            answer = curl.get(
+                server.origin + "/page.txt", accept_encoding="gzip", http_version=version
+            )
             assert (answer.content, answer.headers["content-encoding"]) == (TEXT, "gzip")
 
 
 def parts(response) -> list[tuple[str, str, bytes]]:
-    """Type, range and content of each part, read by Python's reader of mail."""
+    """Returns type, range and content of each part, parsed by Python's email module."""
     head = f"content-type: {response.header('content-type')}\r\n\r\n".encode()
     message = email.message_from_bytes(head + response.body)
     assert message.is_multipart()
     assert not message.defects
-    return [(p["content-type"], p["content-range"], p.get_payload(decode=True)) for p in message.get_payload()]
+    return [
+        (p["content-type"], p["content-range"], p.get_payload(decode=True))
+        for p in message.get_payload()
+    ]
 
 
 @pytest.mark.parametrize(("path", "content"), [("/alone.txt", TEXT), ("/large.bin", LARGE)])
-def test_several_ranges_come_as_parts(serve, fetcher, path, content):
+def test_several_ranges_are_multipart(serve, fetcher, path, content):
     size = len(content)
     server = serve()
     asked = [(0, 9), (100, 149), (size - 5, size - 1)]
@@ -124,7 +143,8 @@ def test_several_ranges_come_as_parts(serve, fetcher, path, content):
     assert answer.status == 206
     assert answer.header("content-length") == str(len(answer.body))
     assert answer.header("content-range") is None
-    # What ends a line of mail is not told from content that ends so: of binary content only the ranges are compared.
+    # The email parser may take the end of binary content for a line ending, so only the ranges are
+    # compared there.
     found = parts(answer)
     assert [one[1] for one in found] == [f"bytes {first}-{last}/{size}" for first, last in asked]
     for first, last in asked:
@@ -136,17 +156,21 @@ def test_several_ranges_come_as_parts(serve, fetcher, path, content):
     assert (old.status, old.sha256) == (200, sha256(content))
 
 
-def test_ranges_that_come_to_more_than_the_file_get_the_file(serve, protocol_fetcher):
+def test_ranges_that_exceed_the_file_return_the_file(serve, protocol_fetcher):
     server = serve()
     many = ",".join(f"{at}-{at}" for at in range(0, 100, 2))
     for ranges in ("0-,0-,0-", "5-9,0-5", many):
-        answer = protocol_fetcher.fetch(server.origin + "/alone.txt", headers=[("range", "bytes=" + ranges)])
+        answer = protocol_fetcher.fetch(
+            server.origin + "/alone.txt", headers=[("range", "bytes=" + ranges)]
+        )
         assert (answer.status, answer.body) == (200, TEXT), ranges
-    answer = protocol_fetcher.fetch(server.origin + "/alone.txt", headers=[("range", "bytes=99999-,88888-")])
+    answer = protocol_fetcher.fetch(
+        server.origin + "/alone.txt", headers=[("range", "bytes=99999-,88888-")]
+    )
     assert (answer.status, answer.header("content-range")) == (416, f"bytes */{len(TEXT)}")
 
 
-def test_range_that_is_not_there_says_that_it_depends_on_the_coding(serve, www, protocol_fetcher):
+def test_unsatisfiable_range_varies_on_accept_encoding(serve, www, protocol_fetcher):
     server = serve(", precompressed = true")
     lengths = {"br": (www / "page.txt.br").stat().st_size, "identity": len(TEXT)}
     for takes, length in lengths.items():
@@ -156,7 +180,7 @@ def test_range_that_is_not_there_says_that_it_depends_on_the_coding(serve, www, 
         assert seen == (416, f"bytes */{length}", "accept-encoding")
 
 
-def test_conditions_of_each_kind_are_heeded(serve, protocol_fetcher):
+def test_each_kind_of_condition_is_evaluated(serve, protocol_fetcher):
     server = serve()
     known = protocol_fetcher.fetch(server.origin + "/alone.txt")
     tag, date = known.header("etag"), known.header("last-modified")
@@ -177,17 +201,22 @@ def test_conditions_of_each_kind_are_heeded(serve, protocol_fetcher):
         assert answer.status == status, (name, value)
     for value, status in [(tag, 206), ('"x"', 200), (date, 206), (past, 200), (f"W/{tag}", 200)]:
         headers = [("range", "bytes=0-3"), ("if-range", value)]
-        assert protocol_fetcher.fetch(server.origin + "/alone.txt", headers=headers).status == status, value
+        assert (
+            protocol_fetcher.fetch(server.origin + "/alone.txt", headers=headers).status == status
+        ), value
 
 
 @pytest.mark.parametrize("modified", [0, 1, 315_532_801], ids=["Bazel", "Nix", "build packs"])
 @pytest.mark.parametrize("size", [4, 100_000], ids=["small", "large"])
-def test_file_whose_time_says_nothing_is_told_by_its_content(serve, www, protocol_fetcher, modified, size):
+def test_file_with_a_fixed_modification_time_has_an_etag_from_its_content(
+    serve, www, protocol_fetcher, modified, size
+):
     server = serve()
     url = server.origin + "/app.js"
     told = []
     for content in (b"a" * size, b"b" * size):
-        # As a store or a container brings the next version: another file of the same name, length and time.
+        # Like a package store or container deploys a version: another file of the same name, length
+        # and modification time.
         new = www / "new"
         new.write_bytes(content)
         os.utime(new, (modified, modified))
@@ -200,31 +229,36 @@ def test_file_whose_time_says_nothing_is_told_by_its_content(serve, www, protoco
     (first, _), (second, _) = told
     assert first != second
     assert [date for _, date in told] == [None, None]
-    # No date is known that a condition could be about.
+    # There is no date for a condition to compare with.
     epoch, future = "Thu, 01 Jan 1970 00:00:00 GMT", "Sun, 06 Nov 2044 08:49:37 GMT"
     for name, value in [("if-modified-since", future), ("if-unmodified-since", epoch)]:
         assert protocol_fetcher.fetch(url, headers=[(name, value)]).status == 200, name
     part = [("range", "bytes=0-1"), ("if-range", epoch)]
     assert protocol_fetcher.fetch(url, headers=part).status == 200
-    assert protocol_fetcher.fetch(url, headers=[("range", "bytes=0-1"), ("if-range", second)]).status == 206
+    assert (
+        protocol_fetcher.fetch(url, headers=[("range", "bytes=0-1"), ("if-range", second)]).status
+        == 206
+    )
 
 
-# Beyond the year 9999 no date of HTTP can say it.
+# HTTP dates end with the year 9999.
 @pytest.mark.parametrize("modified", [4_000_000_000, 260_000_000_000])
-def test_file_of_the_future_has_no_date(serve, www, protocol_fetcher, modified):
+def test_file_from_the_future_has_no_last_modified(serve, www, protocol_fetcher, modified):
     server = serve()
     (www / "late.txt").write_bytes(b"late")
     try:
         os.utime(www / "late.txt", (modified, modified))
     except OverflowError:
-        pytest.skip("this file system has no such time")
+        pytest.skip("the file system cannot store this time")
     answer = protocol_fetcher.fetch(server.origin + "/late.txt")
     assert (answer.status, answer.header("last-modified")) == (200, None)
-    again = protocol_fetcher.fetch(server.origin + "/late.txt", headers=[("if-none-match", answer.header("etag"))])
+    again = protocol_fetcher.fetch(
+        server.origin + "/late.txt", headers=[("if-none-match", answer.header("etag"))]
+    )
     assert again.status == 304
 
 
-def test_content_type_follows_the_name(serve, www, protocol_fetcher):
+def test_content_type_follows_the_extension(serve, www, protocol_fetcher):
     wanted = {
         "a.cjs": "text/javascript; charset=utf-8",
         "a.mjs": "text/javascript; charset=utf-8",
@@ -240,39 +274,54 @@ def test_content_type_follows_the_name(serve, www, protocol_fetcher):
         (www / name).write_bytes(b"x")
     server = serve()
     for name, content_type in wanted.items():
-        assert protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type, name
+        assert (
+            protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type
+        ), name
     server = serve(', types = { glsl = "text/plain; charset=utf-8", TS = "text/x-typescript" }')
-    own = {"a.glsl": "text/plain; charset=utf-8", "a.ts": "text/x-typescript", "a.woff": "font/woff"}
+    own = {
+        "a.glsl": "text/plain; charset=utf-8",
+        "a.ts": "text/x-typescript",
+        "a.woff": "font/woff",
+    }
     for name, content_type in own.items():
-        assert protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type, name
+        assert (
+            protocol_fetcher.fetch(f"{server.origin}/{name}").header("content-type") == content_type
+        ), name
 
 
 @pytest.mark.parametrize(
     ("types", "problem"),
-    [('".ts" = "text/plain"', "no end of a name"), ('ts = "typescript"', "no content type")],
+    [
+        ('".ts" = "text/plain"', "invalid file extension"),
+        ('ts = "typescript"', "invalid content type"),
+    ],
 )
-def test_type_that_is_none_is_refused(tmp_path, identity, www, types, problem):
+def test_invalid_content_type_is_an_error(tmp_path, identity, www, types, problem):
     gateway = Gateway(tmp_path, identity)
     gateway.write(SITE + f'[[sites.routes]]\nfiles = {{ root = "www", types = {{ {types} }} }}\n')
-    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60
+    )
     assert checked.returncode == 65, checked.stderr
     assert problem in checked.stderr
 
 
-def test_what_begins_with_a_dot_is_not_there(serve, protocol_fetcher):
+def test_hidden_file_is_not_found(serve, protocol_fetcher):
     server = serve()
     for path in ("/.git/config", "/.env", "/sub/.htpasswd", "/sub/%2ehtpasswd", "/.git/"):
         assert protocol_fetcher.fetch(server.origin + path).status == 404, path
-    assert protocol_fetcher.fetch(server.origin + "/.well-known/security.txt").body == b"behind a dot"
+    assert (
+        protocol_fetcher.fetch(server.origin + "/.well-known/security.txt").body == b"behind a dot"
+    )
 
 
-def test_what_begins_with_a_dot_is_served_where_it_says_so(serve, protocol_fetcher):
+def test_hidden_file_is_served_if_configured(serve, protocol_fetcher):
     server = serve(", hidden = true")
     for path in DOTTED:
         assert protocol_fetcher.fetch(f"{server.origin}/{path}").body == b"behind a dot", path
 
 
-def test_folder_is_shown_only_where_it_says_so(serve, www, protocol_fetcher):
+def test_directory_is_listed_only_if_configured(serve, www, protocol_fetcher):
     (www / "a <b>").mkdir()
     assert protocol_fetcher.fetch(serve().origin + "/").status == 404
     server = serve(", listing = true")
@@ -286,7 +335,7 @@ def test_folder_is_shown_only_where_it_says_so(serve, www, protocol_fetcher):
     assert protocol_fetcher.fetch(server.origin + "/").body == b"an index"
 
 
-def test_first_index_file_that_is_there_stands_for_its_folder(serve, www, protocol_fetcher):
+def test_first_existing_index_file_is_served_for_its_directory(serve, www, protocol_fetcher):
     server = serve(', index = ["main.html", "page.txt"], fallback = "alone.txt"')
     assert protocol_fetcher.fetch(server.origin + "/").body == TEXT
     (www / "main.html").write_bytes(b"main")
@@ -295,7 +344,7 @@ def test_first_index_file_that_is_there_stands_for_its_folder(serve, www, protoc
     assert protocol_fetcher.fetch(server.origin + "/nowhere/").body == b"fallback"
 
 
-def test_links_that_lead_outside_are_followed_where_it_is_said(start, gateway, protocol_fetcher):
+def test_links_that_lead_outside_are_followed_if_configured(start, gateway, protocol_fetcher):
     www, elsewhere = gateway.folder / "www", gateway.folder / "elsewhere"
     www.mkdir()
     elsewhere.mkdir()
@@ -303,29 +352,42 @@ def test_links_that_lead_outside_are_followed_where_it_is_said(start, gateway, p
     (www / "out").symlink_to(elsewhere)
     (www / "page.txt").symlink_to("../elsewhere/page.txt")
     for said, status in (("", 404), (", links_outside = true", 200)):
-        gateway.write(SITE + f'[[sites.routes]]\nfiles = {{ root = "www"{said}, listing = true }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nfiles = {{ root = "www"{said}, listing = true }}\n'
+        )
         server = start(gateway.command())
-        answers = [protocol_fetcher.fetch(server.origin + path) for path in ("/out/page.txt", "/page.txt")]
+        answers = [
+            protocol_fetcher.fetch(server.origin + path) for path in ("/out/page.txt", "/page.txt")
+        ]
         assert [answer.status for answer in answers] == [status] * 2
         assert [b"elsewhere" in answer.body for answer in answers] == [status == 200] * 2
-        # A request leads out by no other way.
-        paths = ("/../elsewhere/page.txt", "/out/../../elsewhere/page.txt", "/%2e%2e/elsewhere/page.txt")
+        # No other path in a request leads out of the folder.
+        paths = (
+            "/../elsewhere/page.txt",
+            "/out/../../elsewhere/page.txt",
+            "/%2e%2e/elsewhere/page.txt",
+        )
         assert {protocol_fetcher.fetch(server.origin + path).status for path in paths} <= {400, 404}
         assert (b"page.txt" in protocol_fetcher.fetch(server.origin + "/").body) is (status == 200)
 
 
-def test_encoded_slash_is_for_the_page_of_an_application(serve, protocol_fetcher):
+def test_encoded_slash_is_answered_by_the_fallback_page(serve, protocol_fetcher):
     server = serve(', fallback = "alone.txt"')
     for path in ("/wiki/AC%2FDC", "/sub%2fx/", "/page.txt%2F", "/wiki/a%5Cb"):
         answer = protocol_fetcher.fetch(server.origin + path)
         assert (answer.status, answer.body) == (200, TEXT), path
-    # No name has a slash.
+    # File names contain no slash.
     assert protocol_fetcher.fetch(serve().origin + "/sub%2F.htpasswd").status == 400
-    assert protocol_fetcher.fetch(serve(', listing = true, fallback = "alone.txt"').origin + "/sub%2F/").body == TEXT
+    assert (
+        protocol_fetcher.fetch(
+            serve(', listing = true, fallback = "alone.txt"').origin + "/sub%2F/"
+        ).body
+        == TEXT
+    )
 
 
 @pytest.mark.parametrize("command", ["run", "run, php", "serve"])
-def test_file_that_may_not_be_read_is_logged_with_the_reason(start, identity, command):
+def test_unreadable_file_is_logged_with_the_reason(start, identity, command):
     with open_folder() as folder:
         www, program = folder / "www", copied(pronghorn(), folder)
         (www / "folder").mkdir(parents=True)
@@ -355,21 +417,25 @@ def test_file_that_may_not_be_read_is_logged_with_the_reason(start, identity, co
                     ("/", "index.html"),
                 ):
                     assert curl.get(server.origin + path).status_code == 403, path
-                    reason = rf"cannot read {name}: Permission denied \(os error 13\); answered 403$"
+                    reason = (
+                        rf"cannot read {name}: Permission denied \(os error 13\); answered 403$"
+                    )
                     server.wait_for_lines(rf"^warning: folder {www}: {reason}")
-                # Neither of these is logged: a line of it would stand before that of the next request.
+                # Neither of these is logged: its line would precede that of the next request.
                 assert curl.get(server.origin + "/none.txt").status_code == 404
                 assert curl.get(server.origin + "/open.txt").content == b"readable"
                 www.chmod(0)
                 assert curl.get(server.origin + "/open.txt").status_code == 403
-                server.wait_for_lines(rf"^warning: folder {www}: cannot read open.txt: Permission denied")
+                server.wait_for_lines(
+                    rf"^warning: folder {www}: cannot read open.txt: Permission denied"
+                )
             assert sum("cannot read" in line for line in server.lines) == 4, server.lines
         finally:
             for one in [www, *closed]:
                 one.chmod(0o755)
 
 
-def test_link_to_the_root_that_is_removed_is_404_on_all_workers_and_logged_once(start, gateway):
+def test_removed_root_link_is_404_on_all_workers_and_logged_once(start, gateway):
     for release in ("1", "2"):
         (gateway.folder / release).mkdir()
         (gateway.folder / release / "page.txt").write_text(release)
@@ -377,17 +443,21 @@ def test_link_to_the_root_that_is_removed_is_404_on_all_workers_and_logged_once(
     link.symlink_to("1")
     gateway.write(SITE + '[[sites.routes]]\nfiles = "current"\n', workers=2)
     server = start(gateway.command())
-    # As many connections that each of the workers has some.
+    # Enough connections that each worker has some.
     with contextlib.ExitStack() as stack:
-        sessions = [stack.enter_context(requests.Session(verify=False, timeout=30)) for _ in range(16)]
+        sessions = [
+            stack.enter_context(requests.Session(verify=False, timeout=30)) for _ in range(16)
+        ]
 
         def seen() -> set[tuple[int, str]]:
-            answers = [session.get(server.origin + "/page.txt", http_version="v1") for session in sessions]
+            answers = [
+                session.get(server.origin + "/page.txt", http_version="v1") for session in sessions
+            ]
             return {(answer.status_code, answer.text) for answer in answers}
 
         lost = rf"^warning: folder {link}: No such file or directory \(os error 2\); until .* answered 404$"
         assert seen() == {(200, "1")}
-        # Only some of the workers see the second release.
+        # Only some workers see the second release.
         (gateway.folder / "next").symlink_to("2")
         (gateway.folder / "next").rename(link)
         assert sessions[0].get(server.origin + "/page.txt", http_version="v1").text == "2"
@@ -397,7 +467,7 @@ def test_link_to_the_root_that_is_removed_is_404_on_all_workers_and_logged_once(
         server.wait_for_lines(lost)
         link.symlink_to("2")
         assert seen() == {(200, "2")}
-        # A folder that is gone behind its link is the same.
+        # A removed folder behind its link behaves the same.
         (gateway.folder / "2").rename(gateway.folder / "3")
         assert seen() == {(404, "not found\n")}
         server.wait_for_lines(lost, 2)

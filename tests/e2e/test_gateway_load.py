@@ -1,4 +1,6 @@
-"""`pronghorn run` under much: large content, ten thousand requests at once, upstreams that are killed."""
+"""`pronghorn run` under load: large content, ten thousand concurrent requests, upstreams that are
+killed.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ from harness.waiting import eventually
 
 MIB = 1 << 20
 MOST_ABOVE_IDLE = 64 * MIB
-# More than the sockets on its way hold, and than may be held.
+# More than the sockets on the way and the gateway may buffer.
 HELD_BACK = 256 * MIB
 PIECE = 1 * MIB
 
 
 class Depot:
-    """Takes content of any size and says its SHA-256; sends as much as is asked for. Counts both."""
+    """An upstream that accepts content of any size and returns its SHA-256; sends as much as
+    requested. Counts both.
+    """
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -41,7 +45,7 @@ class Depot:
         self.may_take = threading.Event()
         self.may_take.set()
         self.numbers: Iterator[int] = itertools.repeat(0)
-        """What responses are named by."""
+        """Names of the responses."""
 
     def run(self) -> None:
         with suppress(OSError):
@@ -59,7 +63,9 @@ class Depot:
                     fields[name.lower()] = value.strip()
                 if method == b"PUT":
                     answer = self.take(stream, int(fields[b"content-length"])).encode()
-                    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer)
+                    )
                 else:
                     self.send(connection, int(path.removeprefix(b"/")))
 
@@ -108,14 +114,18 @@ SIZES = [
 
 
 def proxied(start, gateway, address: str, more: str = "", **options):
-    gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"]{more} }}\n', **options)
+    gateway.write(
+        SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"]{more} }}\n', **options
+    )
     gateway.file.write_text(gateway.file.read_text() + '[limits]\nrequest_body_bytes = "4GiB"\n')
     return start(gateway.command())
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_large_content_goes_through_in_little_memory(start, gateway, depot, ca, tmp_path, version, size):
+def test_large_content_is_forwarded_in_little_memory(
+    start, gateway, depot, ca, tmp_path, version, size
+):
     server = proxied(start, gateway, depot.address)
     expected = zeros(size)
     file = tmp_path / "zeros"
@@ -131,7 +141,7 @@ def test_large_content_goes_through_in_little_memory(start, gateway, depot, ca, 
         assert server.peak_resident_bytes() - idle < MOST_ABOVE_IDLE
 
 
-def test_lines_that_h2_keeps_for_a_client_keep_no_heads(start, gateway, depot, ca):
+def test_hpack_table_entries_do_not_retain_head_buffers(start, gateway, depot, ca):
     server = proxied(start, gateway, depot.address)
     connections, each = 40, 80
 
@@ -147,12 +157,12 @@ def test_lines_that_h2_keeps_for_a_client_keep_no_heads(start, gateway, depot, c
     held()
     alike = held()
     depot.numbers = itertools.count()
-    # Of heads that are read into 8 KiB, 50 for each connection would be 16 MiB.
+    # Heads are read into buffers of 8 KiB: 50 retained ones for each connection would be 16 MiB.
     assert held() - alike < 4 * MIB
 
 
 def stands_still(count: Callable[[], int]) -> Callable[[], int | None]:
-    """The count, once it has not changed for a while and is not 0."""
+    """Returns the count once it is stable and not 0."""
 
     def look() -> int | None:
         before = count()
@@ -163,16 +173,16 @@ def stands_still(count: Callable[[], int]) -> Callable[[], int | None]:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_slow_reader_holds_its_upstream_back(start, gateway, depot, ca, version):
+def test_slow_client_throttles_its_upstream(start, gateway, depot, ca, version):
     server = proxied(start, gateway, depot.address)
     size = HELD_BACK
     with GoClient(version, ca) as client:
         assert client.fetch(f"{server.origin}/0").status == 200
         idle = server.forget_peak()
-        # The client takes the head, and nothing of the content until it is told to.
+        # The client reads the head, and none of the content until it is told to.
         client.send(f"{server.origin}/{size}", print_head=True, hold=True)
         assert client.receive_head() == 200
-        assert eventually("an upstream that is held back", stands_still(lambda: depot.sent)) < size
+        assert eventually("the throttled upstream stops", stands_still(lambda: depot.sent)) < size
         assert server.peak_resident_bytes() - idle < MOST_ABOVE_IDLE
         client.go_on()
         (answer,) = client.receive().responses
@@ -181,7 +191,7 @@ def test_slow_reader_holds_its_upstream_back(start, gateway, depot, ca, version)
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_slow_upstream_holds_its_client_back(start, gateway, depot, ca, tmp_path, version):
+def test_slow_upstream_throttles_its_client(start, gateway, depot, ca, tmp_path, version):
     server = proxied(start, gateway, depot.address)
     size = HELD_BACK
     file = tmp_path / "zeros"
@@ -192,7 +202,7 @@ def test_slow_upstream_holds_its_client_back(start, gateway, depot, ca, tmp_path
         idle = server.forget_peak()
         depot.may_take.clear()
         client.send(f"{server.origin}/", method="PUT", body_file=file)
-        eventually("a client that is held back", stands_still(lambda: server.peak_resident_bytes()))
+        eventually("the throttled client stops", stands_still(lambda: server.peak_resident_bytes()))
         assert server.peak_resident_bytes() - idle < MOST_ABOVE_IDLE
         depot.may_take.set()
         (answer,) = client.receive().responses
@@ -205,7 +215,9 @@ APPLICATIONS = REPOSITORY / "tests" / "applications"
 
 @contextmanager
 def gathering(awaited: int) -> Iterator[str]:
-    """A server that answers nobody until so many requests are there, in a process that has room for them."""
+    """Starts a server that responds only when this many requests are open, in a process with enough
+    descriptors.
+    """
     process = Process([sys.executable, APPLICATIONS / "gathering.py", str(awaited)])
     try:
         yield process.wait_for_lines(r"listening on (http://\S+)")[0][1]
@@ -213,7 +225,7 @@ def gathering(awaited: int) -> Iterator[str]:
         process.stop()
 
 
-# Over HTTP/1.1 each request takes a handshake.
+# Over HTTP/1.1 each request needs a handshake.
 OPEN_AT_ONCE = [
     ("1.1", 2_000),
     pytest.param("1.1", 10_000, marks=pytest.mark.long),
@@ -226,24 +238,46 @@ OPEN_AT_ONCE = [
 def test_thousands_of_requests_are_open_at_once(start, gateway, ca, version, at_once):
     connections = at_once // 100
     if version == "1.1":
-        # A connection of the client's and one to the upstream.
+        # One connection to the client and one to the upstream.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         at_once = connections = min(at_once, most // 2 - 200)
     with gathering(at_once) as address:
         more = f", connections = {at_once}, waiting = {at_once}, head_timeout = '2m'"
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"]{more} }}\n', workers=2)
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"]{more} }}\n', workers=2
+        )
         limits = f"[limits]\nopen_requests = {at_once}\nconnections_per_client = {2 * at_once}\n"
         gateway.file.write_text(gateway.file.read_text() + limits)
         server = start(gateway.command())
-        command = [pronghorn(), "load", "--cacert", ca, "--json", "--http", version, "-c", connections]
-        command += ["-m", at_once // connections, "-n", at_once, "--timeout", 100, server.origin + "/"]
+        command = [
+            pronghorn(),
+            "load",
+            "--cacert",
+            ca,
+            "--json",
+            "--http",
+            version,
+            "-c",
+            connections,
+        ]
+        command += [
+            "-m",
+            at_once // connections,
+            "-n",
+            at_once,
+            "--timeout",
+            100,
+            server.origin + "/",
+        ]
         done = subprocess.run([str(part) for part in command], capture_output=True, timeout=110)
         assert done.returncode == 0, done.stderr.decode()
         assert json.loads(done.stdout)["requests"]["status"]["2xx"] == at_once
 
 
 class Recorder:
-    """A server that writes down what it has begun, and can be killed and started anew at the same port."""
+    """An upstream that records each request when it begins; it can be killed and restarted on the
+    same port.
+    """
 
     def __init__(self, record: Path):
         self.record = record
@@ -251,7 +285,9 @@ class Recorder:
         self.start()
 
     def start(self) -> None:
-        self.process = Process([sys.executable, APPLICATIONS / "recorder.py", self.record, str(self.port)])
+        self.process = Process(
+            [sys.executable, APPLICATIONS / "recorder.py", self.record, str(self.port)]
+        )
         self.port = int(self.process.wait_for_lines(r"listening on http://127.0.0.1:(\d+)")[0][1])
 
     def is_asked(self) -> bool:
@@ -268,7 +304,9 @@ ROUND = 20
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_upstreams_that_are_killed_fail_only_what_cannot_be_repeated(start, gateway, ca, tmp_path, version):
+def test_killed_upstreams_fail_only_requests_that_cannot_be_retried(
+    start, gateway, ca, tmp_path, version
+):
     recorders = [Recorder(tmp_path / name) for name in ("one", "two")]
     servers = ", ".join(f'"http://127.0.0.1:{recorder.port}"' for recorder in recorders)
     gateway.write(SITE + f"[[sites.routes]]\nproxy = {{ servers = [{servers}] }}\n")
@@ -282,7 +320,9 @@ def test_upstreams_that_are_killed_fail_only_what_cannot_be_repeated(start, gate
             while not over.is_set():
                 number = asked[method]
                 asked[method] += ROUND
-                done = client.round(f"{server.origin}/{method}/{number}", method=method, count=ROUND)
+                done = client.round(
+                    f"{server.origin}/{method}/{number}", method=method, count=ROUND
+                )
                 failed.extend(f"{method} /{method}/{number} {error}" for error in done.errors)
                 wrong = [answer.status for answer in done.responses if answer.status != 200]
                 failed.extend(f"{method} /{method}/{number} {status}" for status in wrong)
@@ -301,7 +341,7 @@ def test_upstreams_that_are_killed_fail_only_what_cannot_be_repeated(start, gate
             victim.process.kill()
             some_more("requests without it")
             victim.start()
-            # It is asked again when its time is over, and not needed before.
+            # The server is retried when its ejection is over, and is not needed before.
             eventually("requests to it", victim.is_asked)
     finally:
         over.set()
@@ -310,7 +350,10 @@ def test_upstreams_that_are_killed_fail_only_what_cannot_be_repeated(start, gate
         for recorder in recorders:
             recorder.process.stop()
     assert [failure for failure in failed if failure.startswith("GET")] == [], server.lines
-    # A POST that may have begun is not sent again: those are lost that were with the server, and none begins twice.
+    # A POST that may have begun is not retried: those in flight at the server are lost, and none
+    # begins twice.
     assert len(failed) <= KILLS * ROUND, failed
     begun = recorders[0].begun() + recorders[1].begun()
-    assert [(line, count) for line, count in begun.items() if line.startswith("POST") and count > ROUND] == []
+    assert [
+        (line, count) for line, count in begun.items() if line.startswith("POST") and count > ROUND
+    ] == []

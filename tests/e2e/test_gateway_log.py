@@ -29,10 +29,13 @@ def lines(gateway, count: int, name: str = "access.log") -> list[str]:
     return eventually(f"{count} lines", read)
 
 
-def test_json_line_tells_what_was_asked_and_answered(start, gateway, fetcher):
+def test_json_line_has_request_and_response(start, gateway, fetcher):
     write(gateway, 'access = "access.log"\nformat = "json"')
     server = start(gateway.command())
-    fetcher.fetch(server.origin + "/a?b=c", headers=[("user-agent", 'my "agent"'), ("referer", "https://example.org/")])
+    fetcher.fetch(
+        server.origin + "/a?b=c",
+        headers=[("user-agent", 'my "agent"'), ("referer", "https://example.org/")],
+    )
     (line,) = lines(gateway, 1)
     entry = json.loads(line)
     expected = {
@@ -43,21 +46,28 @@ def test_json_line_tells_what_was_asked_and_answered(start, gateway, fetcher):
         "status": 200,
     }
     assert entry | expected == entry
-    assert (entry["target"], entry["bytes"], entry["aborted"], entry["tls"]) == ("/a?b=c", 4, False, True)
+    assert (entry["target"], entry["bytes"], entry["aborted"], entry["tls"]) == (
+        "/a?b=c",
+        4,
+        False,
+        True,
+    )
     assert (entry["user_agent"], entry["referer"]) == ('my "agent"', "https://example.org/")
 
 
-def test_combined_line_is_as_tools_read_it(start, gateway, protocol_fetcher):
+def test_combined_line_has_the_combined_log_format(start, gateway, protocol_fetcher):
     write(gateway, 'access = "access.log"\nformat = "combined"')
     server = start(gateway.command())
     protocol_fetcher.fetch(server.origin + "/a", headers=[("user-agent", 'a"b')])
     (line,) = lines(gateway, 1)
     pattern = r'127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\] "GET /a (HTTP/[\d.]+)" 200 4 "-" "a\\x22b"'
-    assert re.fullmatch(pattern, line)[1] == protocol_fetcher.protocol
+    # As other web servers write it.
+    written = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}
+    assert re.fullmatch(pattern, line)[1] == written[protocol_fetcher.protocol]
 
 
 @pytest.mark.parametrize("way", ["signal", "admin"])
-def test_log_that_was_moved_is_opened_anew(start, gateway, protocol_fetcher, way):
+def test_moved_log_is_reopened(start, gateway, protocol_fetcher, way):
     write(gateway, 'access = "access.log"')
     server = start(gateway.command())
     protocol_fetcher.fetch(server.origin + "/before")
@@ -70,13 +80,13 @@ def test_log_that_was_moved_is_opened_anew(start, gateway, protocol_fetcher, way
     else:
         answer = ask(UnixConnection(gateway.folder / "state" / "admin.sock"), "POST", "/log/reopen")
         assert answer == (200, {"reopened": True})
-    server.wait_for_lines("the access log is opened anew")
+    server.wait_for_lines("access log reopened")
     protocol_fetcher.fetch(server.origin + "/after")
     assert "/after" in lines(gateway, 1)[0]
     assert [line.split()[4] for line in lines(gateway, 2, "moved.log")] == ["/before", "/between"]
 
 
-def test_log_that_cannot_be_opened_anew_goes_on(start, gateway, protocol_fetcher):
+def test_log_that_cannot_be_reopened_continues(start, gateway, protocol_fetcher):
     logs = gateway.folder / "logs"
     logs.mkdir()
     write(gateway, 'access = "logs/access.log"')
@@ -88,7 +98,7 @@ def test_log_that_cannot_be_opened_anew_goes_on(start, gateway, protocol_fetcher
     assert "/still" in lines(gateway, 1, "moved/access.log")[0]
 
 
-def test_full_disk_is_one_line_and_stops_nothing(start, gateway, protocol_fetcher):
+def test_full_disk_is_logged_once_and_stops_nothing(start, gateway, protocol_fetcher):
     os.symlink("/dev/full", gateway.folder / "access.log")
     write(gateway, 'access = "access.log"')
     server = start(gateway.command())
@@ -97,23 +107,25 @@ def test_full_disk_is_one_line_and_stops_nothing(start, gateway, protocol_fetche
     server.wait_for_lines("cannot write to .*access.log: No space left on device")
 
     def lost() -> int:
-        return metrics(gateway.folder / "state/admin.sock")['pronghorn_access_log_lines_total{result="failed"}']
+        return metrics(gateway.folder / "state/admin.sock")[
+            'pronghorn_access_log_lines_total{result="failed"}'
+        ]
 
     eventually("all lost", lambda: lost() == 20)
     assert sum("No space left" in line for line in server.lines) == 1
     (gateway.folder / "access.log").unlink()
     server.popen.send_signal(signal.SIGUSR1)
-    server.wait_for_lines("opened anew")
+    server.wait_for_lines("access log reopened")
     protocol_fetcher.fetch(server.origin + "/again")
     assert "/again" in lines(gateway, 1)[0]
-    server.wait_for_lines("can be written again; 20 lines are lost")
+    server.wait_for_lines("works again; 20 lines were lost")
 
 
 def test_reload_changes_the_log_and_loses_no_line(start, gateway, protocol_fetcher):
     write(gateway, 'access = "access.log"')
     server = start(gateway.command())
     protocol_fetcher.fetch(server.origin + "/one")
-    # The server may hear of the answer's end after the client, and writes the line then.
+    # The server may see the end of the response after the client, and writes the line then.
     assert "/one" in lines(gateway, 1)[0]
     write(gateway, 'access = "other.log"\nformat = "common"')
     assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "POST", "/reload")[0] == 200
@@ -125,10 +137,13 @@ def test_reload_changes_the_log_and_loses_no_line(start, gateway, protocol_fetch
 
 
 @pytest.mark.parametrize(
-    ("rule", "files"), [("", 2), ("share = 0.0", 0), ('clients = ["192.0.2.0/24"]', 0), ("files = 1", 1)]
+    ("rule", "files"),
+    [("", 2), ("share = 0.0", 0), ('clients = ["192.0.2.0/24"]', 0), ("files = 1", 1)],
 )
-def test_qlog_files_are_of_connections_that_are_meant(start, gateway, identity, rule, files):
-    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(identity.ca)
+def test_qlog_files_are_written_for_selected_connections(start, gateway, identity, rule, files):
+    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "aioquic-h3").trusting(
+        identity.ca
+    )
     gateway.write(ROUTED + f'[log.qlog]\nfolder = "qlog"\n{rule}\n')
     server = start(gateway.command())
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Metrics of `pronghorn run`, after what clients nobody here wrote have done."""
+"""Metrics of `pronghorn run` after requests of independent clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ def test_requests_reloads_and_sites_are_counted(start, gateway, read, protocol_f
     for _ in range(3):
         assert protocol_fetcher.fetch(server.origin + "/").status == 200
     values = read()
-    assert sum(value for series, value in values.items() if series.startswith("pronghorn_requests_total{")) == 3
+    assert (
+        sum(
+            value
+            for series, value in values.items()
+            if series.startswith("pronghorn_requests_total{")
+        )
+        == 3
+    )
     assert f'pronghorn_kernel_udp_drops_total{{port="{server.port}"}}' in values
     assert values['pronghorn_site_http3{site="localhost"}'] == 1
     transport = "quic" if protocol_fetcher.protocol == "HTTP/3" else "tcp"
@@ -46,7 +53,7 @@ def test_requests_reloads_and_sites_are_counted(start, gateway, read, protocol_f
     assert read()['pronghorn_reloads_total{result="failure"}'] == 1
 
 
-def test_version_cipher_and_group_are_those_of_the_client(start, gateway, read, identity):
+def test_tls_version_cipher_and_group_are_counted(start, gateway, read, identity):
     server = run(start, gateway)
 
     def connect(ciphers=None, version=None, curve=None):
@@ -73,7 +80,10 @@ def test_version_cipher_and_group_are_those_of_the_client(start, gateway, read, 
 
     asyncio.run(quic())
     values = eventually(
-        "the counts", lambda: sum(found.get(name, 0) for name in NAMES) == 6 and found if (found := read()) else None
+        "the counts",
+        lambda: (
+            sum(found.get(name, 0) for name in NAMES) == 6 and found if (found := read()) else None
+        ),
     )
     assert values['pronghorn_tls_handshakes_total{version="1.2"}'] == 1
     assert values['pronghorn_tls_handshakes_total{version="1.3"}'] == 2
@@ -102,25 +112,34 @@ def test_closes_are_counted_by_side_and_code(start, gateway, read, identity):
             assert (await client.fetch("/")).status == 200
             quic = client._quic
             # A second control stream (RFC 9114, section 6.2.1).
-            quic.send_stream_data(quic.get_next_available_stream_id(is_unidirectional=True), b"\x00\x04\x00")
+            quic.send_stream_data(
+                quic.get_next_available_stream_id(is_unidirectional=True), b"\x00\x04\x00"
+            )
             client.transmit()
             assert (await client.wait_terminated()).error_code == 0x103
 
     asyncio.run(close(0x102))
     asyncio.run(close(0x4242))
     asyncio.run(break_a_rule())
-    for by, code in (("client", "H3_INTERNAL_ERROR"), ("client", "other"), ("server", "H3_STREAM_CREATION_ERROR")):
+    for by, code in (
+        ("client", "H3_INTERNAL_ERROR"),
+        ("client", "other"),
+        ("server", "H3_STREAM_CREATION_ERROR"),
+    ):
         series = f'pronghorn_quic_closes_total{{by="{by}",code="{code}"}}'
         eventually(series, lambda series=series: read().get(series) == 1)
     values = eventually(
-        "all ends", lambda: found if (found := read())["pronghorn_quic_rtt_seconds_count"] >= 3 else None
+        "both ends",
+        lambda: found if (found := read())["pronghorn_quic_rtt_seconds_count"] >= 3 else None,
     )
     assert values["pronghorn_quic_packets_sent_total"] > 3
     assert values["pronghorn_quic_rtt_seconds_sum"] > 0
 
 
-def test_open_requests_are_seen_while_they_are(start, gateway, read, identity):
-    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "curl-h2").trusting(identity.ca)
+def test_open_requests_are_counted_while_open(start, gateway, read, identity):
+    fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == "curl-h2").trusting(
+        identity.ca
+    )
     asked, go_on = threading.Event(), threading.Event()
 
     def wait(handler, _content):
@@ -139,4 +158,4 @@ def test_open_requests_are_seen_while_they_are(start, gateway, read, identity):
         finally:
             go_on.set()
             client.join()
-        eventually("none open", lambda: read()["pronghorn_requests_open"] == 0)
+        eventually("no open request", lambda: read()["pronghorn_requests_open"] == 0)

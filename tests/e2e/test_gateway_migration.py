@@ -1,4 +1,6 @@
-"""Do rules that protect a path in NGINX or Caddy protect the same spellings when `pronghorn run` has them?"""
+"""Compares rules that protect a path in NGINX or Caddy with their equivalents in `pronghorn run`,
+for all spellings.
+"""
 
 from __future__ import annotations
 
@@ -93,14 +95,14 @@ SPELLINGS = [
 OPEN = ["/", "/public", "/administrator", "/x/admin", "/public/../x", "/a%20b", "/x?admin"]
 
 ADMIN = "/ADMIN/secret"
-"""Caddy ignores case in paths; docs/gateway/from-caddy.md says that this program does not."""
+"""Caddy ignores case in paths; docs/gateway/from-caddy.md says that Pronghorn does not."""
 
 
 @contextmanager
 def caddy(folder: Path, upstream: str) -> Iterator[str]:
     address = own_address()
     host, _, port = address.partition(":")
-    # For each `Host`: one that is for no site gets an empty 200.
+    # For each `Host`: a host without a site gets an empty 200.
     (folder / "Caddyfile").write_text(CADDY.format(host=host, port=port, upstream=upstream))
     command = [CADDY_PROGRAM, "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"]
     with serving_at(address, command, env={"HOME": str(folder), "XDG_DATA_HOME": str(folder)}):
@@ -108,16 +110,18 @@ def caddy(folder: Path, upstream: str) -> Iterator[str]:
 
 
 def status_of(origin: str, path: str) -> int | None:
-    """What a server in clear text answers; None where it closes the connection instead."""
+    """Sends a request to a clear-text server; returns None if it closes the connection instead."""
     with RawH1(origin, None) as client:
-        client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        client.socket.sendall(
+            f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
+        )
         line = client.socket.makefile("rb").readline().split()
     return int(line[1]) if len(line) > 1 else None
 
 
 def protects_as(other: str, client: Speller, spellings: list[str]) -> None:
     protected = [path for path in spellings if status_of(other, path) != 200]
-    # Or the comparison would say nothing.
+    # Otherwise the comparison would show nothing.
     assert len(protected) > len(spellings) // 2, protected
     let_through = [path for path in protected if client.ask(path).status == 200]
     assert let_through == []
@@ -125,15 +129,17 @@ def protects_as(other: str, client: Speller, spellings: list[str]) -> None:
         assert (status_of(other, path), client.ask(path).status) == (200, 200), path
 
 
-def test_rules_of_nginx_lose_no_spelling(speak, up, tmp_path):
+def test_nginx_rules_protect_the_same_spellings(speak, up, tmp_path):
     with nginx(tmp_path, NGINX, upstream=up.address) as address:
         protects_as(f"http://{address}", speak(RULES.format(upstream=up.address)), SPELLINGS)
 
 
 @pytest.mark.long
-def test_rules_of_caddy_lose_no_spelling(speak, up, tmp_path):
+def test_caddy_rules_protect_the_same_spellings(speak, up, tmp_path):
     if not CADDY_PROGRAM.is_file():
-        pytest.fail(f"{CADDY_PROGRAM} is not there: run `bench/setup caddy`, or set PRONGHORN_BENCH_CADDY to its path")
+        pytest.fail(
+            f"{CADDY_PROGRAM} not found: run `bench/setup caddy`, or set PRONGHORN_BENCH_CADDY to its path"
+        )
     with caddy(tmp_path, up.address) as origin:
         client = speak(RULES.format(upstream=up.address))
         protects_as(origin, client, SPELLINGS)

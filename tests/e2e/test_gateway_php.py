@@ -15,17 +15,24 @@ from harness.response import sha256
 from harness.server import TARGET
 
 
-def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
+def test_script_gets_the_request(start, gateway, fpm, www, fetcher):
     server = served(start, gateway, www, f"unix:{fpm}", ', variables = { APP_ENV = "prod" }')
     target = "/index.php/a%20b/c?x=%41&y[]=1"
-    headers = [("cookie", "a=1"), ("proxy", "http://evil"), ("x-forwarded-for", "1.2.3.4"), ("user-agent", "me")]
+    headers = [
+        ("cookie", "a=1"),
+        ("proxy", "http://evil"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("user-agent", "me"),
+    ]
     headers.append(("authorization", "Basic dTpw"))
     answer = fetcher.fetch(server.origin + target, headers=headers)
     assert (answer.status, answer.header("content-type")) == (200, "application/json")
     seen = json.loads(answer.body)
     told = seen["server"]
     host = server.origin.removeprefix("https://")
-    protocol = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}[fetcher.protocol]
+    protocol = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}[
+        fetcher.protocol
+    ]
     wanted = {
         "REQUEST_METHOD": "GET",
         "REQUEST_URI": target,
@@ -53,7 +60,7 @@ def test_script_is_told_of_the_request(start, gateway, fpm, www, fetcher):
     assert "HTTP_PROXY" not in told
 
 
-def test_responses_come_as_the_script_gives_them(start, gateway, fpm, www, fetcher):
+def test_responses_are_forwarded_as_the_script_sends_them(start, gateway, fpm, www, fetcher):
     server = served(start, gateway, www, f"unix:{fpm}")
 
     def ask(query, **asked):
@@ -78,7 +85,7 @@ def test_responses_come_as_the_script_gives_them(start, gateway, fpm, www, fetch
     assert ask("session", headers=[("cookie", cookie)]).body == b"2"
 
 
-def test_layers_are_around_the_application(start, gateway, fpm, www, protocol_fetcher):
+def test_layers_wrap_the_application(start, gateway, fpm, www, protocol_fetcher):
     layers = 'layers = [{ name = "compress" }, { name = "body-limit", size = "10KiB" }]'
     server = served(start, gateway, www, f"unix:{fpm}", route=layers)
 
@@ -92,7 +99,9 @@ def test_layers_are_around_the_application(start, gateway, fpm, www, protocol_fe
     assert json.loads(ask("/a/b?c").body)["server"]["REQUEST_URI"] == "/a/b?c"
 
 
-def test_pages_for_errors_leave_those_of_the_application(start, gateway, fpm, www, protocol_fetcher):
+def test_error_pages_do_not_replace_those_of_the_application(
+    start, gateway, fpm, www, protocol_fetcher
+):
     (gateway.folder / "teapot.html").write_text("ours")
     for of_upstreams, body in (("false", b"short and stout"), ("true", b"ours")):
         errors = f'errors = {{ 418 = "teapot.html" }}\nerrors_of_upstreams = {of_upstreams}'
@@ -100,7 +109,7 @@ def test_pages_for_errors_leave_those_of_the_application(start, gateway, fpm, ww
         assert protocol_fetcher.fetch(server.origin + "/?do=fields").body == body
 
 
-def test_first_piece_comes_before_the_script_is_over(start, gateway, fpm, www, ca):
+def test_first_piece_arrives_before_the_script_ends(start, gateway, fpm, www, ca):
     server, signal = served(start, gateway, www, f"unix:{fpm}"), gateway.folder / "go-on"
     with curl.session(ca) as session:
         answer = session.get(f"{server.origin}/?do=wait&for={signal}", stream=True, timeout=30)
@@ -110,7 +119,7 @@ def test_first_piece_comes_before_the_script_is_over(start, gateway, fpm, www, c
         assert b"".join(pieces) == b"over\n"
 
 
-def test_script_that_dies_gives_no_whole_response(start, gateway, fpm, www, protocol_fetcher):
+def test_crashed_script_gives_no_complete_response(start, gateway, fpm, www, protocol_fetcher):
     server = served(start, gateway, www, f"unix:{fpm}")
     assert protocol_fetcher.fetch(server.origin + "/?do=die").status == 502
     with pytest.raises(Exception, match=r"."):
@@ -121,7 +130,7 @@ def test_script_that_dies_gives_no_whole_response(start, gateway, fpm, www, prot
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
-def test_operator_hears_what_scripts_complain_of_and_why_they_fail(start, gateway, fpm, www, protocol_fetcher, layers):
+def test_script_stderr_and_failures_are_logged(start, gateway, fpm, www, protocol_fetcher, layers):
     (www / "complain.php").write_text(
         """<?php error_log("first\\n second \\e[31m"); error_log(str_repeat("x", 5000)); echo "said";"""
     )
@@ -135,26 +144,31 @@ def test_operator_hears_what_scripts_complain_of_and_why_they_fail(start, gatewa
     assert len(long) < 1_500
     assert protocol_fetcher.fetch(server.origin + "/index.php?do=die&token=secret").status == 502
     server.wait_for_lines(
-        said + r"GET 127.0.0.1/index.php\?…: the connection ended before the exchange: .+; answered 502$"
+        said
+        + r"GET 127.0.0.1/index.php\?…: connection closed before the exchange ended: .+; answered 502$"
     )
     assert protocol_fetcher.fetch(server.origin + "/index.php?do=sleep&seconds=10").status == 504
     late = r"GET 127.0.0.1/index.php\?…: no response in time \(head_timeout = 2s\); answered 504$"
     server.wait_for_lines(said + late)
     with suppress(Exception):
         protocol_fetcher.fetch(server.origin + "/index.php?do=die&after=100000")
-    server.wait_for_lines(said + r"GET 127.0.0.1/index.php\?…: .+; the response breaks off$")
+    server.wait_for_lines(said + r"GET 127.0.0.1/index.php\?…: .+; response cut off$")
 
 
-def test_slow_application_is_given_up(start, gateway, fpm, www, protocol_fetcher):
+def test_slow_application_times_out(start, gateway, fpm, www, protocol_fetcher):
     server = served(start, gateway, www, f'{{ servers = ["unix:{fpm}"], head_timeout = "300ms" }}')
     assert protocol_fetcher.fetch(server.origin + "/?do=sleep&seconds=2").status == 504
 
 
-def test_busy_application_is_not_waited_for_by_everybody(start, gateway, fpm, www, protocol_fetcher, ca):
-    server = served(start, gateway, www, f'{{ servers = ["unix:{fpm}"], connections = 1, waiting = 0 }}')
+def test_busy_application_has_a_bounded_queue(start, gateway, fpm, www, protocol_fetcher, ca):
+    server = served(
+        start, gateway, www, f'{{ servers = ["unix:{fpm}"], connections = 1, waiting = 0 }}'
+    )
     signal = gateway.folder / "go-on"
     with curl.session(ca) as session:
-        pieces = session.get(f"{server.origin}/?do=wait&for={signal}", stream=True, timeout=30).iter_content()
+        pieces = session.get(
+            f"{server.origin}/?do=wait&for={signal}", stream=True, timeout=30
+        ).iter_content()
         assert next(pieces) == b"begun\n"
         refused = protocol_fetcher.fetch(server.origin + "/?do=unread")
         assert (refused.status, refused.header("retry-after")) == (503, "1")
@@ -163,26 +177,30 @@ def test_busy_application_is_not_waited_for_by_everybody(start, gateway, fpm, ww
     assert protocol_fetcher.fetch(server.origin + "/?do=unread").status == 200
 
 
-def test_another_server_is_asked_when_one_is_away(start, gateway, fpm, www, protocol_fetcher):
+def test_request_is_retried_on_another_server(start, gateway, fpm, www, protocol_fetcher):
     away = f"unix:{gateway.folder}/nobody.sock"
-    server = served(start, gateway, www, f'{{ servers = ["{away}", "unix:{fpm}"], policy = "first" }}')
-    answer = protocol_fetcher.fetch(server.origin + "/", method="POST", headers=[("content-length", "2")], body=b"ab")
+    server = served(
+        start, gateway, www, f'{{ servers = ["{away}", "unix:{fpm}"], policy = "first" }}'
+    )
+    answer = protocol_fetcher.fetch(
+        server.origin + "/", method="POST", headers=[("content-length", "2")], body=b"ab"
+    )
     assert json.loads(answer.body)["input"] == sha256(b"ab")
     server = served(start, gateway, www, away)
     assert protocol_fetcher.fetch(server.origin + "/").status == 502
     assert protocol_fetcher.fetch(server.origin + "/style.css").status == 200
 
 
-def test_what_applications_complain_of_is_told(start, gateway, fpm, www, protocol_fetcher):
+def test_application_stderr_is_logged(start, gateway, fpm, www, protocol_fetcher):
     server = served(start, gateway, www, f"unix:{fpm}")
     assert protocol_fetcher.fetch(server.origin + "/a/b?do=complain").body == b"said"
     server.wait_for_lines(rf"unix:{fpm}: PHP message: this is wrong$")
     server.wait_for_lines(rf"unix:{fpm}: and so is that$")
     assert protocol_fetcher.fetch(server.origin + "/a/b?do=die").status == 502
-    server.wait_for_lines(rf"unix:{fpm}: GET \S*/a/b\?…: the connection ended .*; answered 502")
+    server.wait_for_lines(rf"unix:{fpm}: GET \S*/a/b\?…: connection closed before .*; answered 502")
 
 
-def test_server_that_speaks_http_is_no_application(start, gateway, up, www, protocol_fetcher):
+def test_http_server_as_fastcgi_upstream_is_a_502(start, gateway, up, www, protocol_fetcher):
     server = served(start, gateway, www, up.address.replace("http", "fastcgi"))
     assert protocol_fetcher.fetch(server.origin + "/").status == 502
 
@@ -196,19 +214,30 @@ def go_application():
         process.stop()
 
 
-def test_application_of_go_over_tcp(start, gateway, fetcher):
+def test_go_application_works_over_tcp(start, gateway, fetcher):
     with go_application() as address:
-        gateway.write(SITE + f'[[sites.routes]]\nmatch = "/api/*"\nstrip_prefix = true\nproxy = "{address}"\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nmatch = "/api/*"\nstrip_prefix = true\nproxy = "{address}"\n'
+        )
         server = start(gateway.command())
         content = bytes(range(256)) * 3_000
         headers = [("content-type", "x/y"), ("x-own", "1")]
-        answer = fetcher.fetch(server.origin + "/api/users/5?x=%41", method="POST", headers=headers, body=content)
+        answer = fetcher.fetch(
+            server.origin + "/api/users/5?x=%41", method="POST", headers=headers, body=content
+        )
         seen = json.loads(answer.body)
-        assert (seen["method"], seen["length"], seen["sha256"]) == ("POST", len(content), sha256(content))
+        assert (seen["method"], seen["length"], seen["sha256"]) == (
+            "POST",
+            len(content),
+            sha256(content),
+        )
         assert seen["url"].endswith("/api/users/5?x=%41")
         assert (seen["host"], seen["secure"]) == (server.origin.removeprefix("https://"), True)
         assert seen["remote"].startswith("127.0.0.1:")
         assert seen["headers"]["X-Own"] == ["1"]
         named = f'[upstreams.go]\nservers = ["{address}"]\nprotocol = "fastcgi"\n'
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "go"\n{named}')
-        assert json.loads(fetcher.fetch(start(gateway.command()).origin + "/a").body)["method"] == "GET"
+        assert (
+            json.loads(fetcher.fetch(start(gateway.command()).origin + "/a").body)["method"]
+            == "GET"
+        )

@@ -1,4 +1,4 @@
-"""Content on its way to PHP behind `pronghorn run`."""
+"""Request content for PHP behind `pronghorn run`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ from harness.waiting import eventually
 BOUNDARY = "----a-boundary"
 
 
-def test_uploads_arrive_whole(start, gateway, fpm, www, fetcher):
-    server = served(start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }')
+def test_uploads_arrive_complete(start, gateway, fpm, www, fetcher):
+    server = served(
+        start, gateway, www, f"unix:{fpm}", ', variables = { PHP_VALUE = "upload_max_filesize=8M" }'
+    )
     content = bytes(range(256)) * 8_000
 
     def send(path, method, kind, body):
-        # The others say it themselves.
+        # The other clients send the length themselves.
         length = [("content-length", str(len(body)))] if fetcher.name == "aioquic-h3" else []
-        return fetcher.fetch(server.origin + path, method=method, headers=[("content-type", kind), *length], body=body)
+        return fetcher.fetch(
+            server.origin + path,
+            method=method,
+            headers=[("content-type", kind), *length],
+            body=body,
+        )
 
     raw = send("/", "PUT", "x/y", content)
     seen = json.loads(raw.body)
@@ -38,19 +45,23 @@ def test_uploads_arrive_whole(start, gateway, fpm, www, fetcher):
     assert (seen["post"], seen["get"]) == ({"name": "Jürgen", "b": "2"}, {"q": "1"})
 
 
-def test_script_may_answer_without_reading(start, gateway, fpm, www, fetcher):
+def test_script_may_respond_without_reading(start, gateway, fpm, www, fetcher):
     server = served(start, gateway, www, f"unix:{fpm}")
-    # Too much to be collected.
+    # Too large to be collected.
     content = b"x" * 5_000_000
-    # The others say it themselves.
+    # The other clients send the length themselves.
     length = [("content-length", str(len(content)))] if fetcher.name == "aioquic-h3" else []
     headers = [("content-type", "x/y"), *length]
-    answer = fetcher.fetch(server.origin + "/?do=unread", method="POST", headers=headers, body=content)
+    answer = fetcher.fetch(
+        server.origin + "/?do=unread", method="POST", headers=headers, body=content
+    )
     assert (answer.status, answer.body) == (200, b"enough")
 
 
-def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fpm, www, ca):
-    server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB", collect_on_disk = "10KiB"')
+def test_content_of_unknown_length_is_collected_up_to_a_limit(start, gateway, fpm, www, ca):
+    server = served(
+        start, gateway, www, f"unix:{fpm}", ', collect = "1KiB", collect_on_disk = "10KiB"'
+    )
     origin = server.origin.removeprefix("https://")
 
     async def ask(size: int):
@@ -71,9 +82,15 @@ def test_content_of_unknown_length_is_collected_up_to_a_bound(start, gateway, fp
 
 
 @pytest.mark.parametrize("client", ["HTTP/1.1", "HTTP/3"])
-def test_large_content_without_a_length_goes_by_way_of_the_disk(start, gateway, fpm, www, ca, client):
-    # As Finder and other clients of WebDAV send files.
-    server = served(start, gateway, www, f"unix:{fpm}", settings=f'buffering = {{ folder = "{gateway.folder}" }}')
+def test_large_content_of_unknown_length_is_spooled_to_disk(start, gateway, fpm, www, ca, client):
+    # Finder and other WebDAV clients send files like this.
+    server = served(
+        start,
+        gateway,
+        www,
+        f"unix:{fpm}",
+        settings=f'buffering = {{ folder = "{gateway.folder}" }}',
+    )
     host, content = server.origin.removeprefix("https://"), bytes(range(256)) * (3 << 12)
     before = sorted(gateway.folder.iterdir())
     if client == "HTTP/3":
@@ -86,15 +103,17 @@ def test_large_content_without_a_length_goes_by_way_of_the_disk(start, gateway, 
     else:
         with RawH1(server.origin, ca) as connection:
             head = f"PUT / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\n"
-            connection.socket.sendall(head.encode() + b"%x\r\n" % len(content) + content + b"\r\n0\r\n\r\n")
+            connection.socket.sendall(
+                head.encode() + b"%x\r\n" % len(content) + content + b"\r\n0\r\n\r\n"
+            )
             answer = connection.receive()
     seen = json.loads(answer.body)
     assert (seen["server"]["CONTENT_LENGTH"], seen["input"]) == (str(len(content)), sha256(content))
-    # The file has no name, and is gone with the request.
+    # The file has no name, and ends with the request.
     assert sorted(gateway.folder.iterdir()) == before
 
 
-def test_folder_that_takes_nothing_is_told_of(start, gateway, fpm, www, ca):
+def test_unwritable_spool_folder_is_logged(start, gateway, fpm, www, ca):
     folder = 'buffering = { folder = "/proc/self" }'
     server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB"', settings=folder)
     host = server.origin.removeprefix("https://")
@@ -102,12 +121,14 @@ def test_folder_that_takes_nothing_is_told_of(start, gateway, fpm, www, ca):
         head = f"POST / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\n"
         client.socket.sendall(head.encode() + b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n")
         assert client.receive().status == 503
-    server.wait_for_lines(r"requests without a length cannot be held in /proc/self: ")
+    server.wait_for_lines(r"cannot buffer request bodies without content-length in /proc/self: ")
 
 
-def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www, ca):
+def test_collected_content_is_limited_in_total(start, gateway, fpm, www, ca):
     small = ', collect = "512", collect_on_disk = "10KiB"'
-    server = served(start, gateway, www, f"unix:{fpm}", small, settings='buffering = { disk = "640KiB" }')
+    server = served(
+        start, gateway, www, f"unix:{fpm}", small, settings='buffering = { disk = "640KiB" }'
+    )
     host = server.origin.removeprefix("https://")
     head = f"POST / HTTP/1.1\r\nhost: {host}\r\n"
     chunked = f"{head}transfer-encoding: chunked\r\n\r\n".encode()
@@ -124,14 +145,16 @@ def test_only_so_much_content_is_collected_at_one_time(start, gateway, fpm, www,
         for _ in range(64):
             client = waiting.enter_context(RawH1(server.origin, ca))
             client.socket.sendall(chunked + b"2800\r\n" + b"x" * 10_240 + b"\r\n")
-        eventually("there is room for no more", lambda: ask_with_a_little() == 503)
-        # What has a length is not collected.
-        known = ask(f"{head}content-type: x/y\r\ncontent-length: 20000\r\n\r\n".encode() + b"x" * 20_000)
+        eventually("capacity is exhausted", lambda: ask_with_a_little() == 503)
+        # Content with a length is not collected.
+        known = ask(
+            f"{head}content-type: x/y\r\ncontent-length: 20000\r\n\r\n".encode() + b"x" * 20_000
+        )
         assert json.loads(known.body)["input"] == sha256(b"x" * 20_000)
-    eventually("there is room again", lambda: ask_with_a_little() == 200)
+    eventually("capacity is available again", lambda: ask_with_a_little() == 200)
 
 
-def test_slow_senders_take_no_process(start, gateway, tmp_path, www, ca):
+def test_slow_uploads_do_not_occupy_processes(start, gateway, tmp_path, www, ca):
     with php_fpm(tmp_path / "one", children=1) as only:
         server = served(start, gateway, www, f"unix:{only}")
         head = f"POST / HTTP/1.1\r\nhost: {server.origin.removeprefix('https://')}\r\ncontent-type: x/y\r\n"
@@ -145,10 +168,13 @@ def test_slow_senders_take_no_process(start, gateway, tmp_path, www, ca):
             for client in slow:
                 client.socket.sendall(b"world")
                 seen = json.loads(client.receive().body)
-                assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (sha256(b"helloworld"), "10")
+                assert (seen["input"], seen["server"]["CONTENT_LENGTH"]) == (
+                    sha256(b"helloworld"),
+                    "10",
+                )
 
 
-def test_script_does_not_run_for_a_small_upload_that_breaks_off(start, gateway, fpm, www, ca):
+def test_script_does_not_run_for_a_small_aborted_upload(start, gateway, fpm, www, ca):
     ran = gateway.folder / "ran"
     (www / "run.php").write_text(
         f"<?php file_put_contents('{ran}', file_get_contents('php://input') . \"\\n\", FILE_APPEND);"
@@ -164,7 +190,7 @@ def test_script_does_not_run_for_a_small_upload_that_breaks_off(start, gateway, 
     assert ran.read_text() == "whole\n"
 
 
-def test_content_for_which_there_is_no_room_goes_through_as_it_comes(start, gateway, fpm, www, ca):
+def test_content_without_buffer_space_is_streamed(start, gateway, fpm, www, ca):
     server = served(start, gateway, www, f"unix:{fpm}", ', collect = "1KiB"')
     head = f"POST / HTTP/1.1\r\nhost: {server.origin.removeprefix('https://')}\r\ncontent-type: x/y\r\n"
     with ExitStack() as waiting:

@@ -1,4 +1,4 @@
-"""Which script a path is for, and which route, behind `pronghorn run`."""
+"""Mapping of paths to scripts and routes behind `pronghorn run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from harness.gateway import SITE
 from harness.php import served
 
 
-def test_paths_find_scripts_files_and_the_front_controller(start, gateway, fpm, www, protocol_fetcher):
+def test_paths_map_to_scripts_files_and_the_front_controller(
+    start, gateway, fpm, www, protocol_fetcher
+):
     server = served(start, gateway, www, f"unix:{fpm}")
 
     def ask(path, **asked):
@@ -23,28 +25,37 @@ def test_paths_find_scripts_files_and_the_front_controller(start, gateway, fpm, 
     def script(path):
         return json.loads(ask(path).body)["server"]["SCRIPT_NAME"]
 
-    assert [script(path) for path in ("/", "/users/5?a", "/missing.php", "/admin/")] == ["/index.php"] * 3 + [
-        "/admin/index.php"
-    ]
+    assert [script(path) for path in ("/", "/users/5?a", "/missing.php", "/admin/")] == [
+        "/index.php"
+    ] * 3 + ["/admin/index.php"]
     style = ask("/style.css")
-    assert (style.body, style.header("content-type")) == (b"p { color: red }\n", "text/css; charset=utf-8")
+    assert (style.body, style.header("content-type")) == (
+        b"p { color: red }\n",
+        "text/css; charset=utf-8",
+    )
     assert ask("/style.css", headers=[("if-none-match", style.header("etag"))]).status == 304
     assert ask("/style.css", method="POST", body=b"x").status == 405
     assert urljoin("/admin?q", ask("/admin?q").header("location")) == "/admin/?q"
-    # Neither code nor what only looks like a script.
+    # Neither source code nor a file that only looks like a script.
     for path in ("/secret.php.bak", "/picture.jpg/x.php"):
         answer = ask(path)
         assert json.loads(answer.body)["server"]["SCRIPT_NAME"] == "/index.php", path
         assert b"password" not in answer.body
     assert ask("/picture.jpg").body == (www / "picture.jpg").read_bytes()
     (www / ".env").write_text("SECRET=x")
-    assert [ask(path).status for path in ("/.env", "/%2e%2e/x", "/.git%2fconfig")] == [404, 400, 404]
+    assert [ask(path).status for path in ("/.env", "/%2e%2e/x", "/.git%2fconfig")] == [
+        404,
+        400,
+        404,
+    ]
     (www / "index.php").unlink()
     assert ask("/users/5").status == 404
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]'], ids=["alone", "layers"])
-def test_encoded_slash_is_for_the_front_controller(start, gateway, fpm, www, protocol_fetcher, layers):
+def test_encoded_slash_goes_to_the_front_controller(
+    start, gateway, fpm, www, protocol_fetcher, layers
+):
     private = '[[sites.routes]]\nmatch = ["/private/*", "/index.php/private/*"]\nrespond = { status = 403 }\n'
     php = f'php = {{ root = "{www}", server = "unix:{fpm}" }}\n'
     strict = f'[[sites.routes]]\nmatch = "/strict/*"\npaths = "strict"\n{php}'
@@ -66,14 +77,21 @@ def test_encoded_slash_is_for_the_front_controller(start, gateway, fpm, www, pro
         ("/admin/index.php/AC%2FDC", admin, "/AC/DC"),
     ]:
         assert told(path) == (path, script, path_info), path
-    # What another route would be for if the slash were decoded is nobody's.
-    spelled = ("/private%2Fx", "/x/%2e%2e/private%2Fx", "/index.php%2Fprivate/x", "/a%2F..%2Fprivate/x")
+    # A path that would match another route with a decoded slash is rejected.
+    spelled = (
+        "/private%2Fx",
+        "/x/%2e%2e/private%2Fx",
+        "/index.php%2Fprivate/x",
+        "/a%2F..%2Fprivate/x",
+    )
     for path in (*spelled, "/strict/a%2Fb"):
         assert protocol_fetcher.fetch(server.origin + path).status == 400, path
 
 
 def test_application_below_a_prefix(start, gateway, fpm, www, protocol_fetcher):
-    server = served(start, gateway, www, f"unix:{fpm}", route='match = "/shop/*"\nstrip_prefix = true')
+    server = served(
+        start, gateway, www, f"unix:{fpm}", route='match = "/shop/*"\nstrip_prefix = true'
+    )
     answer = protocol_fetcher.fetch(server.origin + "/shop/admin/index.php/x?q=1")
     told = json.loads(answer.body)["server"]
     wanted = {
@@ -88,28 +106,35 @@ def test_application_below_a_prefix(start, gateway, fpm, www, protocol_fetcher):
     assert urljoin("/shop/admin", moved.header("location")) == "/shop/admin/"
 
 
-def test_prefix_is_told_without_escapes(start, gateway, fpm, www, protocol_fetcher):
-    server = served(start, gateway, www, f"unix:{fpm}", route="match = '/caf\u00e9 [x]/*'\nstrip_prefix = true")
-    told = json.loads(protocol_fetcher.fetch(server.origin + "/caf%C3%A9%20%5Bx%5D/admin/index.php/%5Bx%5D").body)[
-        "server"
-    ]
+def test_prefix_is_passed_unescaped(start, gateway, fpm, www, protocol_fetcher):
+    server = served(
+        start, gateway, www, f"unix:{fpm}", route="match = '/caf\u00e9 [x]/*'\nstrip_prefix = true"
+    )
+    told = json.loads(
+        protocol_fetcher.fetch(server.origin + "/caf%C3%A9%20%5Bx%5D/admin/index.php/%5Bx%5D").body
+    )["server"]
     assert (told["SCRIPT_NAME"], told["PATH_INFO"]) == ("/caf\u00e9 [x]/admin/index.php", "/[x]")
     assert told["PHP_SELF"] == "/caf\u00e9 [x]/admin/index.php/[x]"
     assert told["HTTP_X_FORWARDED_PREFIX"] == "/caf%C3%A9%20%5Bx%5D"
 
 
-def test_path_is_taken_from_what_matched(start, gateway, fpm, www, protocol_fetcher):
+def test_path_is_taken_from_the_match(start, gateway, fpm, www, protocol_fetcher):
     php = f'php = {{ root = "{www}", server = "unix:{fpm}" }}'
     for layers in ("", 'layers = ["compress"]'):
-        gateway.write(SITE + f'[[sites.routes]]\nmatch = ["/one/*", "/two/*"]\nstrip_prefix = true\n{layers}\n{php}\n')
+        gateway.write(
+            SITE
+            + f'[[sites.routes]]\nmatch = ["/one/*", "/two/*"]\nstrip_prefix = true\n{layers}\n{php}\n'
+        )
         server = start(gateway.command())
         for prefix in ("/one", "/two"):
-            told = json.loads(protocol_fetcher.fetch(f"{server.origin}{prefix}/index.php/a").body)["server"]
+            told = json.loads(protocol_fetcher.fetch(f"{server.origin}{prefix}/index.php/a").body)[
+                "server"
+            ]
             assert (told["SCRIPT_NAME"], told["PATH_INFO"]) == (f"{prefix}/index.php", "/a")
             assert told["HTTP_X_FORWARDED_PREFIX"] == prefix
 
 
-def test_no_spelling_of_a_path_gets_by_the_route_before(start, gateway, fpm, www, up, ca):
+def test_no_spelling_of_a_path_bypasses_the_route_before(start, gateway, fpm, www, up, ca):
     (www / "uploads").mkdir()
     (www / "uploads" / "x.php").write_text("<?php echo 'it ran';")
     (www / "uploads" / "x.txt").write_text("a file")
@@ -122,17 +147,24 @@ def test_no_spelling_of_a_path_gets_by_the_route_before(start, gateway, fpm, www
     host = server.origin.removeprefix("https://")
 
     def ask(path: str):
-        # Clients that write paths as they are told.
+        # Clients that write paths as given.
         with RawH1(server.origin, ca) as client:
             client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
             return client.receive()
 
     for name in ("x.php", "x.txt"):
-        for folder in ("/uploads/", "//uploads/", "///uploads//", "/./uploads/", "//%75ploads/", "/a/..//uploads/"):
+        for folder in (
+            "/uploads/",
+            "//uploads/",
+            "///uploads//",
+            "/./uploads/",
+            "//%75ploads/",
+            "/a/..//uploads/",
+        ):
             answer = ask(folder + name)
             assert (answer.status, answer.body) == (403, b"no"), folder + name
     assert ask("/uploads%2fx.php").status == 400
-    # What is passed on keeps what may mean something.
+    # Forwarded paths keep characters that may be significant.
     for path, passed in [
         ("/proxy/http://a.example//b", "/proxy/http://a.example//b"),
         ("/proxy//a/", "/proxy//a/"),
@@ -142,25 +174,32 @@ def test_no_spelling_of_a_path_gets_by_the_route_before(start, gateway, fpm, www
         assert json.loads(ask(path).body)["path"] == passed, path
 
 
-def test_encoded_slash_is_no_slash_of_path_info(start, gateway, ca):
+def test_encoded_slash_is_not_a_slash_of_path_info(start, gateway, ca):
     asked: list[Asked] = []
     with fake(sent(output(HEAD + b"page") + end()), asked) as address:
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{address}"\n')
         server = start(gateway.command())
         host = server.origin.removeprefix("https://")
-        for path, status in [("/a%20b/%41", 200), ("/admin%2fx", 400), ("/admin%2Fx", 400), ("/a%00", 400)]:
+        for path, status in [
+            ("/a%20b/%41", 200),
+            ("/admin%2fx", 400),
+            ("/admin%2Fx", 400),
+            ("/a%00", 400),
+        ]:
             with RawH1(server.origin, ca) as client:
                 client.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
                 assert client.receive().status == status, path
         assert [one.parameter("PATH_INFO") for one in asked] == ["/a b/A"]
 
 
-def test_folder_with_a_route_of_its_own_runs_nothing(start, gateway, fpm, www, ca):
+def test_folder_with_its_own_route_runs_no_scripts(start, gateway, fpm, www, ca):
     (www / "uploads").mkdir()
     for name in ("x.php", "index.php"):
         (www / "uploads" / name).write_text("<?php echo 'it ran';")
     uploads = f'[[sites.routes]]\nmatch = "/uploads/*"\nfiles = "{www}"\n'
-    gateway.write(SITE + uploads + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n')
+    gateway.write(
+        SITE + uploads + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n'
+    )
     server = start(gateway.command())
     host = server.origin.removeprefix("https://")
     for path, status in [
@@ -176,10 +215,14 @@ def test_folder_with_a_route_of_its_own_runs_nothing(start, gateway, fpm, www, c
             assert (answer.status, answer.body == b"it ran") == (status, False), path
 
 
-def test_part_of_an_application_is_one_route_under_all_its_addresses(start, gateway, fpm, www, ca):
+def test_protected_part_of_an_application_is_matched_under_all_its_paths(
+    start, gateway, fpm, www, ca
+):
     match = 'match = ["/admin", "/admin/*", "/index.php/admin", "/index.php/admin/*"]'
     password = f"[[sites.routes]]\n{match}\nrespond = {{ status = 403 }}\n"
-    gateway.write(SITE + password + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n')
+    gateway.write(
+        SITE + password + f'[[sites.routes]]\nphp = {{ root = "{www}", server = "unix:{fpm}" }}\n'
+    )
     server = start(gateway.command())
     host = server.origin.removeprefix("https://")
 
@@ -189,6 +232,14 @@ def test_part_of_an_application_is_one_route_under_all_its_addresses(start, gate
             return client.receive().status
 
     for prefix in ("", "/index.php", "//index.php/", "/./index.php", "/%69ndex.php"):
-        for path in ("/admin", "/admin/", "//admin//x", "/%61dmin", "/x/../admin", "/admin/.", "/admin?x"):
+        for path in (
+            "/admin",
+            "/admin/",
+            "//admin//x",
+            "/%61dmin",
+            "/x/../admin",
+            "/admin/.",
+            "/admin?x",
+        ):
             assert ask(prefix + path) == 403, prefix + path
     assert ask("/administrator") == 200

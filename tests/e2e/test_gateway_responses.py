@@ -1,4 +1,4 @@
-"""Rewrites, early hints, pages for errors and caching of `pronghorn run`."""
+"""Rewrites, early hints, error pages and caching of `pronghorn run`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.server import pronghorn
 BCRYPT = "$2y$04$abcdefghijklmnopqrstuu9b4SO151qbMABbat2g0cGT65vUfaadq"
 
 
-def test_target_is_rewritten_and_keeps_its_query(start, gateway, up, fetcher):
+def test_rewritten_target_keeps_its_query(start, gateway, up, fetcher):
     routes = "".join(
         f'[[sites.routes]]\nmatch = "{match}"\nproxy = "{up.address}"\nrewrite = "{rewrite}"\n{more}\n'
         for match, rewrite, more in [
@@ -41,7 +41,7 @@ def test_target_is_rewritten_and_keeps_its_query(start, gateway, up, fetcher):
         assert seen(fetcher.fetch(server.origin + asked))["path"] == expected, asked
 
 
-def test_errors_have_pages_of_their_own(start, gateway, up, fetcher):
+def test_errors_have_custom_pages(start, gateway, up, fetcher):
     for name in ("404.html", "5xx.html", "403.txt"):
         (gateway.folder / name).write_text(f"the page {name}")
     gateway.write(
@@ -66,19 +66,31 @@ def test_errors_have_pages_of_their_own(start, gateway, up, fetcher):
         ("/both/status/404", 404, b"the page 403.txt", "text/plain; charset=utf-8"),
     ]:
         answer = fetcher.fetch(server.origin + path)
-        assert (answer.status, answer.body, answer.header("content-type")) == (status, content, content_type), path
+        assert (answer.status, answer.body, answer.header("content-type")) == (
+            status,
+            content,
+            content_type,
+        ), path
         assert answer.header("content-length") == str(len(content))
-    # An upstream speaks for itself unless it is said otherwise.
-    assert fetcher.fetch(server.origin + "/up/status/404").header("content-type") == "application/json"
+    # An upstream's error is kept by default.
+    assert (
+        fetcher.fetch(server.origin + "/up/status/404").header("content-type") == "application/json"
+    )
     head = fetcher.fetch(server.origin + "/nothing", method="HEAD")
     assert (head.status, head.size) == (404, 0)
 
 
-def test_page_that_is_not_there_is_told_at_its_line(start, gateway, protocol_fetcher):
-    gateway.write(SITE + 'errors = { 404 = "none.html" }\n[[sites.routes]]\nmatch = "/x"\nrespond = ""\n')
-    checked = subprocess.run([pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60)
+def test_missing_error_page_is_reported_at_its_line(start, gateway, protocol_fetcher):
+    gateway.write(
+        SITE + 'errors = { 404 = "none.html" }\n[[sites.routes]]\nmatch = "/x"\nrespond = ""\n'
+    )
+    checked = subprocess.run(
+        [pronghorn(), "check", gateway.file], capture_output=True, text=True, timeout=60
+    )
     assert checked.returncode == 66
-    assert re.search(r"pronghorn\.toml:9:1: .*none\.html: No such file", checked.stderr), checked.stderr
+    assert re.search(r"pronghorn\.toml:9:1: .*none\.html: No such file", checked.stderr), (
+        checked.stderr
+    )
     (gateway.folder / "none.html").write_text("one")
     server = start(gateway.command())
     assert protocol_fetcher.fetch(server.origin + "/").body == b"one"
@@ -88,20 +100,22 @@ def test_page_that_is_not_there_is_told_at_its_line(start, gateway, protocol_fet
     assert protocol_fetcher.fetch(server.origin + "/").body == b"one"
 
 
-def test_cache_control_is_said_where_nobody_says_it(start, gateway, up, protocol_fetcher):
+def test_cache_control_is_added_where_absent(start, gateway, up, protocol_fetcher):
     up.routes["/own"] = lambda h, _: h.reply(200, b"x", [("cache-control", "no-store")])
-    gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\ncache_control = "public, max-age=60"\n')
+    gateway.write(
+        SITE + f'[[sites.routes]]\nproxy = "{up.address}"\ncache_control = "public, max-age=60"\n'
+    )
     server = start(gateway.command())
     for path, value in [("/", "public, max-age=60"), ("/own", "no-store"), ("/status/500", None)]:
         assert protocol_fetcher.fetch(server.origin + path).header("cache-control") == value, path
 
 
 def linked(heads: list[str]) -> list[tuple[int, list[str]]]:
-    """Status and links of each head."""
+    """Returns the status and links of each head."""
     return [(int(head.split()[1]), re.findall(r"(?im)^link: (\S+);", head)) for head in heads]
 
 
-def test_links_of_a_page_are_sent_before_it(start, gateway, ca):
+def test_preload_links_are_sent_as_early_hints(start, gateway, ca):
     gateway.write(
         SITE
         + '[[sites.routes]]\nrespond = "a page"\n'
@@ -126,11 +140,13 @@ PASSWORD = f'{{ name = "basic-auth", users = {{ deer = "{BCRYPT}" }} }}'
 
 
 @pytest.mark.parametrize("action", ['respond = "a page"', 'files = "www"', 'proxy = "{up}"'])
-def test_links_are_for_those_whom_layers_let_through(start, gateway, up, ca, action):
+def test_early_hints_are_sent_only_to_clients_that_layers_admit(start, gateway, up, ca, action):
     (gateway.folder / "www").mkdir()
     (gateway.folder / "www" / "index.html").write_text("a page")
     with upstream("auth") as auth:
-        auth.routes["/"] = lambda h, _: h.reply(200 if h.headers.get("x-key") == "right" else 403, b"")
+        auth.routes["/"] = lambda h, _: h.reply(
+            200 if h.headers.get("x-key") == "right" else 403, b""
+        )
         layers = f'{PASSWORD}, {{ name = "forward-auth", address = "{auth.address}" }}, "compress"'
         gateway.write(
             SITE
@@ -149,7 +165,9 @@ def test_links_are_for_those_whom_layers_let_through(start, gateway, up, ca, act
             assert heads(password, status=403) == [(403, [])]
             assert heads(password, "x-key: right") == [(103, links), (200, links)]
             assert heads(password, "x-key: right", "sec-fetch-mode: cors") == [(200, links)]
-        assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1", (password, "x-key: right"))) == [(200, links)]
+        assert linked(
+            curl.heads(server.origin + "/", ca, "HTTP/1.1", (password, "x-key: right"))
+        ) == [(200, links)]
 
 
 LAYERS = [
@@ -160,7 +178,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("layers", LAYERS, ids=["alone", "layers", "password"])
-def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca, layers):
+def test_interim_responses_of_an_upstream_are_forwarded(start, gateway, up, ca, layers):
     fields = ["authorization: Basic " + base64.b64encode(b"deer:antler").decode()]
 
     def hint(handler, _content) -> None:
@@ -178,12 +196,12 @@ def test_interim_responses_of_an_upstream_are_passed_on(start, gateway, up, ca, 
         heads = curl.heads(server.origin + "/", ca, protocol, fields)
         assert linked(heads) == [(102, []), (103, ["</style.css>"]), final]
         assert not any("x-hop" in head.lower() for head in heads)
-    # Some clients would take it for the answer.
+    # Some clients would take it for the final response.
     assert linked(curl.heads(server.origin + "/", ca, "HTTP/1.1", fields)) == [final]
 
 
-def test_interim_responses_come_before_the_upstream_goes_on(start, gateway, up, ca):
-    """What waits for a layer to answer would come too late to be of use."""
+def test_interim_responses_are_forwarded_before_the_final_one(start, gateway, up, ca):
+    """An interim response that waited for a layer's response would be too late to be useful."""
     seen_by_client = threading.Event()
 
     def hint(handler, _content) -> None:

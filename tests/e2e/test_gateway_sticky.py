@@ -1,4 +1,4 @@
-"""Clients that stay with a server of an upstream by a cookie."""
+"""Sticky sessions: a cookie binds a client to a server of an upstream."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ def write(gateway, servers, more=""):
 
 
 def ask(fetcher, server, cookie=None):
-    """Who answered, and the cookie that was set."""
+    """Returns the server that answered, and the cookie that was set."""
     headers = [("cookie", f"a=b; at={cookie}")] if cookie else []
     response = fetcher.fetch(server.origin + "/", headers=headers)
     assert response.status == 200
     found = response.header("set-cookie")
     if found is None:
         return seen(response)["server"], None
-    value = re.fullmatch(r"at=([\w-]{16}); Path=/; HttpOnly; SameSite=Lax; Max-Age=3600; Secure", found)
+    value = re.fullmatch(
+        r"at=([\w-]{16}); Path=/; HttpOnly; SameSite=Lax; Max-Age=3600; Secure", found
+    )
     assert value, found
     return seen(response)["server"], value[1]
 
 
-def test_client_stays_over_reorder_and_restart_and_moves_when_its_server_is_gone(start, gateway, protocol_fetcher):
+def test_client_stays_over_reorder_and_restart_and_moves_when_its_server_is_removed(
+    start, gateway, protocol_fetcher
+):
     with upstream("a") as a, upstream("b") as b:
         write(gateway, [a.address, b.address])
         server = start(gateway.command())
@@ -55,7 +59,9 @@ def test_client_stays_over_reorder_and_restart_and_moves_when_its_server_is_gone
         assert gone.address.split(":")[-1] not in cookie
 
 
-def test_client_of_a_server_that_is_left_alone_gets_another_and_its_cookie(start, gateway, protocol_fetcher):
+def test_client_of_an_ejected_server_gets_another_server_and_cookie(
+    start, gateway, protocol_fetcher
+):
     with upstream("a") as a, upstream("b") as b:
         a.routes["/fail"] = lambda handler, _: handler.reply(500, b"broken")
         health = 'health = { failures = 1, statuses = [500], out = "1h", out_max = "1h" }\npolicy = "first"'
@@ -70,7 +76,7 @@ def test_client_of_a_server_that_is_left_alone_gets_another_and_its_cookie(start
         assert replaced not in (None, cookie)
 
 
-def test_cookie_that_was_made_up_chooses_nothing(start, gateway, protocol_fetcher):
+def test_forged_cookie_selects_no_server(start, gateway, protocol_fetcher):
     with upstream("a") as a, upstream("b") as b:
         write(gateway, [a.address, b.address], 'policy = "first"')
         server = start(gateway.command())

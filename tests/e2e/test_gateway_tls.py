@@ -1,4 +1,4 @@
-"""TLS of `pronghorn run`: certificates of clients, versions, ciphers and groups."""
+"""TLS of `pronghorn run`: client certificates, versions, ciphers and groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from harness.clients.aioquic_h3 import h3_connection
 from harness.clients.chromium import NAME, common_flags, protocol_flags, visit
 from harness.gateway import seen
 
-FORGED = [("client-cert", ":Zm9v:"), ("x-client-cert-subject", "CN=root"), ("x-client-cert-fingerprint", "00")]
+FORGED = [
+    ("client-cert", ":Zm9v:"),
+    ("x-client-cert-subject", "CN=root"),
+    ("x-client-cert-fingerprint", "00"),
+]
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def write(gateway, client, up, mode="required", more=""):
 
 
 def shown(identity) -> tuple[str, str]:
-    """What the certificate is in `client-cert`, and its fingerprint."""
+    """Returns the certificate as in `client-cert`, and its fingerprint."""
     der = x509.load_pem_x509_certificate(identity.cert.read_bytes()).public_bytes(Encoding.DER)
     return f":{base64.b64encode(der).decode()}:", hashlib.sha256(der).hexdigest()
 
@@ -53,39 +57,55 @@ def ask(server, ca, protocol, identity=None, headers=()):
         return curl.ask(session, protocol, server.origin + "/", headers=headers)
 
 
-def test_client_with_a_certificate_is_served_and_told_of(start, gateway, client, up, identity, protocol_fetcher):
+def test_client_with_a_certificate_is_served_and_identified_to_the_upstream(
+    start, gateway, client, up, identity, protocol_fetcher
+):
     write(gateway, client, up)
     server = start(gateway.command())
     protocol = protocol_fetcher.protocol
     assert ask(server, identity.ca, protocol).status == 403
-    assert ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+    assert (
+        ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+    )
     assert up.requests == []
     response = ask(server, identity.ca, protocol, client, FORGED)
     assert response.status == 200
     fields = seen(response)["headers"]
     certificate, fingerprint = shown(client)
-    assert (fields["client-cert"], fields["x-client-cert-fingerprint"]) == (certificate, fingerprint)
+    assert (fields["client-cert"], fields["x-client-cert-fingerprint"]) == (
+        certificate,
+        fingerprint,
+    )
     assert fields["x-client-cert-subject"] == "CN=localhost"
     server.terminate()
     assert server.wait() == 0, server.lines
-    entries = [json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()]
+    entries = [
+        json.loads(line) for line in (gateway.folder / "access.log").read_text().splitlines()
+    ]
     assert [entry["status"] for entry in entries] == [403, 403, 200]
-    assert (entries[2]["client_subject"], entries[2]["client_fingerprint"]) == ("CN=localhost", fingerprint)
+    assert (entries[2]["client_subject"], entries[2]["client_fingerprint"]) == (
+        "CN=localhost",
+        fingerprint,
+    )
     assert "client_subject" not in entries[1]
 
 
-def test_optional_certificate_may_be_left_out_and_not_be_forged(start, gateway, client, up, identity, protocol_fetcher):
+def test_optional_certificate_may_be_omitted_but_not_forged(
+    start, gateway, client, up, identity, protocol_fetcher
+):
     write(gateway, client, up, "optional")
     server = start(gateway.command())
     protocol = protocol_fetcher.protocol
     fields = seen(ask(server, identity.ca, protocol, None, FORGED))["headers"]
     assert not [name for name in fields if "client-cert" in name]
     assert "client-cert" in seen(ask(server, identity.ca, protocol, client))["headers"]
-    assert ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+    assert (
+        ask(server, identity.ca, protocol, make_identity(gateway.folder / "stranger")).status == 403
+    )
 
 
 def h1(server, context, name: str, host: str, session=None) -> tuple[bytes, ssl.SSLSession, bool]:
-    """One request, and a session to resume."""
+    """Sends one request; returns the response, a session to resume, and whether one was resumed."""
     with (
         socket.create_connection(("127.0.0.1", server.port), timeout=20) as tcp,
         context.wrap_socket(tcp, server_hostname=name, session=session) as tls,
@@ -104,7 +124,7 @@ def context_of(identity, client=None) -> ssl.SSLContext:
 
 
 def issued(folder, key, certificate, ca) -> Identity:
-    """A client's identity. `ca`: what the gateway trusts."""
+    """Returns a client's identity. `ca`: the trust anchor of the gateway."""
     folder.mkdir()
     identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", "")
     identity.ca.write_bytes(pem(ca))
@@ -113,11 +133,15 @@ def issued(folder, key, certificate, ca) -> Identity:
     return identity
 
 
-def test_client_that_is_trusted_itself_vouches_for_nobody(start, gateway, tmp_path, up, identity, protocol_fetcher):
+def test_trusted_client_certificate_does_not_act_as_an_authority(
+    start, gateway, tmp_path, up, identity, protocol_fetcher
+):
     alice_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     alice = sign("alice", alice_key, "alice", alice_key, is_ca=False)
     trusted = issued(tmp_path / "alice", alice_key, alice, alice)
-    forged = issued(tmp_path / "root", key, sign("root", key, "alice", alice_key, is_ca=False), alice)
+    forged = issued(
+        tmp_path / "root", key, sign("root", key, "alice", alice_key, is_ca=False), alice
+    )
     write(gateway, trusted, up)
     server = start(gateway.command())
     protocol = protocol_fetcher.protocol
@@ -125,10 +149,14 @@ def test_client_that_is_trusted_itself_vouches_for_nobody(start, gateway, tmp_pa
     assert ask(server, identity.ca, protocol, trusted).status == 200
 
 
-def test_authority_that_has_expired_vouches_for_nobody(start, gateway, tmp_path, up, identity, protocol_fetcher):
+def test_client_certificate_of_an_expired_authority_is_rejected(
+    start, gateway, tmp_path, up, identity, protocol_fetcher
+):
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = sign("authority", ca_key, "authority", ca_key, is_ca=True, days=(-10, -1))
-    client = issued(tmp_path / "late", key, sign("late", key, "authority", ca_key, is_ca=False), authority)
+    client = issued(
+        tmp_path / "late", key, sign("late", key, "authority", ca_key, is_ca=False), authority
+    )
     write(gateway, client, up)
     server = start(gateway.command())
     assert ask(server, identity.ca, protocol_fetcher.protocol, client).status == 403
@@ -136,7 +164,7 @@ def test_authority_that_has_expired_vouches_for_nobody(start, gateway, tmp_path,
 
 @pytest.fixture
 def version_1(tmp_path):
-    """A client's certificate without extensions, from an authority that is trusted."""
+    """Returns a client's certificate without extensions, from a trusted authority."""
     folder = tmp_path / "version-1"
     folder.mkdir()
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -150,7 +178,9 @@ def version_1(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["required", "optional"])
-def test_certificate_of_version_1_is_not_trusted(start, gateway, version_1, up, identity, protocol_fetcher, mode):
+def test_certificate_of_version_1_is_rejected(
+    start, gateway, version_1, up, identity, protocol_fetcher, mode
+):
     write(gateway, version_1, up, mode)
     server = start(gateway.command())
     answer = ask(server, identity.ca, protocol_fetcher.protocol, version_1)
@@ -158,7 +188,7 @@ def test_certificate_of_version_1_is_not_trusted(start, gateway, version_1, up, 
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_certificate_of_version_1_is_not_trusted_in_either_version_of_tls(
+def test_certificate_of_version_1_is_rejected_in_either_version_of_tls(
     start, gateway, version_1, up, identity, version
 ):
     write(gateway, version_1, up)
@@ -170,7 +200,7 @@ def test_certificate_of_version_1_is_not_trusted_in_either_version_of_tls(
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_certificate_of_version_1_has_to_come_with_its_key(start, gateway, version_1, up, identity, is_own):
+def test_certificate_of_version_1_needs_its_key(start, gateway, version_1, up, identity, is_own):
     write(gateway, version_1, up)
     server = start(gateway.command())
     key = serialization.load_pem_private_key(version_1.key.read_bytes(), None)
@@ -191,7 +221,9 @@ def test_certificate_of_version_1_has_to_come_with_its_key(start, gateway, versi
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_resumed_session_has_the_certificate_of_its_beginning(start, gateway, client, up, identity, version):
+def test_resumed_session_keeps_its_client_certificate(
+    start, gateway, client, up, identity, version
+):
     write(gateway, client, up)
     server = start(gateway.command())
     context = context_of(identity, client)
@@ -204,21 +236,29 @@ def test_resumed_session_has_the_certificate_of_its_beginning(start, gateway, cl
     assert shown(client)[0].encode() in answer
 
 
-def test_other_name_is_no_way_around(start, gateway, client, up, identity):
-    """A connection for a site that asks for no certificate: the client has one and was not asked."""
+def test_connection_for_another_site_does_not_bypass_client_certificates(
+    start, gateway, client, up, identity
+):
+    """The connection is for a site without client certificates, so the client was not asked for its
+    own.
+    """
     write(gateway, client, up)
     server = start(gateway.command())
     context = context_of(identity, client)
     assert h1(server, context, "open.example", "open.example")[0].startswith(b"HTTP/1.1 200 ")
     assert h1(server, context, "open.example", "localhost")[0].startswith(b"HTTP/1.1 421 ")
-    # Nor do fields of the client reach an upstream by a site that looks at no certificates.
+    # Forged certificate fields do not reach an upstream through that site either.
     with curl.session(identity.ca) as session:
         session.verify = False
-        answer = curl.ask(session, "HTTP/1.1", server.origin + "/", headers=[("host", "open.example"), *FORGED])
+        answer = curl.ask(
+            session, "HTTP/1.1", server.origin + "/", headers=[("host", "open.example"), *FORGED]
+        )
     assert not [name for name in seen(answer)["headers"] if "client-cert" in name]
 
 
-def test_authority_is_exchanged_by_reload(start, gateway, client, up, identity, protocol_fetcher):
+def test_client_authority_is_replaced_by_reload(
+    start, gateway, client, up, identity, protocol_fetcher
+):
     write(gateway, client, up)
     server = start(gateway.command())
     other = make_identity(gateway.folder / "other")
@@ -230,7 +270,7 @@ def test_authority_is_exchanged_by_reload(start, gateway, client, up, identity, 
     assert ask(server, identity.ca, protocol_fetcher.protocol, other).status == 200
 
 
-def test_old_version_is_refused_where_it_is_not_wanted(start, gateway, identity):
+def test_tls_version_below_the_minimum_is_rejected(start, gateway, identity):
     sites = f'[[sites]]\nhosts = ["localhost"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
     gateway.write(sites, server='min_tls = "1.3"')
     server = start(gateway.command())
@@ -241,7 +281,7 @@ def test_old_version_is_refused_where_it_is_not_wanted(start, gateway, identity)
         h1(server, context, "localhost", "localhost")
 
 
-def test_preference_of_the_client_and_post_quantum_keys_are_taken(start, gateway, identity):
+def test_client_cipher_order_and_post_quantum_groups_are_used(start, gateway, identity):
     sites = f'[[sites]]\nhosts = ["localhost", "127.0.0.1"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
     gateway.write(sites, server='state_dir = "state"')
     server = start(gateway.command())
@@ -259,13 +299,15 @@ def test_preference_of_the_client_and_post_quantum_keys_are_taken(start, gateway
     asyncio.run(quic([CipherSuite.CHACHA20_POLY1305_SHA256, CipherSuite.AES_128_GCM_SHA256]))
     assert count(chacha) == 1
     for name in ("go-h2", "quic-go-h3"):
-        fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(identity.ca)
+        fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(
+            identity.ca
+        )
         assert fetcher.fetch(server.origin + "/").status == 200
     assert count('pronghorn_tls_groups_total{group="X25519MLKEM768"}') == 2
 
 
 @pytest.mark.parametrize("protocol", ["h2", "h3"])
-def test_chromium_agrees_on_post_quantum_keys(start, gateway, identity, protocol):
+def test_chromium_negotiates_post_quantum_keys(start, gateway, identity, protocol):
     sites = f'[[sites]]\nhosts = ["{NAME}"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
     gateway.write(sites, server='state_dir = "state"')
     server = start(gateway.command())
@@ -273,7 +315,11 @@ def test_chromium_agrees_on_post_quantum_keys(start, gateway, identity, protocol
     (visited,) = visit(f"https://{NAME}:{server.port}/", flags)["visits"]
     assert {request["protocol"] for request in visited["requests"]} == {protocol}
     counted = metrics(gateway.folder / "state/admin.sock")
-    groups = {series: count for series, count in counted.items() if "tls_groups_total" in series and count > 0}
+    groups = {
+        series: count
+        for series, count in counted.items()
+        if "tls_groups_total" in series and count > 0
+    }
     assert groups.keys() == {'pronghorn_tls_groups_total{group="X25519MLKEM768"}'}
 
 
@@ -281,21 +327,32 @@ def test_chromium_agrees_on_post_quantum_keys(start, gateway, identity, protocol
     ("version", "ciphers"),
     [
         ("-tls1_3", ("-ciphersuites", ["TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"])),
-        ("-tls1_2", ("-cipher", ["ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-GCM-SHA256"])),
+        (
+            "-tls1_2",
+            ("-cipher", ["ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-GCM-SHA256"]),
+        ),
     ],
 )
-def test_cipher_over_tcp_is_the_first_of_the_client(start, gateway, version, ciphers):
+def test_client_cipher_order_is_used_over_tcp(start, gateway, version, ciphers):
     sites = f'[[sites]]\nhosts = ["localhost"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
     gateway.write(sites)
     server = start(gateway.command())
     option, names = ciphers
     for order in (names, names[::-1]):
-        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", version, option, ":".join(order)]
+        command = [
+            "openssl",
+            "s_client",
+            "-connect",
+            f"127.0.0.1:{server.port}",
+            version,
+            option,
+            ":".join(order),
+        ]
         done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
         assert f"Cipher is {order[0]}" in done.stdout.decode()
 
 
-def test_certificate_whose_files_change_is_shown_without_a_reload(start, gateway, identity, tmp_path):
+def test_changed_certificate_files_are_loaded_without_a_reload(start, gateway, identity, tmp_path):
     own, other = make_identity(tmp_path / "own"), make_identity(tmp_path / "next")
     tls = f'tls = {{ cert = "{own.cert}", key = "{own.key}" }}'
     gateway.write(f'[[sites]]\nhosts = ["localhost"]\n{tls}\n[[sites.routes]]\nrespond = "x"\n')
@@ -303,20 +360,20 @@ def test_certificate_whose_files_change_is_shown_without_a_reload(start, gateway
 
     def is_trusted_by(ca) -> bool:
         try:
-            return h1(server, ssl.create_default_context(cafile=ca), "localhost", "localhost")[0].startswith(
-                b"HTTP/1.1 200 "
-            )
+            return h1(server, ssl.create_default_context(cafile=ca), "localhost", "localhost")[
+                0
+            ].startswith(b"HTTP/1.1 200 ")
         except ssl.SSLCertVerificationError:
             return False
 
     assert is_trusted_by(own.ca)
-    # A chain without its key changes nothing, and is told.
+    # A chain without its key changes nothing, and is logged.
     chain = own.cert.read_bytes()
     own.cert.write_bytes(other.cert.read_bytes())
-    server.wait_for_lines("those from before stay")
+    server.wait_for_lines("the previous ones stay in use")
     assert is_trusted_by(own.ca)
     assert chain != own.cert.read_bytes()
     own.key.write_bytes(other.key.read_bytes())
-    server.wait_for_lines("certificates are read anew")
+    server.wait_for_lines("certificates reloaded")
     assert is_trusted_by(other.ca)
     assert not is_trusted_by(own.ca)

@@ -1,4 +1,6 @@
-"""What a gateway says of itself: all errors of a configuration at once, what a reload changed, and when it was."""
+"""Messages of the gateway: all errors of a configuration at once, changes by a reload, and
+timestamps.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +49,21 @@ upgrades = ["websocket"]
 """
 
 ERRORS = {
-    "match": "is no path pattern",
+    "match": "invalid path pattern",
     "files": "nowhere: No such file or directory",
-    "files and proxy": "the route has files and proxy",
-    "proxy": 'there is no upstream "nosuch"',
-    "layer": 'there is no layer "nolayer"',
+    "files and proxy": "the route has both `files` and `proxy`",
+    "proxy": 'unknown upstream "nosuch"',
+    "layer": 'unknown layer "nolayer"',
     "a layer's missing key": 'the layer "rate-limit" has no `requests`; add it, as in { name =',
-    "a layer's key": 'unknown key "nokey"; known here are requests',
-    "value": "is no value of a field",
-    "key": 'unknown key "nokey"; known here are match',
+    "a layer's key": 'unknown key "nokey"; known keys: requests',
+    "value": "invalid header value",
+    "key": 'unknown key "nokey"; known keys: match',
     "page": "none.html: No such file or directory",
-    "status": "99 is no status of a final response",
+    "status": "invalid status 99",
 }
 
 
-def test_all_errors_are_told_at_once_and_in_their_order(gateway):
+def test_all_errors_are_reported_at_once_and_in_order(gateway):
     gateway.write(WRONG)
     done = command("check", gateway.file)
     assert done.returncode == MALFORMED
@@ -69,7 +71,9 @@ def test_all_errors_are_told_at_once_and_in_their_order(gateway):
     for what, says in ERRORS.items():
         assert len([line for line in lines if says in line]) == 1, (what, done.stderr)
     assert last == f"error: {gateway.file} has {len(lines)} errors"
-    places = [tuple(map(int, re.match(rf"{gateway.file}:(\d+):(\d+): ", line).groups())) for line in lines]
+    places = [
+        tuple(map(int, re.match(rf"{gateway.file}:(\d+):(\d+): ", line).groups())) for line in lines
+    ]
     assert places == sorted(places)
     assert len(lines) == len(set(lines))
 
@@ -87,7 +91,7 @@ def test_all_errors_are_told_at_once_and_in_their_order(gateway):
         ('proxy = 1\nupgrades = { protocols = ["x"] }', 1),
     ],
 )
-def test_what_could_not_be_read_is_not_called_missing(gateway, route, count):
+def test_unreadable_value_is_not_reported_as_missing(gateway, route, count):
     gateway.write(SITE + "[[sites.routes]]\n" + route + "\n")
     done = command("check", gateway.file)
     assert done.returncode == MALFORMED
@@ -102,7 +106,11 @@ LACKS = {
     "page": ('respond = "x"\nerrors = { 404 = "none" }\n', "", MISSING),
     "trust": ('proxy = { servers = ["https://a:1"], tls = { trust = "none" } }\n', "", MISSING),
     "log": ('respond = "x"\n', '[log]\naccess = "none/log"\n', MISSING),
-    "certificate": ('respond = "x"\n', '[[sites]]\nhosts = ["b"]\ntls = { cert = "none", key = "none" }\n', MISSING),
+    "certificate": (
+        'respond = "x"\n',
+        '[[sites]]\nhosts = ["b"]\ntls = { cert = "none", key = "none" }\n',
+        MISSING,
+    ),
     "and something wrong": ('files = "none"\nstrip_prefix = true\n', "", MALFORMED),
     "included file": ('respond = "x"\n', "", MISSING),
     "no UTF-8": ('respond = "x"\n', "", MALFORMED),
@@ -110,7 +118,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_exit_code_tells_what_is_missing_from_what_is_wrong(gateway, lack):
+def test_exit_code_distinguishes_missing_from_invalid(gateway, lack):
     route, more, code = LACKS[lack]
     if "[[sites]]" in more:
         more += '[[sites.routes]]\nrespond = "y"\n'
@@ -123,8 +131,8 @@ def test_exit_code_tells_what_is_missing_from_what_is_wrong(gateway, lack):
         assert done.returncode == code, done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_exit_code_tells_what_this_user_may_not_read(gateway):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_exit_code_reports_an_unreadable_file(gateway):
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n')
     gateway.file.chmod(0)
     assert command("check", gateway.file).returncode == PERMISSION
@@ -140,40 +148,48 @@ def test_exit_code_tells_what_this_user_may_not_read(gateway):
         ("127.0.0.1:PORT", "http://127.0.0.1:PORT"),
     ],
 )
-def test_addresses_that_take_one_port_twice_are_an_error(gateway, first, second):
-    # Nothing is bound: it ends before.
+def test_overlapping_listen_addresses_are_an_error(gateway, first, second):
+    # The port is never bound: the command ends before.
     first, second = first.replace("PORT", "18443"), second.replace("PORT", "18443")
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', listen=(first, second))
     for done in command("check", gateway.file), command(*gateway.command()[1:]):
         assert done.returncode == MALFORMED, done.stderr
         line, last = done.stderr.splitlines()
         assert line.startswith(f"{gateway.file}:2:"), line
-        assert "cannot be listened on both; " in line or "is there twice; " in line
+        assert " overlap; " in line or "duplicate listen address" in line
         assert last == f"error: {gateway.file} has an error"
     served = command("serve", gateway.folder, "--listen", first, "--listen", second)
     assert served.returncode == 2, served.stderr
-    assert "cannot be listened on both; " in served.stderr
+    assert " overlap; " in served.stderr
 
 
-def test_check_counts_warnings_instead_of_calling_all_well(gateway):
+def test_check_counts_warnings(gateway):
     addresses = ("http://127.0.0.1:0", "127.0.0.1:0", "[::1]:0")
-    gateway.write('[[sites]]\nhosts = ["localhost"]\n[[sites.routes]]\nrespond = "x"\n', listen=addresses)
+    gateway.write(
+        '[[sites]]\nhosts = ["localhost"]\n[[sites.routes]]\nrespond = "x"\n', listen=addresses
+    )
     done = command("check", gateway.file)
-    assert (done.returncode, done.stdout) == (0, f"{gateway.file}: 1 site, 1 route, 0 upstreams: 2 warnings\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{gateway.file}: 1 site, 1 route, 0 upstreams: 2 warnings\n",
+    )
     for line, address in zip(done.stderr.splitlines(), addresses[1:], strict=True):
         assert line.startswith("warning: ")
-        assert f"no TLS handshake succeeds at {address}: no site has a certificate; " in line
+        assert f"TLS handshakes at {address} will fail: no site has a certificate; " in line
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', listen=addresses)
     done = command("check", gateway.file)
-    assert (done.stdout, done.stderr) == (f"{gateway.file}: 1 site, 1 route, 0 upstreams: all is well\n", "")
+    assert (done.stdout, done.stderr) == (
+        f"{gateway.file}: 1 site, 1 route, 0 upstreams: no warnings\n",
+        "",
+    )
 
 
 NOTHING_DONE = '[[sites.routes]]\nmatch = "/{number}"\n'
 NO_PATH = '[[sites.routes]]\nmatch = "{number}"\nrespond = "x"\n'
 
 
-def test_many_errors_are_counted_and_the_first_are_told(start, gateway):
-    """Of a file with so many that a search from the start of it for each of them would not end in time."""
+def test_many_errors_are_counted_and_the_first_are_shown(start, gateway):
+    """A search from the start of the file for each error would not end in time."""
     many = SITE + "".join(NOTHING_DONE.format(number=number) for number in range(20_000))
     gateway.write(SITE + '[[sites.routes]]\nrespond = "x"\n', server='state_dir = "state"')
     start(gateway.command())
@@ -182,7 +198,7 @@ def test_many_errors_are_counted_and_the_first_are_told(start, gateway):
     assert done.returncode == MALFORMED
     *lines, more, last = done.stderr.splitlines()
     assert len(lines) == 100
-    assert all("the route does nothing" in line for line in lines)
+    assert all("the route has no action" in line for line in lines)
     assert more == "19900 more errors are not shown"
     assert last == f"error: {gateway.file} has 20000 errors"
     reloaded = command("reload", "-c", gateway.file)
@@ -191,13 +207,13 @@ def test_many_errors_are_counted_and_the_first_are_told(start, gateway):
     assert more in reloaded.stderr.splitlines()
 
 
-def test_file_of_many_values_of_the_wrong_kind_is_not_read_for_each(gateway):
+def test_many_values_of_the_wrong_type_are_reported_without_reparsing(gateway):
     gateway.write(SITE + "".join(NO_PATH.format(number=number) for number in range(200)))
     done = command("check", gateway.file)
     assert done.returncode == MALFORMED
     *lines, more, _ = done.stderr.splitlines()
     assert len(lines) == 50
-    assert all("is no path" in line for line in lines)
+    assert all("invalid path" in line for line in lines)
     assert "there may be more errors" in more
 
 
@@ -211,7 +227,7 @@ respond = "b"
 """
 
 
-def test_reload_tells_what_has_changed(start, gateway):
+def test_reload_reports_changes(start, gateway):
     other = '[[sites]]\nhosts = ["b.test"]\nrespond_to = 0\n{tls}' + ROUTES
     other = other.replace("respond_to = 0\n", "")
     app = '[upstreams.app]\nservers = ["http://127.0.0.1:1"]\n'
@@ -227,9 +243,16 @@ def test_reload_tells_what_has_changed(start, gateway):
 
     first, *rest = reload()
     assert first == f"serving 2 sites of {gateway.file}"
-    assert rest == ["the files say what they said before; certificates and what else they name is read again"]
+    assert rest == [
+        "the configuration is unchanged; certificates and other referenced files are reloaded"
+    ]
 
-    changed = SITE + ROUTES.replace('"b"', '"c"') + proxied + other.replace("hosts", "http3 = false\nhosts")
+    changed = (
+        SITE
+        + ROUTES.replace('"b"', '"c"')
+        + proxied
+        + other.replace("hosts", "http3 = false\nhosts")
+    )
     gateway.write(app.replace(":1", ":2") + changed + '[log]\naccess = "off"\n', **state)
     assert reload()[1:] == [
         "changed: site b.test: http3",
@@ -243,30 +266,36 @@ def test_reload_tells_what_has_changed(start, gateway):
     assert reload()[1:] == [
         "removed: b.test",
         "changed: site localhost, 127.0.0.1: routes 2",
-        "gone: site b.test",
+        "removed: site b.test",
         "changed: upstream app: servers",
-        "new: upstream more",
+        "added: upstream more",
         "changed: [log]: access",
     ]
 
 
-def test_lines_of_a_server_that_serves_have_the_time(start, gateway):
+def test_log_lines_of_a_running_server_have_a_timestamp(start, gateway):
     gateway.write(SITE + ROUTES, server='state_dir = "state"')
     server = start(gateway.command())
     gateway.file.write_text("[server\n")
     server.popen.send_signal(1)
-    server.wait_for_lines("^error: .* is wrong; nothing has changed$")
-    gateway.write(SITE + '[[sites.routes]]\nproxy = "http://127.0.0.1:1"\n', server='state_dir = "state"')
+    server.wait_for_lines("^error: .* is invalid; nothing has changed$")
+    gateway.write(
+        SITE + '[[sites.routes]]\nproxy = "http://127.0.0.1:1"\n', server='state_dir = "state"'
+    )
     server.popen.send_signal(1)
     server.wait_for_lines("^serving 1 site of ", 2)
     with curl.session(gateway.identity.ca) as session:
         assert curl.ask(session, "HTTP/2", f"https://localhost:{server.port}/").status == 502
     server.wait_for_lines("^warning: upstream http://127.0.0.1:1: .*Connection refused")
-    for says in ("error: .* nothing has changed", "serving 1 site of .*", "warning: upstream .* refused.*"):
+    for says in (
+        "error: .* nothing has changed",
+        "serving 1 site of .*",
+        "warning: upstream .* refused.*",
+    ):
         assert [line for line in server.lines_as_they_came if re.fullmatch(f"{TIME} {says}", line)]
 
 
-def test_access_line_has_the_host(start, gateway, protocol_fetcher):
+def test_access_log_line_has_the_host(start, gateway, protocol_fetcher):
     gateway.write(SITE + ROUTES + '[log]\naccess = "access.log"\n')
     server = start(gateway.command())
     assert protocol_fetcher.fetch(f"https://localhost:{server.port}/a?b").body == b"a"

@@ -1,4 +1,4 @@
-"""Trailers of servers behind `pronghorn run`, on their way to clients (RFC 9110, section 6.5)."""
+"""Trailers of upstreams, forwarded to clients (RFC 9110 section 6.5)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def server(request, start, gateway):
 
 
 @pytest.mark.parametrize("client", ["go-h2", "quic-go-h3", "aioquic-h3"])
-def test_trailers_reach_clients_of_streams(server, ca, client):
+def test_trailers_reach_http2_and_http3_clients(server, ca, client):
     fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == client).trusting(ca)
     answer = fetcher.fetch(server.origin + "/", headers=[("te", "trailers")])
     assert (answer.status, answer.body) == (200, b"hello")
@@ -72,7 +72,7 @@ WISHES = {
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_announced_trailers_reach_clients_of_http1_that_take_them(server, ca, wish):
+def test_announced_trailers_reach_http1_clients_that_accept_them(server, ca, wish):
     with RawH1(server.origin, ca) as client:
         fields = f"host: {client.authority}\r\n{WISHES[wish]}connection: close\r\n"
         client.socket.sendall(f"GET / HTTP/1.1\r\n{fields}\r\n".encode())
@@ -84,16 +84,20 @@ def test_announced_trailers_reach_clients_of_http1_that_take_them(server, ca, wi
     told = [tuple(line.decode().split(": ")) for line in content.split(b"\r\n") if b": " in line]
     assert b"hello" in content
     assert sorted(told) == (sorted(TRAILERS) if is_announced and wish != "nothing" else [])
-    # One or the other says where the content ends.
+    # Either field delimits the content.
     assert (b"content-length" in head) != (b"chunked" in head)
     assert (b"content-length" in head) == (server.has_length and not is_announced)
 
 
-def test_head_keeps_the_length_of_what_would_have_trailers(start, gateway, ca):
+def test_head_response_keeps_the_content_length(start, gateway, ca):
     def answer(connection, stream: int, _) -> None:
-        connection.send_headers(stream, [(":status", "200"), ("content-length", "5"), ANNOUNCED], end_stream=True)
+        connection.send_headers(
+            stream, [(":status", "200"), ("content-length", "5"), ANNOUNCED], end_stream=True
+        )
 
     with h2_origin(answer) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n'
+        )
         with RawH1(start(gateway.command()).origin, ca) as client:
             assert client.fetch("/", method="HEAD").header("content-length") == "5"

@@ -1,4 +1,4 @@
-"""Servers behind the gateway that listen on Unix sockets."""
+"""Upstream servers on Unix sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTED = SITE + '[[sites.routes]]\nproxy = "app"\n'
 
 
 class UnixHandler(Handler):
-    # Of TCP alone.
+    # TCP only.
     disable_nagle_algorithm = False
 
     def address_string(self) -> str:
@@ -29,7 +29,7 @@ class UnixHandler(Handler):
 
 
 class UnixUpstream(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers as `Upstream` does."""
+    """Responds like `Upstream`."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -50,7 +50,7 @@ class UnixUpstream(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().shutdown_request(request)
 
     def stop(self) -> None:
-        """As a process that ends: its connections end with it."""
+        """Stops like a process that exits: its connections end with it."""
         self.shutdown()
         self.server_close_listener()
         for one in list(self.open):
@@ -70,7 +70,7 @@ def unix_upstream(path: Path, name: str = "up") -> Iterator[UnixUpstream]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short path: that of a socket has 107 bytes at the most."""
+    """Yields a folder with a short path: a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="sock") as path:
         yield Path(path)
 
@@ -80,7 +80,7 @@ def app(servers: list[object], more: str = "") -> str:
     return f"{ROUTED}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
 
 
-def test_request_over_unix_socket_is_as_over_tcp(start, gateway, protocol_fetcher, folder):
+def test_request_over_unix_socket_equals_that_over_tcp(start, gateway, protocol_fetcher, folder):
     path = folder / "app.sock"
     with unix_upstream(path) as unix, upstream() as tcp:
         routes = f'[[sites.routes]]\nmatch = "/tcp/*"\nproxy = "{tcp.address}"\n'
@@ -94,7 +94,7 @@ def test_request_over_unix_socket_is_as_over_tcp(start, gateway, protocol_fetche
         assert unix.requests == [("GET", "/a?b=c")]
 
 
-def test_server_own_host_is_localhost(start, gateway, protocol_fetcher, folder):
+def test_host_server_over_unix_socket_is_localhost(start, gateway, protocol_fetcher, folder):
     path = folder / "app.sock"
     with unix_upstream(path):
         gateway.write(app([f"unix:{path}"], 'host = "server"'))
@@ -102,7 +102,7 @@ def test_server_own_host_is_localhost(start, gateway, protocol_fetcher, folder):
         assert seen(protocol_fetcher.fetch(server.origin + "/"))["headers"]["host"] == "localhost"
 
 
-def test_large_response_comes_whole(start, gateway, protocol_fetcher, folder):
+def test_large_response_arrives_complete(start, gateway, protocol_fetcher, folder):
     content = os.urandom(3 << 20)
     path = folder / "app.sock"
     with unix_upstream(path) as unix:
@@ -112,7 +112,9 @@ def test_large_response_comes_whole(start, gateway, protocol_fetcher, folder):
         assert protocol_fetcher.fetch(server.origin + "/large").body == content
 
 
-def test_missing_socket_is_502_and_restarted_server_is_asked(start, gateway, protocol_fetcher, folder):
+def test_missing_socket_is_502_and_restarted_server_is_used(
+    start, gateway, protocol_fetcher, folder
+):
     path = folder / "app.sock"
     gateway.write(app([f"unix:{path}"]))
     server = start(gateway.command())
@@ -124,7 +126,7 @@ def test_missing_socket_is_502_and_restarted_server_is_asked(start, gateway, pro
         assert protocol_fetcher.fetch(server.origin + "/").status == 502
 
 
-def test_socket_that_fails_is_left_alone(start, gateway, protocol_fetcher, folder):
+def test_failing_socket_is_ejected(start, gateway, protocol_fetcher, folder):
     late, good = folder / "late.sock", folder / "good.sock"
     with unix_upstream(good, "good"):
         health = 'health = { failures = 1, out = "1s", out_max = "1s" }'
@@ -136,7 +138,7 @@ def test_socket_that_fails_is_left_alone(start, gateway, protocol_fetcher, folde
             def is_asked() -> bool:
                 return seen(protocol_fetcher.fetch(server.origin + "/"))["server"] == "late"
 
-            eventually("the server that came late answers", is_asked)
+            eventually("the late server answers", is_asked)
 
 
 NODE_SERVER = """
@@ -149,8 +151,12 @@ server.listen(where, () => console.log(server.address().port ?? "ready"));
 
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
-@pytest.mark.parametrize(("module", "protocol", "version"), [("http", "auto", "1.1"), ("http2", "http2", "2.0")])
-def test_node_answers_in_clear_text(start, gateway, protocol_fetcher, folder, module, protocol, version, over):
+@pytest.mark.parametrize(
+    ("module", "protocol", "version"), [("http", "auto", "1.1"), ("http2", "http2", "2.0")]
+)
+def test_node_upstream_works_in_clear_text(
+    start, gateway, protocol_fetcher, folder, module, protocol, version, over
+):
     path = folder / "node.sock"
     command = ["node", "-e", NODE_SERVER, "--", module, str(path) if over == "unix" else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
@@ -160,6 +166,9 @@ def test_node_answers_in_clear_text(start, gateway, protocol_fetcher, folder, mo
             gateway.write(app([address], f'protocol = "{protocol}"'))
             server = start(gateway.command())
             host = server.origin.removeprefix("https://")
-            assert protocol_fetcher.fetch(server.origin + "/a?b").body.decode() == f"{version} {host} /a?b"
+            assert (
+                protocol_fetcher.fetch(server.origin + "/a?b").body.decode()
+                == f"{version} {host} /a?b"
+            )
         finally:
             node.kill()

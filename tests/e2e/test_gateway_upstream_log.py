@@ -1,4 +1,4 @@
-"""What `pronghorn run` tells its operator of upstreams that fail: the reason of each, in few lines."""
+"""Log lines for failing upstreams: the reason of each failure, in few lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\n"
 PATH = "/a/b?token=secret"
-LEFT_OUT = re.compile(r"(\d+) more (?:failures )?were left out")
+LEFT_OUT = re.compile(r"(\d+) more (?:failures )?suppressed")
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def proxied(start, gateway):
     def run(*servers: str, more: str = ""):
         addresses = ", ".join(f'"{server}"' for server in servers)
         upstreams = f"[upstreams.app]\nservers = [{addresses}]\n{more}\n"
-        gateway.write(SITE + '[[sites.routes]]\nproxy = "app"\n' + upstreams, server='state_dir = "state"')
+        gateway.write(
+            SITE + '[[sites.routes]]\nproxy = "app"\n' + upstreams, server='state_dir = "state"'
+        )
         return start(gateway.command())
 
     return run
@@ -43,19 +45,27 @@ def proxied(start, gateway):
 
 @pytest.fixture
 def failures(gateway):
-    """How often requests failed for which reason, as metrics say; those for which none did are left out."""
+    """Returns the nonzero failure counters of the metrics, by reason."""
 
     def read() -> dict[str, int]:
         name = 'pronghorn_upstream_failures_total{reason="'
         found = metrics(gateway.folder / "state" / "admin.sock").items()
-        return {key.removeprefix(name).removesuffix('"}'): int(n) for key, n in found if key.startswith(name) and n}
+        return {
+            key.removeprefix(name).removesuffix('"}'): int(n)
+            for key, n in found
+            if key.startswith(name) and n
+        }
 
     return read
 
 
 @contextmanager
-def sockets(answer: Callable[[socket.socket], None], over: threading.Event | None = None) -> Iterator[str]:
-    """The address, without scheme, of a server that does `answer` with each connection; `over` is set at the end."""
+def sockets(
+    answer: Callable[[socket.socket], None], over: threading.Event | None = None
+) -> Iterator[str]:
+    """Yields the address, without scheme, of a server that runs `answer` for each connection;
+    `over` is set at the end.
+    """
     with listening(answer) as address:
         try:
             yield address
@@ -71,7 +81,7 @@ def after_head(answer: bytes, *, reset: bool = False, hold: threading.Event | No
         if hold is not None:
             hold.wait(60)
         if reset:
-            # Otherwise it may overtake the head, and there is no response that breaks off.
+            # Otherwise the reset may overtake the head, and there would be no truncated response.
             wait_until_read(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
@@ -85,26 +95,32 @@ server {{
     location / {{ return 444; }}
 }}
 """
-"""It closes each connection without an answer."""
+"""nginx closes each connection without a response."""
 
 
 def told(server, address: str, reason: str, then: str = "answered 502") -> None:
-    """Waits for the line of a request for `PATH`, and finds no query in any."""
+    """Waits for the log line of a request for `PATH`, and checks that no line has a query."""
     asked = re.escape(f"warning: upstream app: {address}: GET 127.0.0.1/a/b?…: ")
     server.wait_for_lines(f"^{asked}{reason}; {then}$")
-    # The access log, whose lines begin with the time, is another matter.
-    assert not any("secret" in line for line in server.lines if line.startswith(("warning", "upstream")))
+    # The access log, whose lines begin with the time, may have one.
+    assert not any(
+        "secret" in line for line in server.lines if line.startswith(("warning", "upstream"))
+    )
 
 
-def test_nobody_who_listens(proxied, failures, protocol_fetcher):
+def test_refused_connection_is_logged(proxied, failures, protocol_fetcher):
     address = refusing_address()
     server = proxied(f"http://{address}")
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
-    told(server, f"http://{address}", rf"cannot connect to {address}: Connection refused \(os error 111\)")
+    told(
+        server,
+        f"http://{address}",
+        rf"cannot connect to {address}: Connection refused \(os error 111\)",
+    )
     assert failures() == {"connect": 1}
 
 
-def test_unix_socket_that_is_not_there(proxied, failures, protocol_fetcher):
+def test_missing_unix_socket_is_logged(proxied, failures, protocol_fetcher):
     server = proxied("unix:/nowhere/app.sock")
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
     reason = r"cannot connect to unix:/nowhere/app.sock: No such file or directory \(os error 2\)"
@@ -112,8 +128,8 @@ def test_unix_socket_that_is_not_there(proxied, failures, protocol_fetcher):
     assert failures() == {"connect": 1}
 
 
-def test_name_that_there_is_not(proxied, failures, protocol_fetcher):
-    # No label of a name is so long: no name server is asked.
+def test_unknown_host_name_is_logged(proxied, failures, protocol_fetcher):
+    # A label of a name has at most 63 bytes, so no name server is asked.
     name = f"{'a' * 64}.test"
     server = proxied(f"http://{name}")
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
@@ -121,7 +137,9 @@ def test_name_that_there_is_not(proxied, failures, protocol_fetcher):
     assert failures() == {"lookup": 1}
 
 
-def test_nginx_without_tls_and_without_an_answer(proxied, gateway, failures, protocol_fetcher):
+def test_nginx_without_tls_or_without_a_response_is_logged(
+    proxied, gateway, failures, protocol_fetcher
+):
     with nginx(gateway.folder, NGINX) as address:
         server = proxied(f"https://{address}")
         assert protocol_fetcher.fetch(server.origin + PATH).status == 502
@@ -131,28 +149,34 @@ def test_nginx_without_tls_and_without_an_answer(proxied, gateway, failures, pro
         assert server.wait() == 0, server.lines
         server = proxied(f"http://{address}")
         assert protocol_fetcher.fetch(server.origin + PATH).status == 502
-        reason = "the connection ended before the exchange: connection closed before message completed"
+        reason = "connection closed before the exchange ended: incomplete response"
         told(server, f"http://{address}", reason)
         assert failures() == {"closed": 1}
 
 
 @pytest.mark.parametrize("protocol", ["auto", "http3"])
-def test_certificate_that_nobody_trusts(proxied, start_serve, failures, protocol_fetcher, protocol):
+def test_untrusted_certificate_is_logged(
+    proxied, start_serve, failures, protocol_fetcher, protocol
+):
     behind = start_serve().origin
     server = proxied(behind, more=f'protocol = "{protocol}"')
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
-    told(server, behind, f"handshake with {behind.removeprefix('https://')} failed: .*(?i:certificate|issuer).*")
+    told(
+        server,
+        behind,
+        f"handshake with {behind.removeprefix('https://')} failed: .*(?i:certificate|issuer).*",
+    )
     assert failures() == {"handshake": 1}
 
 
-def test_server_of_another_protocol(proxied, failures, up, protocol_fetcher):
+def test_server_of_another_protocol_is_logged(proxied, failures, up, protocol_fetcher):
     server = proxied(up.address, more='protocol = "http2"')
     assert protocol_fetcher.fetch(server.origin + PATH).status == 502
-    told(server, up.address, "the connection ended before the exchange: .+")
+    told(server, up.address, "connection closed before the exchange ended: .+")
     assert failures() == {"closed": 1}
 
 
-def test_server_that_says_who_may(start, gateway, failures, protocol_fetcher):
+def test_failing_auth_server_is_logged(start, gateway, failures, protocol_fetcher):
     dead = refusing_address()
     over = threading.Event()
     with sockets(after_head(b"", hold=over), over) as silent:
@@ -166,10 +190,12 @@ def test_server_that_says_who_may(start, gateway, failures, protocol_fetcher):
         server = start(gateway.command())
         for at in (0, 1):
             assert protocol_fetcher.fetch(f"{server.origin}/{at}/a?token=secret").status == 502
-        line = "^warning: upstream forward-auth: http://{}: GET 127.0.0.1/{}/a\\?…: {}; answered 502$"
+        line = (
+            "^warning: upstream forward-auth: http://{}: GET 127.0.0.1/{}/a\\?…: {}; answered 502$"
+        )
         refused = rf"cannot connect to {dead}: Connection refused \(os error 111\)"
         server.wait_for_lines(line.format(dead, 0, refused))
-        server.wait_for_lines(line.format(silent, 1, r"no answer in time \(timeout = 200ms\)"))
+        server.wait_for_lines(line.format(silent, 1, r"no response in time \(timeout = 200ms\)"))
         assert failures() == {"connect": 1, "head_timeout": 1}
 
 
@@ -177,15 +203,15 @@ BAD = {
     "no HTTP": (b"220 mail.example.org ESMTP\r\n", "the exchange failed: .+", "malformed"),
     "unasked": (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-        r"the exchange failed: the server went on in another protocol unasked \(101\)",
+        r"the exchange failed: the server switched protocols without an upgrade request \(101\)",
         "malformed",
     ),
-    "half a head": (OK + b"x-half: ", "the connection ended before the exchange: .+", "closed"),
+    "half a head": (OK + b"x-half: ", "connection closed before the exchange ended: .+", "closed"),
 }
 
 
 @pytest.mark.parametrize(("answer", "reason", "counted"), BAD.values(), ids=BAD.keys())
-def test_answer_that_is_none(proxied, failures, protocol_fetcher, answer, reason, counted):
+def test_malformed_response_is_logged(proxied, failures, protocol_fetcher, answer, reason, counted):
     with sockets(after_head(answer)) as address:
         server = proxied(f"http://{address}")
         assert protocol_fetcher.fetch(server.origin + PATH).status == 502
@@ -193,17 +219,22 @@ def test_answer_that_is_none(proxied, failures, protocol_fetcher, answer, reason
         assert failures() == {counted: 1}
 
 
-def test_no_answer_in_time(proxied, failures, protocol_fetcher):
+def test_head_timeout_is_logged(proxied, failures, protocol_fetcher):
     over = threading.Event()
     with sockets(after_head(b"", hold=over), over) as address:
         server = proxied(f"http://{address}", more='head_timeout = "200ms"')
         assert protocol_fetcher.fetch(server.origin + PATH).status == 504
-        told(server, f"http://{address}", r"no response in time \(head_timeout = 200ms\)", "answered 504")
+        told(
+            server,
+            f"http://{address}",
+            r"no response in time \(head_timeout = 200ms\)",
+            "answered 504",
+        )
         assert failures() == {"head_timeout": 1}
 
 
-def test_no_connection_in_time(proxied, failures, protocol_fetcher):
-    # The system takes the connection, and nobody begins with TLS on it.
+def test_connect_timeout_is_logged(proxied, failures, protocol_fetcher):
+    # The kernel accepts the connection, and no server starts TLS on it.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"https://127.0.0.1:{silent.getsockname()[1]}"
         server = proxied(address, more='connect_timeout = "200ms"')
@@ -218,12 +249,16 @@ BUSY = {
         r"{address}: GET 127.0.0.1/a/b\?…: no free connection in time \(connect_timeout = 200ms\)",
         {"queue_timeout": 1},
     ),
-    "requests": ("requests = 1", r"GET 127.0.0.1/a/b\?…: each server has as many requests open as it may", {}),
+    "requests": (
+        "requests = 1",
+        r"GET 127.0.0.1/a/b\?…: all servers are at their limit of open requests",
+        {},
+    ),
 }
 
 
 @pytest.mark.parametrize(("limit", "reason", "counted"), BUSY.values(), ids=BUSY.keys())
-def test_server_that_is_busy(proxied, failures, protocol_fetcher, limit, reason, counted):
+def test_busy_server_is_logged(proxied, failures, protocol_fetcher, limit, reason, counted):
     over, asked = threading.Event(), threading.Event()
     with upstream() as up:
 
@@ -239,7 +274,9 @@ def test_server_that_is_busy(proxied, failures, protocol_fetcher, limit, reason,
         try:
             assert asked.wait(30)
             assert protocol_fetcher.fetch(server.origin + PATH).status == 503
-            server.wait_for_lines(f"^warning: upstream app: {reason.format(address=up.address)}; answered 503$")
+            server.wait_for_lines(
+                f"^warning: upstream app: {reason.format(address=up.address)}; answered 503$"
+            )
             assert failures() == counted
         finally:
             over.set()
@@ -247,67 +284,76 @@ def test_server_that_is_busy(proxied, failures, protocol_fetcher, limit, reason,
 
 
 BROKEN_OFF = {
-    "length": (after_head(OK + b"content-length: 1000\r\n\r\nhalf"), "the connection ended before the exchange: .+"),
+    "length": (
+        after_head(OK + b"content-length: 1000\r\n\r\nhalf"),
+        "connection closed before the exchange ended: .+",
+    ),
     "reset": (
         after_head(OK + b"content-length: 1000\r\n\r\nhalf", reset=True),
-        r"the connection ended before the exchange: .*Connection reset by peer \(os error 104\)",
+        r"connection closed before the exchange ended: .*Connection reset by peer \(os error 104\)",
     ),
     "chunk": (after_head(OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\n"), "the .*: .+"),
 }
 
 
 @pytest.mark.parametrize(("answer", "reason"), BROKEN_OFF.values(), ids=BROKEN_OFF.keys())
-def test_response_that_breaks_off(proxied, failures, fetcher, answer, reason):
+def test_truncated_response_is_logged(proxied, failures, fetcher, answer, reason):
     with sockets(answer) as address:
         server = proxied(f"http://{address}")
         with suppress(Exception):
             fetcher.fetch(server.origin + PATH)
-        told(server, f"http://{address}", reason, "the response breaks off")
+        told(server, f"http://{address}", reason, "response cut off")
         assert sum(failures().values()) == 1
 
 
-def test_content_that_stops(proxied, failures, protocol_fetcher):
+def test_stalled_content_is_logged(proxied, failures, protocol_fetcher):
     over = threading.Event()
     with sockets(after_head(OK + b"content-length: 1000\r\n\r\nhalf", hold=over), over) as address:
         server = proxied(f"http://{address}", more='body_timeout = "200ms"')
         with suppress(Exception):
             protocol_fetcher.fetch(server.origin + PATH)
-        reason = r"no more of the response's content in time \(body_timeout = 200ms\)"
-        told(server, f"http://{address}", reason, "the response breaks off")
+        reason = r"no response body data in time \(body_timeout = 200ms\)"
+        told(server, f"http://{address}", reason, "response cut off")
         assert failures() == {"body_timeout": 1}
 
 
-def test_request_that_goes_to_another_server(proxied, failures, up, protocol_fetcher):
+def test_retry_on_another_server_is_logged(proxied, failures, up, protocol_fetcher):
     address = f"http://{refusing_address()}"
     server = proxied(address, up.address, more='policy = "first"')
     assert protocol_fetcher.fetch(server.origin + PATH).status == 200
-    told(server, address, "cannot connect to .+", "it is sent to another server")
+    told(server, address, "cannot connect to .+", "retried on another server")
     assert failures() == {"connect": 1}
 
 
-def test_upstream_of_which_no_server_is_up(proxied, protocol_fetcher):
+def test_upstream_without_an_available_server_is_logged(proxied, protocol_fetcher):
     addresses = [f"http://{refusing_address()}" for _ in range(2)]
     server = proxied(*addresses, more='health = { failures = 1, out = "1h", out_max = "1h" }')
     statuses = [protocol_fetcher.fetch(server.origin + PATH).status for _ in range(2)]
     assert statuses == [502, 503]
-    told(server, addresses[0], "cannot connect to .+", "it is sent to another server")
+    told(server, addresses[0], "cannot connect to .+", "retried on another server")
     told(server, addresses[1], "cannot connect to .+")
-    server.wait_for_lines(r"^warning: upstream app: GET 127.0.0.1/a/b\?…: no server is up; answered 503$")
-    # Why comes before what became of it.
-    (left_alone,) = (at for at, line in enumerate(server.lines) if f"{addresses[0]} is left alone" in line)
+    server.wait_for_lines(
+        r"^warning: upstream app: GET 127.0.0.1/a/b\?…: no server is available; answered 503$"
+    )
+    # The reason precedes the consequence.
+    (left_alone,) = (
+        at for at, line in enumerate(server.lines) if f"{addresses[0]} ejected" in line
+    )
     assert any("cannot connect" in line for line in server.lines[:left_alone])
 
 
-def test_check_that_fails(proxied, up):
+def test_failed_check_is_logged(proxied, up):
     up.routes["/health"] = lambda handler, _: handler.reply(500, b"")
     server = proxied(up.address, more='check = { path = "/health", every = "100ms", failures = 2 }')
     server.wait_for_lines(f"^warning: upstream app: {up.address} is down: its checks failed$")
-    server.wait_for_lines(f"^warning: upstream app: {up.address}: check of /health: answered 500$")
+    server.wait_for_lines(
+        f"^warning: upstream app: {up.address}: health check of /health: unexpected status 500$"
+    )
     eventually("more checks", lambda: up.requests.count(("GET", "/health")) > 5)
     assert sum("check of" in line for line in server.lines) == 1
 
 
-def test_upgrade_that_fails(proxied, ca):
+def test_failed_upgrade_is_logged(proxied, ca):
     address = refusing_address()
     server = proxied(f"http://{address}")
     context = ssl.create_default_context(cafile=str(ca))
@@ -318,7 +364,9 @@ def test_upgrade_that_fails(proxied, ca):
 
 
 @pytest.mark.parametrize("layers", ["", 'layers = ["compress"]\n'], ids=["alone", "layers"])
-def test_content_that_its_client_breaks_off_is_no_failure_of_a_server(start, gateway, failures, ca, layers):
+def test_content_aborted_by_the_client_is_not_an_upstream_failure(
+    start, gateway, failures, ca, layers
+):
     reads = threading.Event()
 
     def read(connection: socket.socket) -> None:
@@ -335,7 +383,9 @@ def test_content_that_its_client_breaks_off_is_no_failure_of_a_server(start, gat
             assert client.receive("POST").status == 400
         reads.clear()
         with RawH1(server.origin, ca) as client:
-            head = f"POST /closed HTTP/1.1\r\nhost: {client.authority}\r\ncontent-length: 10\r\n\r\n"
+            head = (
+                f"POST /closed HTTP/1.1\r\nhost: {client.authority}\r\ncontent-length: 10\r\n\r\n"
+            )
             client.socket.sendall(f"{head}hello".encode())
             assert reads.wait(60)
         reads.clear()
@@ -343,7 +393,7 @@ def test_content_that_its_client_breaks_off_is_no_failure_of_a_server(start, gat
             h3.open()
             stream = h3.request(h3.get("/lost", method="POST"), fin=False)
             h3.write(stream, data(b"hello"))
-            h3.wait("the server has it", reads.is_set)
+            h3.wait("the server to receive it", reads.is_set)
         for path in ("/chunk", "/closed", "/lost"):
             server.wait_for_lines(f" POST {path} ")
         assert failures() == {}
@@ -377,7 +427,9 @@ def test_access_log_has_the_server_and_its_failure(start, gateway, up, fetcher, 
             found = (gateway.folder / "access.log").read_text().splitlines()
             return [json.loads(line) for line in found] if len(found) >= len(paths) else None
 
-        entries = {line["target"]: line for line in eventually("a line each", lines)}
+        entries = {
+            line["target"]: line for line in eventually("a log line for each request", lines)
+        }
 
     def told(path: str) -> tuple[str | None, str | None]:
         return entries[path].get("upstream"), entries[path].get("upstream_error")
@@ -388,14 +440,16 @@ def test_access_log_has_the_server_and_its_failure(start, gateway, up, fetcher, 
     reason = f"cannot connect to {dead.removeprefix('http://')}: Connection refused (os error 111)"
     assert (told("/dead"), entries["/dead"]["status"]) == ((dead, reason), 502)
     assert told("/broken")[0] == f"http://{liar}"
-    assert "the connection ended before the exchange" in told("/broken")[1]
+    assert "connection closed before the exchange ended" in told("/broken")[1]
 
 
-def test_failures_without_end_are_few_lines_that_count_all(proxied, failures, ca):
+def test_repeated_failures_are_summarized_in_few_lines(proxied, failures, ca):
     server = proxied(f"http://{refusing_address()}")
     count = 60
     with RawH1(server.origin, ca) as client:
-        client.socket.sendall(f"GET / HTTP/1.1\r\nhost: {client.authority}\r\n\r\n".encode() * count)
+        client.socket.sendall(
+            f"GET / HTTP/1.1\r\nhost: {client.authority}\r\n\r\n".encode() * count
+        )
         assert [client.receive("GET").status for _ in range(count)] == [502] * count
 
     def counted() -> int:
@@ -403,14 +457,14 @@ def test_failures_without_end_are_few_lines_that_count_all(proxied, failures, ca
         reasons = sum("cannot connect" in line for line in lines)
         return reasons + sum(int(found[1]) for line in lines if (found := LEFT_OUT.search(line)))
 
-    eventually("all that was left out is told", lambda: counted() == count)
+    eventually("all omitted lines are counted", lambda: counted() == count)
     assert failures() == {"connect": count}
     lines = [line for line in server.lines if line.startswith("warning: upstream app: ")]
     assert any(LEFT_OUT.search(line) for line in lines[10:]), lines
     assert not any(LEFT_OUT.search(line) for line in lines[:10]), lines
 
 
-def test_what_a_client_asks_for_ends_no_line(proxied, fetcher):
+def test_target_with_line_breaks_stays_in_one_log_line(proxied, fetcher):
     server = proxied(f"http://{refusing_address()}")
     assert fetcher.fetch(server.origin + "/%0d%0awarning:%1b[31m" + "x" * 2_000).status == 502
     (found,) = server.wait_for_lines("^warning: upstream app: .+cannot connect.+; answered 502$")

@@ -1,4 +1,4 @@
-"""Servers of an upstream that fail, as clients of the gateway see it."""
+"""Failing servers of an upstream, as clients of the gateway see them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUTED = SITE + '[[sites.routes]]\nproxy = "app"\n'
 
 @pytest.fixture
 def nobody():
-    """An address at which connections are refused: it is bound, and nobody listens."""
+    """Yields an address that refuses connections: it is bound, but has no listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound
@@ -27,7 +27,7 @@ def app(servers: list[str], more: str) -> str:
     return f"{ROUTED}\n[upstreams.app]\nservers = [{addresses}]\n{more}\n"
 
 
-def test_server_that_answers_500_is_left_alone_by_all_workers(start, gateway, protocol_fetcher):
+def test_server_that_answers_500_is_ejected_on_all_workers(start, gateway, protocol_fetcher):
     with upstream("bad") as bad, upstream("good") as good:
         bad.routes["/"] = lambda handler, _: handler.reply(500, b"broken")
         health = 'health = { failures = 2, statuses = [500], out = "1h", out_max = "1h" }'
@@ -38,7 +38,7 @@ def test_server_that_answers_500_is_left_alone_by_all_workers(start, gateway, pr
         assert (len(bad.requests), len(good.requests)) == (2, 6)
 
 
-def test_all_servers_out_is_one_answer_at_once(start, gateway, protocol_fetcher, nobody):
+def test_all_servers_ejected_is_503_at_once(start, gateway, protocol_fetcher, nobody):
     address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     with upstream("bad") as bad:
         bad.routes["/"] = lambda handler, _: handler.reply(500, b"broken")
@@ -52,7 +52,7 @@ def test_all_servers_out_is_one_answer_at_once(start, gateway, protocol_fetcher,
         assert bad.requests == [("GET", "/")]
 
 
-def test_server_that_has_recovered_is_asked_again(start, gateway, protocol_fetcher):
+def test_recovered_server_is_back_in_rotation(start, gateway, protocol_fetcher):
     with upstream("late") as late, upstream("good") as good:
         late.routes["/fail"] = lambda handler, _: handler.reply(500, b"broken")
         health = 'health = { failures = 1, statuses = [500], out = "1s", out_max = "1s" }'
@@ -66,14 +66,14 @@ def test_server_that_has_recovered_is_asked_again(start, gateway, protocol_fetch
         eventually("the server that has recovered answers", is_asked)
 
 
-def test_only_server_is_asked_each_time(start, gateway, protocol_fetcher, nobody):
+def test_failing_only_server_still_gets_requests(start, gateway, protocol_fetcher, nobody):
     gateway.write(app([f"http://127.0.0.1:{nobody.getsockname()[1]}"], "health = { failures = 1 }"))
     server = start(gateway.command())
     for _ in range(4):
         assert protocol_fetcher.fetch(server.origin + "/").status == 502
 
 
-def test_server_with_as_many_requests_as_it_may_have_gets_no_more(start, gateway, protocol_fetcher):
+def test_server_at_its_request_limit_gets_no_more(start, gateway, protocol_fetcher):
     entered, leave = threading.Event(), threading.Event()
 
     def wait(handler, _):
@@ -86,7 +86,9 @@ def test_server_with_as_many_requests_as_it_may_have_gets_no_more(start, gateway
         gateway.write(app([only.address], "requests = 1"), server='state_dir = "state"', workers=2)
         server = start(gateway.command())
         slow = []
-        asking = threading.Thread(target=lambda: slow.append(protocol_fetcher.fetch(server.origin + "/slow").status))
+        asking = threading.Thread(
+            target=lambda: slow.append(protocol_fetcher.fetch(server.origin + "/slow").status)
+        )
         asking.start()
         try:
             assert entered.wait(30)
@@ -97,14 +99,21 @@ def test_server_with_as_many_requests_as_it_may_have_gets_no_more(start, gateway
             leave.set()
             asking.join(60)
         assert slow == [200]
-        eventually("there is room again", lambda: protocol_fetcher.fetch(server.origin + "/").status == 200)
+        eventually(
+            "capacity is available again",
+            lambda: protocol_fetcher.fetch(server.origin + "/").status == 200,
+        )
         counts = metrics(gateway.folder / "state" / "admin.sock")
         assert counts['pronghorn_upstream_unavailable_total{reason="busy"}'] >= 4
         assert counts['pronghorn_upstream_unavailable_total{reason="out"}'] == 0
 
 
-@pytest.mark.parametrize(("budget", "status"), [("", 200), ("retry_budget = { percent = 0, per_second = 0 }", 502)])
-def test_request_is_tried_again_as_long_as_not_too_many_are(start, gateway, protocol_fetcher, nobody, budget, status):
+@pytest.mark.parametrize(
+    ("budget", "status"), [("", 200), ("retry_budget = { percent = 0, per_second = 0 }", 502)]
+)
+def test_request_is_retried_within_the_retry_budget(
+    start, gateway, protocol_fetcher, nobody, budget, status
+):
     with upstream() as good:
         servers = [f"http://127.0.0.1:{nobody.getsockname()[1]}", good.address]
         more = f'policy = "first"\nhealth = {{ failures = 0 }}\n{budget}'
@@ -113,12 +122,17 @@ def test_request_is_tried_again_as_long_as_not_too_many_are(start, gateway, prot
         for _ in range(3):
             assert protocol_fetcher.fetch(server.origin + "/").status == status
         counts = metrics(gateway.folder / "state" / "admin.sock")
-        found = [counts[f'pronghorn_upstream_retries_total{{result="{result}"}}'] for result in ("sent", "refused")]
+        found = [
+            counts[f'pronghorn_upstream_retries_total{{result="{result}"}}']
+            for result in ("sent", "refused")
+        ]
         assert found == ([3, 0] if status == 200 else [0, 3])
         assert len(good.requests) == (3 if status == 200 else 0)
 
 
-def test_same_path_or_value_of_a_field_goes_to_the_same_server_on_all_workers(start, gateway, protocol_fetcher):
+def test_hash_of_path_or_field_selects_the_same_server_on_all_workers(
+    start, gateway, protocol_fetcher
+):
     with upstream("a") as a, upstream("b") as b:
         for policy, target in [
             ('policy = "path"', lambda number: (f"/{number % 8}?x", ())),

@@ -1,4 +1,4 @@
-"""Requests that are for the server as a whole (OPTIONS *), or ask for a tunnel that nothing grants (CONNECT)."""
+"""Requests for the server as a whole (OPTIONS *), and for tunnels that no route opens (CONNECT)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNS = b"Status: 200\r\nContent-Type: text/plain\r\n\r\nsecret"
 
 @pytest.fixture(params=["files", "respond", "redirect", "proxy", "fastcgi", "layers"])
 def routes(request, gateway, up):
-    """One route for everything, of each kind."""
+    """One route of each kind for every path."""
     (gateway.folder / "www").mkdir()
     (gateway.folder / "www" / "index.html").write_text("secret")
     with fastcgi.application(fastcgi.sent(fastcgi.output(RUNS) + fastcgi.end())) as address:
@@ -31,7 +31,7 @@ def routes(request, gateway, up):
 
 
 def ask_for_tunnel(client: Speller) -> tuple[int, bytes]:
-    """CONNECT, which names an authority and no path."""
+    """Sends CONNECT, which has an authority and no path."""
     target = client.origin.partition("://")[2]
     if client.version == "1.1":
         with RawH1(client.origin, client.ca) as raw:
@@ -47,7 +47,7 @@ def ask_for_tunnel(client: Speller) -> tuple[int, bytes]:
         return answer.status, answer.body
 
 
-def test_options_of_the_whole_server_are_answered_by_it(speak, routes, up):
+def test_options_for_the_whole_server_is_answered_by_the_gateway(speak, routes, up):
     client = speak(routes)
     answer = client.ask("*", method="OPTIONS")
     assert (answer.status, answer.body) == (204, b"")
@@ -55,13 +55,16 @@ def test_options_of_the_whole_server_are_answered_by_it(speak, routes, up):
     assert up.requests == []
 
 
-def test_connect_is_not_implemented(speak, routes, up):
+def test_connect_is_501(speak, routes, up):
     status, body = ask_for_tunnel(speak(routes))
-    assert (status, body) == (501, b"CONNECT is not implemented: this server is no forward proxy\n")
+    assert (status, body) == (
+        501,
+        b"CONNECT is not supported: this server is not a forward proxy\n",
+    )
     assert up.requests == []
 
 
-def test_static_server_answers_for_itself(shared_server, ca):
+def test_static_server_answers_options_itself(shared_server, ca):
     for version in VERSIONS:
         client = Speller(version, shared_server.origin, ca)
         answer = client.ask("*", method="OPTIONS")
@@ -70,18 +73,18 @@ def test_static_server_answers_for_itself(shared_server, ca):
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_extended_connect_is_no_success_without_a_tunnel(start, gateway, ca, routes, version):
+def test_extended_connect_without_a_tunnel_is_an_error(start, gateway, ca, routes, version):
     gateway.write('[[sites]]\nhosts = ["*"]\n{tls}\n' + routes)
     client = Speller(version, start(gateway.command()).origin, ca)
     answer = client.ask("/", protocol="websocket", headers=[("sec-websocket-version", "13")])
-    # An upstream that answers 200 to the upgrade; what redirects does so for whatever is asked.
+    # 502: an upstream that answers 200 to the upgrade. 308: a redirect applies to every request.
     assert answer.status in (501, 502, 308)
     assert b"secret" not in answer.body
 
 
 @pytest.mark.parametrize("status", [200, 204])
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_success_of_an_upstream_is_no_tunnel(start, gateway, ca, up, version, status):
+def test_2xx_of_an_upstream_opens_no_tunnel(start, gateway, ca, up, version, status):
     gateway.write(f'[[sites]]\nhosts = ["*"]\n{{tls}}\n[[sites.routes]]\nproxy = "{up.address}"\n')
     client = Speller(version, start(gateway.command()).origin, ca)
     assert client.ask(f"/status/{status}", protocol="websocket").status == 502

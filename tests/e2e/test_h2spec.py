@@ -1,4 +1,6 @@
-"""h2spec in strict mode: every rule of RFC 9113 and RFC 7541 that it knows, on both servers, without one failure."""
+"""h2spec in strict mode: each of its rules of RFC 9113 and RFC 7541, on both servers, without a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,21 @@ import pytest
 from harness.server import Server, h2spec
 
 CASES = 146
-"""How many cases the suite has, so that one that did not run is no success."""
+"""Number of the suite's cases: one that did not run must not count as success."""
 TIMEOUT_SECONDS = 10
-"""How long the suite waits for a frame in each case. It waits that long only where a case fails."""
+"""Time that the suite waits for a frame in each case. It waits that long only where a case fails.
+"""
 
 
-# The content is larger than the first window, so that there is something to send when the suite makes the window
-# overflow: h2 does not look at the windows of a stream that it has sent to its end.
+# The content is larger than the first window, so that data is pending when the suite overflows the
+# window: h2 ignores windows of a stream that it has finished sending.
 @pytest.mark.parametrize(
-    ("kind", "path"), [("server", "/medium.bin"), ("handler", "/bytes/100000")], ids=["serve", "handler"]
+    ("kind", "path"),
+    [("server", "/medium.bin"), ("handler", "/bytes/100000")],
+    ids=["serve", "handler"],
 )
-def test_h2spec_finds_nothing(request, tmp_path, kind, path):
-    # Of the path, the suite wants that GET gives content and that POST is answered.
+def test_h2spec_passes(request, tmp_path, kind, path):
+    # The suite needs a path where GET returns content and POST is answered.
     server: Server = request.getfixturevalue(kind)
     report = tmp_path / "report.xml"
     command = [h2spec(), "--strict", "-t", "-k", "-h", server.host, "-p", server.port, "-P", path]

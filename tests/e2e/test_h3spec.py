@@ -1,6 +1,7 @@
-"""Each error of QUIC, TLS, HTTP/3 and QPACK that h3spec looks for, and more: does the server raise it?
+"""Errors of QUIC, TLS, HTTP/3 and QPACK that h3spec checks, and more: the server must raise each of
+them.
 
-The cases stand in the package `conformance`; here each becomes a test named after it.
+The cases are in the package `conformance`; here each becomes a test named after it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from harness.server import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "conformance.md"
 SUITES = {Suite.H3SPEC: 50, Suite.NEWER: 21}
-"""How many cases the public suite has in the states that are written out here."""
+"""Number of cases of the public suite, in the versions that are implemented here."""
 
 
 def parameter(case: Case):
-    marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=case.known)] if case.known else []
+    marks = (
+        [pytest.mark.xfail(strict=True, raises=AssertionError, reason=case.known)]
+        if case.known
+        else []
+    )
     return pytest.param(case, marks=marks, id=case.name)
 
 
@@ -29,13 +34,15 @@ def target(shared_server, identity) -> Iterator[Target]:
     yield target
     with target.http() as h3:
         answer = h3.fetch("/small.txt")
-    assert (answer.status, answer.body) == (200, b"a small file\n"), "an honest client is not served any more"
+    assert (answer.status, answer.body) == (200, b"a small file\n"), (
+        "an honest client is no longer served"
+    )
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
 def test_server_raises(target: Target, case: Case):
     result = Result.of(case.run(target))
-    assert case.passes(result), f"it did this: {result}"
+    assert case.passes(result), f"the server did this: {result}"
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=lambda lack: lack.what)
@@ -52,4 +59,6 @@ def test_cases_of_the_public_suite_are_complete():
 def test_conformance_md_is_current():
     if os.environ.get("UPDATE_DOCS"):
         PAGE.write_text(document())
-    assert PAGE.read_text() == document(), "run it with UPDATE_DOCS=1"
+    assert PAGE.read_text() == document(), (
+        "docs/conformance.md is out of date: run this test with UPDATE_DOCS=1"
+    )

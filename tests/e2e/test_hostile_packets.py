@@ -1,4 +1,6 @@
-"""Datagrams and bytes that are no HTTP: refused or ignored as the RFCs say, counted, and the server serves on."""
+"""Datagrams and bytes that are not HTTP: rejected or ignored as the RFCs require, counted, and the
+server continues.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,18 @@ def udp(server):
 
 
 def long_header(version: int, dcid: bytes, scid: bytes, first: int = 0xC0) -> bytes:
-    return bytes([first]) + struct.pack(">I", version) + bytes([len(dcid)]) + dcid + bytes([len(scid)]) + scid
+    return (
+        bytes([first])
+        + struct.pack(">I", version)
+        + bytes([len(dcid)])
+        + dcid
+        + bytes([len(scid)])
+        + scid
+    )
 
 
 def initial(size: int, version: int = QUIC_V1) -> bytes:
-    """An Initial packet whose protected part is noise, cut or filled to a size."""
+    """Returns an Initial packet whose protected part is noise, truncated or padded to a size."""
     head = long_header(version, b"\x11" * 8, b"\x22" * 8) + b"\x00" + b"\x44\x96"
     return (head + random.Random(SEED).randbytes(SMALLEST_INITIAL))[:size]
 
@@ -51,7 +60,7 @@ def serves_on(server, ca) -> None:
 
 
 def answers_until_marker(udp: socket.socket) -> list[bytes]:
-    """What has come back, up to the answer to a last packet that is always answered."""
+    """Returns all answers up to that to a last packet, which is always answered."""
     marker_dcid = b"\xfe" * 8
     udp.send(version_probe(0x1A2A3A4A, dcid=marker_dcid))
     answers = []
@@ -73,7 +82,8 @@ def test_unknown_version_is_answered_with_version_negotiation(server, ca, udp, v
     dcid, scid = b"\x01\x02\x03\x04\x05\x06\x07\x08", b"\x0a\x0b\x0c\x0d\x0e"
     udp.send(version_probe(version, dcid=dcid, scid=scid))
     answer = udp.recv(65535)
-    # RFC 9000 section 17.2.1: version 0, the client's connection IDs swapped, then the versions that are spoken.
+    # RFC 9000 section 17.2.1: version 0, the client's connection IDs swapped, then the supported
+    # versions.
     assert answer[0] & 0x80
     assert answer[1:5] == b"\x00\x00\x00\x00"
     rest = answer[5:]
@@ -84,14 +94,14 @@ def test_unknown_version_is_answered_with_version_negotiation(server, ca, udp, v
     versions = [version for (version,) in struct.iter_unpack(">I", rest[15:])]
     assert QUIC_V1 in versions
     assert version not in versions
-    # RFC 9000 section 8.1: no more than three times what came, before the address is validated.
+    # RFC 9000 section 8.1: at most three times the received bytes before the address is validated.
     assert len(answer) <= 3 * SMALLEST_INITIAL
     serves_on(server, ca)
 
 
 def test_small_datagram_of_unknown_version_is_not_answered(server, ca, udp):
-    # RFC 9000 section 6.1 lets a server answer; below the smallest Initial it is what spoofed traffic looks like, and
-    # section 14.1 bars an answer that amplifies.
+    # RFC 9000 section 6.1 lets a server answer. Below the smallest Initial, the datagram looks like
+    # spoofed traffic, and section 14.1 forbids an answer that amplifies.
     udp.send(version_probe(0x0A1A2A3A, size=60))
     answers = answers_until_marker(udp)
     assert sum(len(answer) for answer in answers) <= 3 * 60
@@ -100,9 +110,10 @@ def test_small_datagram_of_unknown_version_is_not_answered(server, ca, udp):
 
 @pytest.mark.parametrize("size", [1, 5, 7, 20, 40, 100, 600, 1199])
 def test_truncated_initial_is_dropped(server, ca, udp, size):
-    # RFC 9000 section 14.1: "A server MUST discard an Initial packet that is carried in a UDP datagram with a payload
-    # that is smaller than the smallest allowed maximum datagram size of 1200 bytes." It may close with a packet of
-    # its own, never with more than three times what came.
+    # RFC 9000 section 14.1: "A server MUST discard an Initial packet that is carried in a UDP
+    # datagram with a payload that is smaller than the smallest allowed maximum datagram size of
+    # 1200 bytes." It may close with a packet of its own, never with more than three times what
+    # came.
     udp.send(initial(size))
     answers = answers_until_marker(udp)
     assert sum(len(answer) for answer in answers) <= 3 * size
@@ -115,11 +126,11 @@ def test_initial_that_does_not_decrypt_is_dropped(server, ca, udp):
     serves_on(server, ca)
 
 
-def test_random_datagrams_are_survived(server, ca, udp):
+def test_random_datagrams_are_dropped(server, ca, udp):
     source = random.Random(SEED)
     for _ in range(2000):
         udp.send(source.randbytes(source.randint(1, 1452)))
-    # Flipped bits in what begins as an Initial or a short header reach deeper than noise does.
+    # Flipped bits in a valid start of an Initial or short header reach deeper than noise does.
     for _ in range(500):
         packet = bytearray(initial(SMALLEST_INITIAL))
         for _ in range(source.randint(1, 8)):
@@ -130,15 +141,15 @@ def test_random_datagrams_are_survived(server, ca, udp):
     serves_on(server, ca)
 
 
-def test_datagrams_without_content_are_survived(server, ca, udp):
+def test_empty_datagrams_are_ignored(server, ca, udp):
     for _ in range(100):
         udp.send(b"")
     serves_on(server, ca)
 
 
-def test_source_port_that_reflects_is_survived(server, ca):
-    # Two servers pointed at each other must not bounce packets for ever: a Version Negotiation packet and a stateless
-    # reset are never answered (RFC 9000 sections 6.1 and 10.3.3).
+def test_reflected_packets_are_not_answered(server, ca):
+    # Two servers pointed at each other must not bounce packets forever: a Version Negotiation
+    # packet and a stateless reset are never answered (RFC 9000 sections 6.1 and 10.3.3).
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.connect((server.host, server.port))
         udp.settimeout(30)
@@ -159,7 +170,7 @@ def test_source_port_that_reflects_is_survived(server, ca):
     ],
     ids=["http1", "http2", "zeros", "oversized-record", "short-hello"],
 )
-def test_bytes_that_are_no_tls_are_refused(server, ca, sent):
+def test_bytes_other_than_tls_are_rejected(server, ca, sent):
     with socket.create_connection((server.host, server.port), 30) as plain:
         plain.sendall(sent)
         plain.shutdown(socket.SHUT_WR)
@@ -169,13 +180,14 @@ def test_bytes_that_are_no_tls_are_refused(server, ca, sent):
                 answer += chunk
         except ConnectionResetError:
             pass
-    # A TLS alert, an HTTP/1.1 answer that says what is wrong, or silence; never a page.
+    # A TLS alert, an HTTP/1.1 error response, or silence; never a page.
     assert answer == b"" or answer[0] == 21 or re.match(rb"HTTP/1\.[01] 400 ", answer)
     serves_on(server, ca)
 
 
-def test_tls_without_a_common_protocol_is_refused(server, ca):
-    # RFC 7301 section 3.2: no_application_protocol where the client offers none that the server has.
+def test_tls_without_a_common_protocol_is_rejected(server, ca):
+    # RFC 7301 section 3.2: no_application_protocol if the server supports none of the client's
+    # protocols.
     context = ssl.create_default_context(cafile=str(ca))
     context.set_alpn_protocols(["spdy/3"])
     with (
@@ -186,7 +198,7 @@ def test_tls_without_a_common_protocol_is_refused(server, ca):
     serves_on(server, ca)
 
 
-def test_h3_without_a_common_protocol_is_refused(server, ca):
+def test_h3_without_a_common_protocol_is_rejected(server, ca):
     configuration = QuicConfiguration(is_client=True, alpn_protocols=["hq-interop"])
     configuration.load_verify_locations(cafile=str(ca))
 
@@ -199,7 +211,7 @@ def test_h3_without_a_common_protocol_is_refused(server, ca):
     serves_on(server, ca)
 
 
-def test_refused_traffic_is_counted(start_serve, ca):
+def test_rejected_traffic_is_counted(start_serve, ca):
     server = start_serve("--stats")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.connect((server.host, server.port))

@@ -1,4 +1,4 @@
-"""HTTP/1.0: a connection is kept only where the client can tell where a response ends."""
+"""HTTP/1.0: a connection is kept only if the client can tell where a response ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def chunked(handler: Handler, _content: bytes) -> None:
 
 
 def ask(client: socket.socket, path: str, method: str = "GET") -> tuple[list[bytes], bytes]:
-    """The lines of the head of an answer to a client that wants to keep the connection, and what came with it."""
+    """Requests with `keep-alive`; returns the lines of the response head, and the content received
+    with it.
+    """
     client.sendall(
         f"{method} {path} HTTP/1.0\r\nHost: a.test\r\nConnection: Keep-Alive\r\nAccept-Encoding: gzip\r\n\r\n".encode()
     )
@@ -59,7 +61,7 @@ def clear(start, gateway, up):
 
 
 @pytest.mark.parametrize("path", ["/chunked", "/application", "/zip/page.txt"])
-def test_connection_that_ends_with_the_content_is_not_said_to_be_kept(clear, path):
+def test_response_delimited_by_close_says_connection_close(clear, path):
     head, content = ask(clear, path)
     assert head[0].split()[1] == b"200"
     fields = dict(line.split(b": ", 1) for line in head[1:])
@@ -69,8 +71,13 @@ def test_connection_that_ends_with_the_content_is_not_said_to_be_kept(clear, pat
     assert content == PAGE or fields[b"content-encoding"] == b"gzip"
 
 
-def test_connection_is_kept_where_the_length_is_known(clear):
-    for path, method in [("/page.txt", "GET"), ("/chunked", "HEAD"), ("/page.txt", "HEAD"), ("/page.txt", "GET")]:
+def test_connection_is_kept_if_the_length_is_known(clear):
+    for path, method in [
+        ("/page.txt", "GET"),
+        ("/chunked", "HEAD"),
+        ("/page.txt", "HEAD"),
+        ("/page.txt", "GET"),
+    ]:
         head, content = ask(clear, path, method)
         assert b"connection: keep-alive" in head, (path, method)
         while method == "GET" and len(content) < len(PAGE):
@@ -79,8 +86,11 @@ def test_connection_is_kept_where_the_length_is_known(clear):
         assert content == (PAGE if method == "GET" else b"")
 
 
-def test_refusal_that_ends_the_connection_does_not_say_otherwise(clear):
+def test_error_that_closes_the_connection_does_not_say_keep_alive(clear):
     head, content = ask(clear, "/page.txt", "TWO WORDS")
     assert head[0].split()[1] == b"400"
-    assert [line for line in head if line.startswith(b"connection:")] in ([], [b"connection: close"])
+    assert [line for line in head if line.startswith(b"connection:")] in (
+        [],
+        [b"connection: close"],
+    )
     to_its_end(clear, content)

@@ -1,4 +1,6 @@
-"""RFC 9218 over HTTP/2: whose bytes come first, by each signal that clients send, with one that nobody here wrote."""
+"""RFC 9218 over HTTP/2: order of responses, by each signal that clients send, with an independent
+client.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,21 @@ OTHERS = 6
 PRIORITY_UPDATE = 16
 """RFC 9218 section 7.1."""
 COMMITTED = 640 << 10
-"""Of others before what becomes urgent: held by the server's libraries and kernel, on the way, not read here."""
+"""Bytes of other responses before the urgent one: buffered by the server's libraries and kernel, in
+flight, or unread here.
+"""
 
 
 @dataclass
 class Client:
-    """A connection with windows that hold nothing back, and a receive buffer that does."""
+    """A connection with windows that never limit, and a receive buffer that does."""
 
     origin: str
     ca: str
     bytes_of: dict[int, int] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
     before: dict[int, int] = field(default_factory=dict)
-    """By stream, the bytes of all of them that had come when its head did."""
+    """By stream, the bytes of all streams received before its head."""
 
     def __enter__(self) -> Client:
         host, port = self.origin.removeprefix("https://").rsplit(":", 1)
@@ -55,7 +59,12 @@ class Client:
 
     def get(self, size: int, priority: str | None = None, **legacy: int | bool) -> int:
         stream = self.http.get_next_available_stream_id()
-        fields = [(":method", "GET"), (":scheme", "https"), (":authority", self.host), (":path", f"/bytes/{size}")]
+        fields = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", self.host),
+            (":path", f"/bytes/{size}"),
+        ]
         fields += [("priority", priority)] if priority is not None else []
         self.http.send_headers(stream, fields, end_stream=True, **legacy)
         return stream
@@ -66,7 +75,9 @@ class Client:
             assert data, "the server has closed the connection"
             for event in self.http.receive_data(data):
                 if isinstance(event, DataReceived):
-                    self.bytes_of[event.stream_id] = self.bytes_of.get(event.stream_id, 0) + len(event.data)
+                    self.bytes_of[event.stream_id] = self.bytes_of.get(event.stream_id, 0) + len(
+                        event.data
+                    )
                 if isinstance(event, ResponseReceived):
                     self.before[event.stream_id] = sum(self.bytes_of.values())
                 if isinstance(event, StreamEnded):
@@ -80,9 +91,11 @@ class Client:
 def others_before(
     client: Client, urgent: Callable[[], tuple[int, bytes]], priority: str | None = None, **legacy
 ) -> int:
-    """Bytes of six large responses between the head and the end of another one, which is asked for when they run.
+    """Returns the bytes of six large responses that arrive between the head and the end of another
+    one, requested during them.
 
-    A head waits for nothing: before it stands what the server had sent until it read the request.
+    The head is sent at once: bytes before it are what the server had sent before it read the
+    request.
     """
     for _ in range(OTHERS):
         client.get(SIZE, priority, **legacy)
@@ -101,11 +114,13 @@ def client(handler, ca):
         yield client
 
 
-def test_urgent_response_overtakes_those_that_run(client):
-    assert others_before(client, lambda: (client.get(URGENT_SIZE, "u=0"), b""), "u=4, i") < COMMITTED
+def test_urgent_response_overtakes_running_ones(client):
+    assert (
+        others_before(client, lambda: (client.get(URGENT_SIZE, "u=0"), b""), "u=4, i") < COMMITTED
+    )
 
 
-def test_priority_update_overtakes_its_request(client):
+def test_priority_update_before_its_request_counts(client):
     def urgent() -> tuple[int, bytes]:
         early = client.update(client.http.get_next_available_stream_id(), "u=1")
         client.flush(early)
@@ -114,7 +129,7 @@ def test_priority_update_overtakes_its_request(client):
     assert others_before(client, urgent, "u=4, i") < COMMITTED
 
 
-def test_priority_update_changes_the_order_of_what_runs(client):
+def test_priority_update_reorders_running_responses(client):
     def urgent() -> tuple[int, bytes]:
         stream = client.get(URGENT_SIZE, "u=6, i")
         return stream, client.update(stream, "u=1")
@@ -122,18 +137,20 @@ def test_priority_update_changes_the_order_of_what_runs(client):
     assert others_before(client, urgent, "u=4, i") < COMMITTED
 
 
-def test_weights_of_chromium_order_responses(client):
-    """As Chromium had it before it sent the field: each request exclusively behind another one."""
+def test_chromium_weights_order_responses(client):
+    """Chromium's requests before it sent the field: each depends exclusively on another one."""
 
     def urgent() -> tuple[int, bytes]:
-        return client.get(URGENT_SIZE, priority_weight=256, priority_depends_on=0, priority_exclusive=True), b""
+        return client.get(
+            URGENT_SIZE, priority_weight=256, priority_depends_on=0, priority_exclusive=True
+        ), b""
 
     images = {"priority_weight": 110, "priority_depends_on": 0, "priority_exclusive": True}
     assert others_before(client, urgent, **images) < COMMITTED
 
 
-def test_priority_frame_changes_the_urgency_of_what_runs(client):
-    """So does Chromium with an image that comes into view."""
+def test_priority_frame_reorders_running_responses(client):
+    """Chromium sends it when an image scrolls into view."""
 
     def urgent() -> tuple[int, bytes]:
         stream = client.get(URGENT_SIZE, "u=5, i")
@@ -143,15 +160,15 @@ def test_priority_frame_changes_the_urgency_of_what_runs(client):
     assert others_before(client, urgent, "u=4, i") < COMMITTED
 
 
-def test_responses_share_where_nobody_says_anything(client):
-    """They may be of different people, behind a gateway."""
+def test_responses_without_a_priority_share_the_connection(client):
+    """Behind a gateway they may be of different users."""
     seen = others_before(client, lambda: (client.get(URGENT_SIZE), b""))
     assert OTHERS * URGENT_SIZE * 0.5 < seen < OTHERS * URGENT_SIZE * 1.5 + COMMITTED
     shares = [client.bytes_of[stream] for stream in client.bytes_of if stream not in client.ended]
     assert min(shares) > 0.5 * max(shares), shares
 
 
-def test_responses_in_order_come_one_after_the_other(client):
+def test_non_incremental_responses_are_sent_one_after_the_other(client):
     first, second = client.get(SIZE, "u=2"), client.get(SIZE, "u=2")
     client.flush()
     client.read_until(lambda: first in client.ended)

@@ -1,4 +1,6 @@
-"""Fields over HTTP/2 that are none (RFC 9113, section 8.2.1): the message is malformed, its connection goes on."""
+"""Malformed fields over HTTP/2 (RFC 9113 section 8.2.1): the message is malformed, its connection
+continues.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,23 @@ def request(field: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("field", OF_REQUESTS.values(), ids=OF_REQUESTS.keys())
-def test_request_with_a_wrong_field_ends_alone(start, gateway, ca, field):
+def test_request_with_a_malformed_field_fails_alone(start, gateway, ca, field):
     with upstream() as up:
         gateway.write(SITE + f'[[sites.routes]]\nproxy = "{up.address}"\n')
         server = start(gateway.command())
         with H2Client(server.origin, ca) as client:
             under_way = client.start("/upload", method="POST", end=False)
-            # The second time it is an index of the table, the third it is spelled out.
+            # The second time it is an index into the table, the third time a literal.
             never_indexed = hpack.NeverIndexedHeaderTuple
-            for fields in (request(field), request(field), [never_indexed(*each) for each in request(field)]):
+            for fields in (
+                request(field),
+                request(field),
+                [never_indexed(*each) for each in request(field)],
+            ):
                 with pytest.raises(StreamResetError) as reset:
                     client.finish(client.send_fields(fields))
                 assert reset.value.code == PROTOCOL_ERROR
-            # The tables of both ends are still the same: as new fields, and then as indices.
+            # The tables of both ends still match: first with new fields, then with indices.
             after = [("x-value", "right"), ("x-after", "it")]
             for _ in range(2):
                 asked = seen(client.fetch("/after", headers=after))
@@ -60,7 +66,7 @@ def test_request_with_a_wrong_field_ends_alone(start, gateway, ca, field):
 
 
 @pytest.mark.parametrize("field", OF_RESPONSES.values(), ids=OF_RESPONSES.keys())
-def test_response_with_a_wrong_field_ends_alone(start, gateway, ca, field):
+def test_response_with_a_malformed_field_fails_alone(start, gateway, ca, field):
     waiting = []
 
     def answer(connection, stream: int, fields) -> None:
@@ -70,13 +76,19 @@ def test_response_with_a_wrong_field_ends_alone(start, gateway, ca, field):
         head = {b":status": b"200"}
         if path == "/wrong":
             head |= dict([field])
-        connection.send_headers(stream, [*head.items(), (b"x-path", path.encode())], end_stream=True)
+        connection.send_headers(
+            stream, [*head.items(), (b"x-path", path.encode())], end_stream=True
+        )
         if path == "/last":
-            connection.send_headers(waiting.pop(), [(":status", "200"), ("x-path", "/waiting")], end_stream=True)
+            connection.send_headers(
+                waiting.pop(), [(":status", "200"), ("x-path", "/waiting")], end_stream=True
+            )
 
-    # It takes one connection only.
+    # The upstream accepts one connection only.
     with h2_origin(answer) as address:
-        gateway.write(SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n')
+        gateway.write(
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], protocol = "http2" }}\n'
+        )
         server = start(gateway.command())
         with H2Client(server.origin, ca) as client:
             first = client.start("/waiting")

@@ -1,4 +1,6 @@
-"""Clients that make an HTTP/3 server work for nothing: the connection is closed, and others are served meanwhile."""
+"""Clients that cause useless work over HTTP/3: the connection is closed, and others are served
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,23 @@ async def closes(client: H3Client, reason: str) -> None:
 
 
 def reset_rapidly(client: H3Client) -> None:
-    """A request that is cancelled as soon as it is sent (CVE-2023-44487)."""
+    """Sends a request and cancels it at once (CVE-2023-44487)."""
     stream = client.start("/medium.bin").stream
     client._quic.stop_stream(stream, H3_REQUEST_CANCELLED)
     client.transmit()
 
 
 def make_reset(client: H3Client) -> None:
-    """A request that the server itself has to reset (CVE-2025-8671): it has more content than it announced."""
+    """Sends a request that the server must reset (CVE-2025-8671): more content than announced."""
     client.start("/small.txt", method="POST", headers=[("content-length", "1")], body=b"ab")
 
 
 @pytest.mark.parametrize("abort", [reset_rapidly, make_reset])
-async def test_aborted_requests_beyond_the_limit_end_the_connection(server, ca, abort):
-    async with h3_connection(server.origin, ca) as client, h3_connection(server.origin, ca) as honest:
+async def test_aborted_requests_over_the_limit_close_the_connection(server, ca, abort):
+    async with (
+        h3_connection(server.origin, ca) as client,
+        h3_connection(server.origin, ca) as honest,
+    ):
         aborted = 0
         while client.terminated is None and aborted < 4 * ABORTED_REQUESTS:
             abort(client)
@@ -53,13 +58,28 @@ async def test_aborted_requests_beyond_the_limit_end_the_connection(server, ca, 
 @pytest.mark.parametrize(
     ("flood", "reason"),
     [
-        pytest.param(b"\x21\x00" * (2 * USELESS_FRAMES), "too many unknown or empty frames", id="unknown frames"),
-        pytest.param(b"\x00\x00" * (2 * USELESS_FRAMES), "too many unknown or empty frames", id="empty DATA frames"),
-        pytest.param(b"\x21\x80\x20\x00\x00", "too many bytes in unknown frames and streams", id="2 MiB announced"),
+        pytest.param(
+            b"\x21\x00" * (2 * USELESS_FRAMES),
+            "too many unknown or empty frames",
+            id="unknown frames",
+        ),
+        pytest.param(
+            b"\x00\x00" * (2 * USELESS_FRAMES),
+            "too many unknown or empty frames",
+            id="empty DATA frames",
+        ),
+        pytest.param(
+            b"\x21\x80\x20\x00\x00",
+            "too many bytes in unknown frames and streams",
+            id="2 MiB announced",
+        ),
     ],
 )
-async def test_frames_without_use_end_the_connection(handler, ca, flood, reason):
-    async with h3_connection(handler.origin, ca) as client, h3_connection(handler.origin, ca) as honest:
+async def test_useless_frames_close_the_connection(handler, ca, flood, reason):
+    async with (
+        h3_connection(handler.origin, ca) as client,
+        h3_connection(handler.origin, ca) as honest,
+    ):
         stream = client._quic.get_next_available_stream_id()
         head = [
             (b":method", b"POST"),
@@ -74,10 +94,15 @@ async def test_frames_without_use_end_the_connection(handler, ca, flood, reason)
         assert (await honest.fetch("/bytes/10")).status == 200
 
 
-async def test_control_frames_beyond_the_limit_end_the_connection(server, ca):
-    async with h3_connection(server.origin, ca) as client, h3_connection(server.origin, ca) as honest:
-        # MAX_PUSH_ID with the number that the library has sent already, over and over.
-        client._quic.send_stream_data(client.http._local_control_stream_id, b"\x0d\x01\x08" * (2 * CONTROL_FRAMES))
+async def test_control_frames_over_the_limit_close_the_connection(server, ca):
+    async with (
+        h3_connection(server.origin, ca) as client,
+        h3_connection(server.origin, ca) as honest,
+    ):
+        # MAX_PUSH_ID with the number that the library has already sent, repeatedly.
+        client._quic.send_stream_data(
+            client.http._local_control_stream_id, b"\x0d\x01\x08" * (2 * CONTROL_FRAMES)
+        )
         client.transmit()
         await closes(client, "too many frames on the control stream")
         assert (await honest.fetch("/small.txt")).status == 200

@@ -1,4 +1,4 @@
-"""SETTINGS of HTTP/3 leave as soon as there are keys to send them with (RFC 9114 section 7.2.4)."""
+"""SETTINGS are sent as soon as there are keys for them (RFC 9114 section 7.2.4)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ def has_settings(quic: RawQuic) -> bool:
     )
 
 
-def test_settings_do_not_wait_for_the_end_of_the_handshake(start_serve, ca):
-    """Firefox resumes only a session whose SETTINGS came before the ticket."""
+def test_settings_are_sent_before_the_handshake_ends(start_serve, ca):
+    """Firefox only resumes a session whose SETTINGS arrived before the ticket."""
     server = start_serve()
-    finished_is_lost = {"edit_crypto": lambda level, data: b"" if level == Level.HANDSHAKE else data}
+    finished_is_lost = {
+        "edit_crypto": lambda level, data: b"" if level == Level.HANDSHAKE else data
+    }
     with RawQuic(server.origin, ca, **finished_is_lost) as quic:
         quic.start()
         quic.wait("SETTINGS", lambda: has_settings(quic))

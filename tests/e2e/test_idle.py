@@ -1,4 +1,4 @@
-"""What the server costs while nobody asks for anything."""
+"""Cost of an idle server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOST_RESIDENT_BYTES = 40 * 1000 * 1000
 
 
 def measure(server) -> tuple[float, int]:
-    """The share of one core over a window, and the resident bytes at its end."""
+    """Returns the share of one core over a window, and the resident bytes at its end."""
     begin, spent = time.monotonic(), server.cpu_seconds()
     time.sleep(WINDOW_SECONDS)
     return (server.cpu_seconds() - spent) / (time.monotonic() - begin), server.resident_bytes()
 
 
 @pytest.mark.serial
-def test_idle_server_needs_under_one_percent_and_forty_megabytes(server, record_property):
+def test_idle_server_uses_under_one_percent_and_forty_megabytes(server, record_property):
     share, resident = measure(server)
     record_property("cpu_share", share)
     record_property("resident_bytes", resident)
@@ -31,7 +31,7 @@ def test_idle_server_needs_under_one_percent_and_forty_megabytes(server, record_
 
 
 @pytest.mark.serial
-def test_server_rests_again_after_work_with_connections_open(server, ca):
+def test_server_is_idle_again_after_work_with_connections_open(server, ca):
     with GoClient("1.1", ca) as h1, GoClient("2", ca) as h2, GoClient("3", ca) as h3:
         for client in (h1, h2, h3):
             done = client.round(f"{server.origin}/medium.bin", count=50)

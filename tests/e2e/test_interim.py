@@ -1,4 +1,6 @@
-"""Interim responses: 103 before the answer, 100 before the content, 417 for what nobody can promise."""
+"""Interim responses: 103 before the final response, 100 before the content, 417 for unknown
+expectations.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ HINT = "</style.css>; rel=preload; as=style"
 
 
 def heads_h1(client: RawH1, message: bytes, count: int) -> list[str]:
-    """The status lines and fields of the next heads that come."""
+    """Returns the status lines and fields of the next heads."""
     client.socket.settimeout(DEADLINE_SECONDS)
     client.socket.sendall(message)
     received = b""
@@ -24,7 +26,7 @@ def heads_h1(client: RawH1, message: bytes, count: int) -> list[str]:
     return [head.decode() for head in received.split(b"\r\n\r\n")[:count]]
 
 
-def test_early_hints_over_http1_stand_between_pipelined_answers(handler, ca):
+def test_early_hints_over_http1_precede_their_pipelined_response(handler, ca):
     with RawH1(handler.origin, ca) as client:
         get = f"GET /hints HTTP/1.1\r\nhost: {client.authority}\r\n\r\n".encode()
         heads = heads_h1(client, get * 3, 6)
@@ -34,7 +36,9 @@ def test_early_hints_over_http1_stand_between_pipelined_answers(handler, ca):
 
 def test_http1_0_client_gets_no_interim_response(handler, ca):
     with RawH1(handler.origin, ca) as client:
-        heads = heads_h1(client, f"GET /hints HTTP/1.0\r\nhost: {client.authority}\r\n\r\n".encode(), 1)
+        heads = heads_h1(
+            client, f"GET /hints HTTP/1.0\r\nhost: {client.authority}\r\n\r\n".encode(), 1
+        )
     assert heads[0].split()[1] == "200"
 
 
@@ -42,7 +46,9 @@ def test_early_hints_over_http2(handler, ca):
     with H2Client(handler.origin, ca) as client:
         stream = client.start("/hints")
         assert client.finish(stream).status == 200
-        assert [dict(head) for head in client.exchanges[stream].interim] == [{":status": "103", "link": HINT}]
+        assert [dict(head) for head in client.exchanges[stream].interim] == [
+            {":status": "103", "link": HINT}
+        ]
 
 
 def test_early_hints_over_http3(handler, ca):
@@ -53,21 +59,23 @@ def test_early_hints_over_http3(handler, ca):
     assert dict(answer.heads[0])["link"] == HINT
 
 
-def test_content_over_http1_is_asked_for_when_it_is_read(handler, ca):
+def test_100_is_sent_over_http1_when_content_is_read(handler, ca):
     with RawH1(handler.origin, ca) as client:
         head = "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n"
         asked = heads_h1(client, head.format("/upload", client.authority).encode(), 1)
         assert asked == ["HTTP/1.1 100 Continue"]
         client.socket.sendall(b"hello")
         assert b'"bytes":5' in client.receive("POST").body
-        # Answered without a look at the content, so that is not asked for.
+        # Answered without reading the content, so there is no 100.
         refused = heads_h1(client, head.format("/early", client.authority).encode(), 1)
         assert refused[0].split()[1] == "413"
 
 
-def test_content_over_http2_is_asked_for_when_it_is_read(handler, ca):
+def test_100_is_sent_over_http2_when_content_is_read(handler, ca):
     with H2Client(handler.origin, ca) as client:
-        stream = client.start("/upload", method="POST", headers=[("expect", "100-continue")], end=False)
+        stream = client.start(
+            "/upload", method="POST", headers=[("expect", "100-continue")], end=False
+        )
         while not client.exchanges[stream].interim:
             assert client.read()
         client.http.send_data(stream, b"hello", end_stream=True)
@@ -76,7 +84,7 @@ def test_content_over_http2_is_asked_for_when_it_is_read(handler, ca):
         assert [dict(head)[":status"] for head in client.exchanges[stream].interim] == ["100"]
 
 
-def test_content_over_http3_is_asked_for_when_it_is_read(handler, ca):
+def test_100_is_sent_over_http3_when_content_is_read(handler, ca):
     with RawH3(handler.origin, ca) as h3:
         h3.open()
         stream = h3.request(h3.get("/upload", ("expect", "100-continue"), method="POST"), fin=False)
@@ -88,7 +96,7 @@ def test_content_over_http3_is_asked_for_when_it_is_read(handler, ca):
 
 
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2", "HTTP/3"])
-def test_expectation_that_nobody_can_meet_is_417(handler, ca, protocol):
+def test_unknown_expectation_is_417(handler, ca, protocol):
     field = ("expect", "a-miracle")
     if protocol == "HTTP/1.1":
         with RawH1(handler.origin, ca) as client:

@@ -1,6 +1,7 @@
-"""Our server and our client with QUIC stacks that nobody of this project wrote, over networks that misbehave.
+"""Our server and client with independent QUIC stacks, over impaired networks.
 
-The cases are those of the QUIC interoperability runner, as far as a proxy and the peers can make them happen.
+The cases are those of the QUIC interoperability runner, as far as a proxy and the peers can produce
+them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ def pair(request) -> Pair:
 
 @pytest.fixture
 def over(pair, start, identity, files, request):
-    """Downloads over a proxy and checks what comes; returns the proxy for its counts."""
+    """Downloads through a proxy and checks the content; returns the proxy for its counts."""
     server = start(pair.command(files, identity))
     direct = {}
 
     def download(
-        size: int, impairment: Impairment | None = None, *, times: int = 1, may_give_up: int = 0, **options
+        size: int,
+        impairment: Impairment | None = None,
+        *,
+        times: int = 1,
+        may_give_up: int = 0,
+        **options,
     ) -> UdpProxy:
         if size not in direct:
             direct[size] = pair.download(server.origin + pair.path(size), identity.ca)
@@ -86,7 +92,7 @@ def test_transfer_over_a_long_path(over):
 
 
 def test_handshakes_with_30_percent_loss(over):
-    # A client may reach its own time-out for handshakes: libcurl's is 10 s.
+    # A client may reach its own handshake timeout: libcurl's is 10 s.
     proxy = over(SMALL, Impairment(loss=0.3), times=5, may_give_up=3)
     assert proxy.seen["loss"] > 5
 
@@ -97,7 +103,7 @@ def test_handshakes_with_corruption(over):
 
 
 def test_transfer_across_a_blackhole(over):
-    # Nothing passes for a while in mid-transfer; the peers' timers bring it going again.
+    # No packet passes for a while in mid-transfer; the peers' timers must resume it.
     proxy = over(LARGE, blackhole_at=100, blackhole_seconds=1.5)
     assert proxy.seen["blackhole"] > 0
 
@@ -116,9 +122,12 @@ def test_handshake_whose_first_packets_arrive_in_the_wrong_order(over):
     over(SMALL, swap_first=True)
 
 
-# Where the first flight is a single datagram, the second is its repetition; these clients offer post-quantum keys.
+# If the first flight is a single datagram, the second is its retransmission; these clients offer
+# post-quantum keys.
 LARGE_HELLO = [
-    pair for pair in PAIRS if pair.name in ("quic-go to pronghorn", "curl to pronghorn", "pronghorn to quic-go")
+    pair
+    for pair in PAIRS
+    if pair.name in ("quic-go to pronghorn", "curl to pronghorn", "pronghorn to quic-go")
 ]
 
 
@@ -127,11 +136,11 @@ def test_client_hello_of_several_packets_in_any_order(over):
     proxy = over(SMALL, swap_first=True, record=True)
     (flow,) = proxy.flows.values()
     first_flight = [data for way, data in flow.datagrams[:2] if way == UP]
-    assert len(first_flight) == 2, "the hello fits into one packet"
+    assert len(first_flight) == 2, "the ClientHello fits into one packet"
     assert proxy.seen["swap"] == 1
 
 
-# What only one client can be told to do.
+# Cases that only one client supports.
 
 
 async def test_aioquic_updates_keys_in_mid_transfer(start, identity, files):
@@ -148,7 +157,11 @@ async def test_aioquic_updates_keys_in_mid_transfer(start, identity, files):
 
 @pytest.mark.parametrize(
     "suite",
-    [CipherSuite.AES_128_GCM_SHA256, CipherSuite.AES_256_GCM_SHA384, CipherSuite.CHACHA20_POLY1305_SHA256],
+    [
+        CipherSuite.AES_128_GCM_SHA256,
+        CipherSuite.AES_256_GCM_SHA384,
+        CipherSuite.CHACHA20_POLY1305_SHA256,
+    ],
     ids=lambda suite: suite.name,
 )
 async def test_aioquic_offers_one_cipher(start, identity, files, suite):

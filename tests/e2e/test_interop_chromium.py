@@ -1,4 +1,4 @@
-"""Chromium's QUIC over networks that misbehave, and the first message that it sends."""
+"""Chromium's QUIC over impaired networks, and its ClientHello."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.pairs import LARGE, SMALL
 from harness.server import Server, serve_command
 from harness.udp_proxy import UP, Impairment, UdpProxy
 
-# Downloads one file after another and says what came.
+# Downloads one file after another and reports the content.
 SCRIPT = """
 const hash = async (name) => {
   const content = await (await fetch(name)).arrayBuffer();
@@ -42,12 +42,14 @@ def serve(start, identity, files, tmp_path):
 
 @pytest.fixture
 def load(identity, files):
-    """Loads that page through a proxy and checks what came, over one connection."""
+    """Loads that page through a proxy and checks the content, over one connection."""
 
     def run(proxy: UdpProxy, sizes: list[int]) -> None:
         flags = common_flags(identity.spki_hash) + protocol_flags("h3", NAME, proxy.port)
         (visited,) = visit(f"https://{NAME}:{proxy.port}/", flags)["visits"]
-        expected = [hashlib.sha256((files / f"{size}.bin").read_bytes()).hexdigest() for size in sizes]
+        expected = [
+            hashlib.sha256((files / f"{size}.bin").read_bytes()).hexdigest() for size in sizes
+        ]
         assert visited["result"] == expected
         assert {request["protocol"] for request in visited["requests"]} == {"h3"}
         assert len({request["connection"] for request in visited["requests"]}) == 1
@@ -58,7 +60,9 @@ def load(identity, files):
 def test_chromium_transfer_with_5_percent_loss(serve, load):
     sizes = [LARGE]
     server = serve(sizes)
-    with UdpProxy(server.port, seed=f"{SEED} chromium loss", impairment=Impairment(loss=0.05)) as proxy:
+    with UdpProxy(
+        server.port, seed=f"{SEED} chromium loss", impairment=Impairment(loss=0.05)
+    ) as proxy:
         load(proxy, sizes)
     assert proxy.seen["loss"] > 20
 
@@ -66,7 +70,9 @@ def test_chromium_transfer_with_5_percent_loss(serve, load):
 def test_chromium_transfer_with_reordering(serve, load):
     sizes = [LARGE]
     server = serve(sizes)
-    with UdpProxy(server.port, seed=f"{SEED} chromium order", impairment=Impairment(reorder=0.1)) as proxy:
+    with UdpProxy(
+        server.port, seed=f"{SEED} chromium order", impairment=Impairment(reorder=0.1)
+    ) as proxy:
         load(proxy, sizes)
     assert proxy.seen["reorder"] > 50
 
@@ -74,7 +80,9 @@ def test_chromium_transfer_with_reordering(serve, load):
 def test_chromium_transfer_with_corruption(serve, load):
     sizes = [LARGE]
     server = serve(sizes)
-    with UdpProxy(server.port, seed=f"{SEED} chromium corruption", impairment=Impairment(corrupt=0.02)) as proxy:
+    with UdpProxy(
+        server.port, seed=f"{SEED} chromium corruption", impairment=Impairment(corrupt=0.02)
+    ) as proxy:
         load(proxy, sizes)
     assert proxy.seen["corrupt"] > 10
 
@@ -109,7 +117,7 @@ def test_chromium_proves_its_address_after_a_retry(serve, load):
 
 
 def test_chromium_client_hello_of_several_packets_in_any_order(serve, load):
-    """Post-quantum, larger than a packet, its pieces and its extensions in an order of their own."""
+    """Post-quantum, larger than a packet, its fragments and extensions shuffled."""
     server = serve([SMALL])
     hellos: list[RecordedHello] = []
     for swap_first in (False, True):

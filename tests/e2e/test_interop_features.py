@@ -1,4 +1,6 @@
-"""What a plain transfer does not need, with QUIC stacks of others: sessions, Retry, key updates, paths, versions."""
+"""Features beyond a plain transfer, with independent QUIC stacks: sessions, Retry, key updates,
+paths, versions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def got(response) -> Got:
 
 @pytest.fixture
 def serve(start, identity, files):
-    """Starts our server over the common files; its counters are printed at its end."""
+    """Starts our server over the common files; it prints its counters at exit."""
 
     def run(*flags: str) -> Server:
         return start(OURS.command(files, identity, "--stats", "--grace", "0.5", *flags))
@@ -61,7 +63,7 @@ def test_quic_go_gets_an_answer_to_early_data(serve, identity, files):
             assert (early.quic["resumed"], early.quic["early_data"]) == (True, True)
     seen = counters(server)
     assert (seen["early_data_accepted"], seen["quic_resumed"]) == (attempts, attempts)
-    # A client that does not come to send its request before the handshake is done sends it afterwards.
+    # A client that is too slow to send its request before the handshake ends sends it afterwards.
     assert 1 <= seen["requests_early"] <= attempts
 
 
@@ -85,11 +87,11 @@ def test_h3_crate_gets_an_answer_to_early_data(serve, identity, files):
         assert said["early_data"]
     seen = counters(server)
     assert (seen["early_data_accepted"], seen["quic_resumed"]) == (attempts, attempts)
-    assert 1 <= seen["requests_early"] <= attempts  # as above
+    assert 1 <= seen["requests_early"] <= attempts  # As above.
 
 
 def ask(server: Server, identity, *flags: str) -> dict:
-    """What another server says about a request of our client."""
+    """Returns what another server reports about a request of our client."""
     get = [pronghorn(), "get", "--http", "3", "--cacert", identity.ca]
     return json.loads(run([*get, *flags, f"{server.origin}/request"]))
 
@@ -121,7 +123,7 @@ def test_proves_its_address_after_a_retry(start, identity, files, pair):
         assert (answer.status, answer.size) == (200, SMALL)
         (flow,) = proxy.flows.values()
     _, first = next(each for each in flow.datagrams if each[0] != UP)
-    # RFC 9000, section 17.2.5: a long header of type 3.
+    # RFC 9000 section 17.2.5: a long header of type 3.
     assert first[0] & 0xF0 == 0xF0
     if ours:
         assert answer == whole(files, SMALL)
@@ -132,8 +134,8 @@ def test_proves_its_address_after_a_retry(start, identity, files, pair):
 
 
 def test_quic_go_updates_keys_in_mid_transfer(serve, identity, files):
-    # It does so by itself once 100 packets have come with the first keys and the handshake is confirmed, and what
-    # confirms it can get lost.
+    # quic-go does so by itself once 100 packets with the first keys have arrived and the handshake
+    # is confirmed; the confirmation can get lost.
     server = serve()
     with GoClient("3", identity.ca) as client:
 
@@ -142,7 +144,7 @@ def test_quic_go_updates_keys_in_mid_transfer(serve, identity, files):
             return transfer if transfer.quic["key_updates"] == 1 else None
 
         first = eventually("an update of the keys", updated)
-        # New keys that one side alone has would not get it here.
+        # If only one side had new keys, the transfer would not get this far.
         second = client.round(f"{server.origin}/{LARGE}.bin")
     assert [got(each.responses[0]) for each in (first, second)] == [whole(files, LARGE)] * 2
     assert second.connections == 1
@@ -150,14 +152,16 @@ def test_quic_go_updates_keys_in_mid_transfer(serve, identity, files):
 
 def test_h3_crate_updates_keys_in_mid_transfer(serve, identity, files):
     server = serve()
-    said = h3_crate_says(f"{server.origin}/{LARGE}.bin", identity.ca, "--update-keys", "--count", "2")
+    said = h3_crate_says(
+        f"{server.origin}/{LARGE}.bin", identity.ca, "--update-keys", "--count", "2"
+    )
     assert [each["sha256"] for each in said["responses"]] == [whole(files, LARGE).sha256] * 2
 
 
 @pytest.mark.parametrize("pair", TO_OTHERS, ids=lambda pair: pair.id)
 def test_takes_new_keys_in_mid_transfer(start, identity, pair):
     server = start(pair.command(None, identity))
-    # quic-go updates its keys by itself once it has sent 100 packets.
+    # quic-go updates its keys by itself after it has sent 100 packets.
     path = pair.path(LARGE) if pair.server == "quic-go" else f"/new-keys/{LARGE}"
     answer = pair.download(server.origin + path, identity.ca)
     assert (answer.status, answer.size) == (200, LARGE)
@@ -165,7 +169,9 @@ def test_takes_new_keys_in_mid_transfer(start, identity, pair):
         assert ask(server, identity)["key_updates"] == 1
 
 
-@pytest.mark.parametrize("cipher", ["AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256"])
+@pytest.mark.parametrize(
+    "cipher", ["AES_128_GCM_SHA256", "AES_256_GCM_SHA384", "CHACHA20_POLY1305_SHA256"]
+)
 @pytest.mark.parametrize("pair", TO_OTHERS[1:], ids=lambda pair: pair.id)
 def test_takes_the_one_cipher_of_the_server(start, identity, pair, cipher):
     server = start(pair.command(None, identity, "--cipher", cipher))
@@ -176,7 +182,7 @@ def test_takes_the_one_cipher_of_the_server(start, identity, pair, cipher):
 
 
 def test_quic_go_migrates(serve, identity, files):
-    """In mid-transfer: a path from another port is proved first, then the connection moves."""
+    """In mid-transfer: a path from another port is validated first, then the connection moves."""
     server = serve("--workers", "2")
     with GoClient("3", identity.ca, flags=["-can-migrate"]) as client:
         for _ in range(3):

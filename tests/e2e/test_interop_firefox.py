@@ -1,4 +1,4 @@
-"""Firefox over HTTP/2 and HTTP/3: transfers, Alt-Svc, sessions, 421, and the priorities that it asks for."""
+"""Firefox over HTTP/2 and HTTP/3: transfers, Alt-Svc, sessions, 421, and its priorities."""
 
 from __future__ import annotations
 
@@ -41,8 +41,13 @@ def fetch(firefox: Browser, path: str) -> dict:
 
 
 @contextlib.contextmanager
-def firefox_at(port: int, protocol: str | None = None, preferences: dict | None = None) -> Iterator[Browser]:
-    """A Firefox that has loaded the front page. Without a `protocol` it finds out by itself what there is."""
+def firefox_at(
+    port: int, protocol: str | None = None, preferences: dict | None = None
+) -> Iterator[Browser]:
+    """Yields a Firefox that has loaded the front page.
+
+    Without `protocol` it discovers the protocol itself.
+    """
     asked = common_preferences() | (preferences or {})
     if protocol is not None:
         asked |= protocol_preferences(protocol, NAME, port)
@@ -71,7 +76,9 @@ def counters(server: Server) -> dict[str, int]:
 
 
 def client_ports(server: Server, protocol: str) -> list[int]:
-    """Of the requests in the access log: another port is another connection."""
+    """Returns the client ports of the requests in the access log: another port is another
+    connection.
+    """
     lines = (re.search(rf" 127\.0\.0\.1:(\d+) {protocol} ", line) for line in server.lines)
     return [int(line[1]) for line in lines if line]
 
@@ -88,7 +95,11 @@ def download(files):
             assert firefox.evaluate(NAVIGATION) == protocol
             for size in sizes:
                 sha256 = hashlib.sha256((files / f"{size}.bin").read_bytes()).hexdigest()
-                assert fetch(firefox, f"/{size}.bin") == {"status": 200, "protocol": protocol, "sha256": sha256}
+                assert fetch(firefox, f"/{size}.bin") == {
+                    "status": 200,
+                    "protocol": protocol,
+                    "sha256": sha256,
+                }
 
     return run
 
@@ -98,13 +109,16 @@ def test_firefox_transfer(serve, download):
     for protocol, logged in (("h2", "HTTP/2"), ("h3", "HTTP/3")):
         download(server.port, protocol, [SMALL, LARGE])
         ports = eventually(
-            "three lines", lambda logged=logged: client_ports(server, logged)[2:] and client_ports(server, logged)
+            "three lines",
+            lambda logged=logged: client_ports(server, logged)[2:] and client_ports(server, logged),
         )
         assert len(set(ports)) == 1
 
 
 def test_firefox_transfer_with_5_percent_loss(serve, download):
-    with UdpProxy(serve().port, seed=f"{SEED} firefox loss", impairment=Impairment(loss=0.05)) as proxy:
+    with UdpProxy(
+        serve().port, seed=f"{SEED} firefox loss", impairment=Impairment(loss=0.05)
+    ) as proxy:
         download(proxy.port, "h3", [LARGE])
     assert proxy.seen["loss"] > 20
 
@@ -114,7 +128,8 @@ def test_firefox_transfer_across_new_ports(serve, download):
     with UdpProxy(server.port, seed=f"{SEED} firefox rebind", rebind_at=[100, 400]) as proxy:
         download(proxy.port, "h3", [LARGE])
     assert proxy.seen["rebind"] == 2
-    # On a busy machine three are counted now and then: the server went back to a path and came again.
+    # On a busy machine three are counted now and then: the server returned to an earlier path and
+    # moved again.
     assert counters(server)["quic_migrations"] >= 2
 
 
@@ -128,7 +143,9 @@ def test_firefox_goes_from_h2_to_h3_by_alt_svc(serve):
     server = serve()
     with firefox_at(server.port) as firefox:
         assert firefox.evaluate(NAVIGATION) == "h2"
-        eventually("a response over HTTP/3", lambda: fetch(firefox, f"/{SMALL}.bin")["protocol"] == "h3")
+        eventually(
+            "a response over HTTP/3", lambda: fetch(firefox, f"/{SMALL}.bin")["protocol"] == "h3"
+        )
 
         def navigates_over_h3() -> bool:
             firefox.visit(f"https://{NAME}:{server.port}/")
@@ -141,17 +158,21 @@ def test_firefox_goes_from_h2_to_h3_by_alt_svc(serve):
 
 
 def reconnect(server: Server, times: int) -> dict[str, int]:
-    """Has Firefox connect again, so many times at least, after idle timeouts; returns the counters of the server."""
-    # Three idle timeouts, so that both sides have dropped the connection: nothing shows when. After half of that
-    # Firefox once used TCP on a busy machine.
+    """Makes Firefox reconnect at least this often, after idle timeouts; returns the server's
+    counters.
+    """
+    # Three idle timeouts, so that both sides have dropped the connection; there is no signal for
+    # it. After half of that Firefox once used TCP on a busy machine.
     wait = "new Promise((resolve) => setTimeout(resolve, 3000))"
     with firefox_at(server.port, "h3", {"network.http.http3.idle_timeout": 1}) as firefox:
 
         def connection() -> int:
-            """The client's port for one more request."""
+            """Returns the client's port of one more request."""
             logged = len(client_ports(server, "HTTP/3"))
             assert fetch(firefox, f"/{SMALL}.bin")["protocol"] == "h3"
-            return eventually("a line in the log", lambda: client_ports(server, "HTTP/3")[logged:])[0]
+            return eventually("a line in the log", lambda: client_ports(server, "HTTP/3")[logged:])[
+                0
+            ]
 
         def is_another() -> bool:
             firefox.evaluate(wait)
@@ -181,13 +202,15 @@ def test_firefox_resumes_without_early_data(serve):
     assert (seen["quic_resumed"], seen["requests_early"]) == (later, 0)
 
 
-# What the gateway says and hears.
+# 421 and priorities.
 
 
 def test_firefox_retries_a_misdirected_request_over_tcp(start, gateway):
-    """A site that is switched off for HTTP/3 answers 421 on the connections that are open."""
+    """A site with HTTP/3 switched off answers 421 on existing connections."""
     site = f'[[sites]]\nhosts = ["{NAME}"]\n{gateway.tls}\n[[sites.routes]]\nrespond = "x"\n'
-    gateway.write(site + '[log]\naccess = "access.log"\nformat = "json"\n', server='state_dir = "state"')
+    gateway.write(
+        site + '[log]\naccess = "access.log"\nformat = "json"\n', server='state_dir = "state"'
+    )
     server = start(gateway.command())
     with firefox_at(server.port) as firefox:
         eventually("a response over HTTP/3", lambda: fetch(firefox, "/before")["protocol"] == "h3")
@@ -200,7 +223,10 @@ def test_firefox_retries_a_misdirected_request_over_tcp(start, gateway):
         lines = map(json.loads, (gateway.folder / "access.log").read_text().splitlines())
         return [(line["protocol"], line["status"]) for line in lines if line["target"] == "/after"]
 
-    assert eventually("two lines", lambda: len(logged()) == 2 and logged()) == [("HTTP/3", 421), ("HTTP/2", 200)]
+    assert eventually("two lines", lambda: len(logged()) == 2 and logged()) == [
+        ("HTTP/3", 421),
+        ("HTTP/2", 200),
+    ]
 
 
 RESOURCES = """
@@ -212,7 +238,7 @@ PATHS = ["/", "/style.css", "/script.js", "/image.png", "/high.png", "/low.png",
 
 
 def urgency(priority: str | None) -> int:
-    """RFC 9218, section 4.1: 3 where nothing is said."""
+    """RFC 9218 section 4.1: the default urgency is 3."""
     said = re.search(r"\bu=(\d)", priority or "")
     return int(said[1]) if said else 3
 
@@ -226,14 +252,21 @@ def test_firefox_says_what_is_urgent(start, gateway, up, protocol):
         handler.reply(200, (PAGE + RESOURCES).encode(), [("content-type", "text/html")])
 
     up.routes = dict.fromkeys(PATHS, answer)
-    gateway.write(f'[[sites]]\nhosts = ["{NAME}"]\n{gateway.tls}\n[[sites.routes]]\nproxy = "{up.address}"\n')
+    gateway.write(
+        f'[[sites]]\nhosts = ["{NAME}"]\n{gateway.tls}\n[[sites.routes]]\nproxy = "{up.address}"\n'
+    )
     with firefox_at(start(gateway.command()).port, protocol) as firefox:
         assert firefox.evaluate(NAVIGATION) == protocol
         assert fetch(firefox, "/data")["protocol"] == protocol
     assert sorted(asked) == sorted(PATHS)
     urgencies = {path: urgency(priority) for path, priority in asked.items()}
     assert urgencies["/"] == 0
-    assert urgencies["/style.css"] < urgencies["/data"] <= urgencies["/image.png"] <= urgencies["/low.png"], asked
+    assert (
+        urgencies["/style.css"]
+        < urgencies["/data"]
+        <= urgencies["/image.png"]
+        <= urgencies["/low.png"]
+    ), asked
     assert urgencies["/high.png"] < urgencies["/image.png"], asked
     incremental = {path for path, priority in asked.items() if re.search(r"\bi\b", priority or "")}
     assert incremental == {"/", "/image.png", "/high.png", "/low.png"}, asked

@@ -1,4 +1,4 @@
-"""Is `docs/interop.md` what the tests say?"""
+"""Checks that `docs/interop.md` matches the tests."""
 
 from __future__ import annotations
 
@@ -13,4 +13,6 @@ def test_interop_md_is_current():
     wanted = document(collected())
     if os.environ.get("UPDATE_DOCS"):
         page.write_text(wanted)
-    assert page.read_text() == wanted, "docs/interop.md is out of date: run this test with UPDATE_DOCS=1"
+    assert page.read_text() == wanted, (
+        "docs/interop.md is out of date: run this test with UPDATE_DOCS=1"
+    )

@@ -1,4 +1,4 @@
-"""The lab's notebook runs from top to end, and comes to what the lab's own tables say."""
+"""The lab's notebook runs from start to end, and its results match the lab's own tables."""
 
 import copy
 import json
@@ -22,9 +22,10 @@ NOTEBOOK = ROOT / "notebooks" / "lab.ipynb"
 LAB = ROOT / "packages" / "lab"
 RECORDED = LAB / "test" / "fixtures" / "campaign"
 BLOCKS = 10
-# Of the interval's width. Each side draws resamples of its own, and the lab's ends are resamples, not between two.
+# As a fraction of the interval's width. Each side draws its own resamples; the lab's ends are
+# resamples themselves, not interpolated between two.
 INTERVAL_TOLERANCE = 0.05
-# What the notebook came to, in a cell after its last.
+# The notebook's results, in a cell after its last.
 TELL = """
 print(json.dumps({
     "table": json.loads(table.reset_index().to_json(orient="records", double_precision=15)),
@@ -37,7 +38,7 @@ print(json.dumps({
 
 @pytest.fixture
 def quiet_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing of a user's settings comes in, and nothing of the test's goes there."""
+    """Keeps the user's settings out, and the test's files away from the user's."""
     # Not pytest's own folder: a socket's path has room for 107 bytes only.
     home = tempfile.mkdtemp(prefix="notebook-")
     for name in ["IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"]:
@@ -47,18 +48,22 @@ def quiet_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shutil.rmtree(home)
 
 
-def run_notebook(folder: Path | None, monkeypatch: pytest.MonkeyPatch, cwd: Path = NOTEBOOK.parent) -> dict[str, Any]:
+def run_notebook(
+    folder: Path | None, monkeypatch: pytest.MonkeyPatch, cwd: Path = NOTEBOOK.parent
+) -> dict[str, Any]:
     if folder is None:
         monkeypatch.delenv("PRONGHORN_LAB_RESULTS", raising=False)
     else:
         monkeypatch.setenv("PRONGHORN_LAB_RESULTS", str(folder))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(TELL))
-    # Sockets in the file system: no port that another test may have.
+    # Unix sockets: no port that another test may use.
     sockets = Path(os.environ["JUPYTER_RUNTIME_DIR"])
     sockets.mkdir()
     kernel = AsyncKernelManager(connection_file=str(sockets / "kernel.json"), transport="ipc")
-    client = NotebookClient(notebook, km=kernel, timeout=100, resources={"metadata": {"path": str(cwd)}})
+    client = NotebookClient(
+        notebook, km=kernel, timeout=100, resources={"metadata": {"path": str(cwd)}}
+    )
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     drawings = [output for output in outputs if "image/png" in output.get("data", {})]
@@ -66,13 +71,16 @@ def run_notebook(folder: Path | None, monkeypatch: pytest.MonkeyPatch, cwd: Path
 
 
 def generated(folder: Path) -> Path:
-    """Ten blocks with times of their own; `h3` has a load that did not complete, and one that is invalid.
+    """Makes ten blocks with their own times; `h3` has a load that did not complete, and an invalid
+    one.
 
     In one block the machine was starved.
     """
     folder.mkdir(parents=True)
     campaign = json.loads((RECORDED / "campaign.json").read_text())
-    (folder / "campaign.json").write_text(json.dumps(campaign | {"blocks": {"min": BLOCKS, "max": BLOCKS}}))
+    (folder / "campaign.json").write_text(
+        json.dumps(campaign | {"blocks": {"min": BLOCKS, "max": BLOCKS}})
+    )
     recorded = [json.loads(line) for line in (RECORDED / "samples.jsonl").read_text().splitlines()]
     rng = np.random.default_rng(20261122)
     lines = [sample for sample in recorded if sample["block"] == 0]
@@ -87,7 +95,13 @@ def generated(folder: Path) -> Path:
             if sample["arm"] == "h3" and block == 7:
                 sample |= {"valid": False, "invalidReasons": ["the link missed its deadlines"]}
             if block == 8:
-                sample["machine"] = {"cores": 2, "seconds": 1, "idleShare": 0, "stealShare": 0, "othersShare": 0.5}
+                sample["machine"] = {
+                    "cores": 2,
+                    "seconds": 1,
+                    "idleShare": 0,
+                    "stealShare": 0,
+                    "othersShare": 0.5,
+                }
             lines.append(sample)
     (folder / "samples.jsonl").write_text("".join(f"{json.dumps(sample)}\n" for sample in lines))
     return folder
@@ -95,15 +109,18 @@ def generated(folder: Path) -> Path:
 
 def report(folder: Path) -> None:
     run = subprocess.run(
-        ["node", str(LAB / "dist" / "cli.js"), "report", str(folder)], capture_output=True, text=True, timeout=60
+        ["node", str(LAB / "dist" / "cli.js"), "report", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert run.returncode == 0, run.stderr
 
 
 def table_of(folder: Path) -> dict[tuple[str, ...], dict[str, str]]:
-    """The first table of table.md, by profile and arm."""
+    """Parses the first table of table.md, by profile and arm."""
     parts = (folder / "table.md").read_text().split("\n\n")
-    # Before it stand the arms that did not always load the page.
+    # Before it is the list of arms that did not always load the page.
     lines = next(part for part in parts if part.startswith("| profile")).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rows = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
@@ -111,17 +128,19 @@ def table_of(folder: Path) -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def shown(value: float | None) -> str:
-    """A figure as the lab's table has it; JSON has no infinite numbers."""
+    """Reads a figure of the lab's table; JSON has no infinite numbers."""
     return "none" if value is None else f"{value:.4f}"
 
 
 @pytest.mark.usefixtures("quiet_home")
-def test_notebook_agrees_with_the_labs_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_agrees_with_the_tables_of_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = generated(tmp_path / "campaign")
     report(folder)
     said = run_notebook(folder, monkeypatch)
     assert said["loads"] == 3 * BLOCKS - 1 - 3
-    # The violins, and a waterfall of each arm.
+    # The violin plots, and a waterfall of each arm.
     assert said["drawings"] == 1 + 3
 
     table = table_of(folder)
@@ -130,8 +149,12 @@ def test_notebook_agrees_with_the_labs_tables(tmp_path: Path, monkeypatch: pytes
         theirs = table[row["profile"], row["arm"]]
         for name in ["median", "p90", "p99", "min", "max"]:
             assert shown(row[name]) == theirs[name], (row["arm"], name)
-        assert shown(row["mean"]) == theirs["mean"].removesuffix("\\*").removesuffix("*"), row["arm"]
-        assert [str(row["n"]), str(row["completed"])] == [theirs["n"], theirs["completed"]], row["arm"]
+        assert shown(row["mean"]) == theirs["mean"].removesuffix("\\*").removesuffix("*"), row[
+            "arm"
+        ]
+        assert [str(row["n"]), str(row["completed"])] == [theirs["n"], theirs["completed"]], row[
+            "arm"
+        ]
 
     comparisons = json.loads((folder / "comparisons.json").read_text())["comparisons"]
     loads = {one["arm"]: one for one in comparisons if one["metric"] == "load"}
@@ -148,15 +171,19 @@ def test_notebook_agrees_with_the_labs_tables(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("quiet_home")
-def test_notebook_copes_with_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_works_with_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     said = run_notebook(RECORDED, monkeypatch)
     assert said["loads"] == 3
-    assert [(row["blocks"], row["low"], row["high"]) for row in said["ratios"]] == [(1, None, None)] * 2
+    assert [(row["blocks"], row["low"], row["high"]) for row in said["ratios"]] == [
+        (1, None, None)
+    ] * 2
     assert [row["direction"] for row in said["links"]] == ["up", "down"]
 
 
 @pytest.mark.usefixtures("quiet_home")
-def test_notebook_opens_the_newest_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_opens_the_latest_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for age, name in enumerate(["newest", "older", "oldest"]):
         folder = tmp_path / "lab-results" / name
         shutil.copytree(RECORDED, folder)
@@ -172,5 +199,9 @@ def test_notebook_opens_the_newest_campaign(tmp_path: Path, monkeypatch: pytest.
 def test_notebook_is_committed_without_outputs() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
-    ran = [cell.id for cell in notebook.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
+    ran = [
+        cell.id
+        for cell in notebook.cells
+        if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
+    ]
     assert ran == []

@@ -1,7 +1,8 @@
-"""The lab's statistics against SciPy.
+"""The lab's statistics compared with SciPy.
 
-`packages/lab/test/fixtures/statistics.json` holds inputs, and what SciPy makes of them; the lab's own tests compare the
-lab with that. Here SciPy does it again, so that the file says what SciPy says. `UPDATE_DOCS=1` writes it anew.
+`packages/lab/test/fixtures/statistics.json` has inputs and SciPy's results for them; the lab's own
+tests compare the lab with that file. Here SciPy computes the results again, so that the file stays
+true. `UPDATE_DOCS=1` rewrites it.
 """
 
 import json
@@ -15,11 +16,11 @@ import pytest
 from scipy import stats
 
 FIXTURE = Path(__file__).parents[2] / "packages" / "lab" / "test" / "fixtures" / "statistics.json"
-# Stands for the time of a load that did not complete: in ranks, any number above all others does.
+# The time of a load that did not complete: in ranks, any number larger than all others works.
 NEVER = 1e6
-# As many as to hold the ends of an interval still to about a hundredth of its width.
+# Enough resamples to fix the ends of an interval to about a hundredth of its width.
 RESAMPLES = 9_999
-# A tie that was lost in a binary fraction is one all the same.
+# Ties that only binary fractions hide count as ties.
 DECIMALS = 9
 
 
@@ -28,7 +29,7 @@ def times(values: list[float | None]) -> np.ndarray:
 
 
 def differences(base: np.ndarray, arm: np.ndarray) -> np.ndarray:
-    """Arm less base: infinite where one did not complete, 0 where neither did."""
+    """Arm minus base: infinite if one did not complete, 0 if neither did."""
     with np.errstate(invalid="ignore"):
         return np.where(base == arm, 0.0, arm - base)
 
@@ -49,7 +50,9 @@ def expectation(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def wilcoxon(diffs: np.ndarray) -> float:
-    """All 2^n signs where that many are not too many, or no ties; else the normal approximation."""
+    """Exact for up to 50 differences, with ties by permutation over 2^n resamples; above that, the
+    normal approximation.
+    """
     ties = len(set(np.abs(diffs))) < len(diffs)
     if len(diffs) > 50:
         result = stats.wilcoxon(diffs, correction=True, method="asymptotic")
@@ -73,7 +76,7 @@ def mann_whitney(arm: np.ndarray, base: np.ndarray) -> float:
 
 
 def hodges_lehmann(diffs: np.ndarray, axis: int = -1) -> Any:
-    """The median of the Walsh averages, by listing them. Infinite ones of opposite signs cancel."""
+    """Median of the Walsh averages, by listing them. Infinities of opposite signs cancel."""
     first, second = np.triu_indices(diffs.shape[axis])
     with np.errstate(invalid="ignore"):
         averages = (diffs[..., first] + diffs[..., second]) / 2
@@ -92,7 +95,11 @@ def intervals(base: np.ndarray, arm: np.ndarray) -> dict[str, list[float]]:
         return np.mean(arm, axis=axis) / np.mean(base, axis=axis)
 
     found = {}
-    for name, statistic in {"medianRatio": median_ratio, "shift": shift, "meanRatio": mean_ratio}.items():
+    for name, statistic in {
+        "medianRatio": median_ratio,
+        "shift": shift,
+        "meanRatio": mean_ratio,
+    }.items():
         interval = stats.bootstrap(
             (arm, base),
             statistic,
@@ -108,7 +115,9 @@ def intervals(base: np.ndarray, arm: np.ndarray) -> dict[str, list[float]]:
 
 
 def binomials() -> list[dict[str, float]]:
-    """Ranks that enclose quantiles, by SciPy's binomial distribution, with 2.5 % at most outside on either side."""
+    """Ranks that enclose quantiles, by SciPy's binomial distribution, with at most 2.5 % outside on
+    either side.
+    """
     found = []
     for n in [5, 6, 10, 50, 100, 367, 368, 400, 1200]:
         for percent in [50, 90, 99]:
@@ -131,11 +140,14 @@ def shares() -> list[dict[str, float]]:
 
 
 def controls() -> list[dict[str, int]]:
-    return [{"intervals": n, "allowed": int(stats.binom.ppf(0.975, n, 0.05))} for n in [1, 3, 12, 20, 60, 400]]
+    return [
+        {"intervals": n, "allowed": int(stats.binom.ppf(0.975, n, 0.05))}
+        for n in [1, 3, 12, 20, 60, 400]
+    ]
 
 
 def holm() -> dict[str, list[float]]:
-    """Holm's adjustment is SciPy's nowhere; its definition is: the largest of the steps so far."""
+    """Holm's adjustment is not in SciPy; by definition it is the running maximum of the steps."""
     ps = [0.01, 0.04, 0.03, 0.005, 0.9, 0.03]
     order = np.argsort(ps, kind="stable")
     steps = np.minimum(1, np.array(ps)[order] * np.arange(len(ps), 0, -1))
@@ -162,7 +174,7 @@ def expected(fixture: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_fixture_says_what_scipy_says() -> None:
+def test_fixture_matches_scipy() -> None:
     fixture = json.loads(FIXTURE.read_text())
     now = expected(fixture)
     if os.environ.get("UPDATE_DOCS"):
@@ -172,16 +184,18 @@ def test_fixture_says_what_scipy_says() -> None:
 
 
 def flat(value: Any, path: str = "") -> dict[str, float]:
-    """Each number by where it stands, so that all can be compared at once."""
+    """Lists each number by its path, so that all are compared at once."""
     if isinstance(value, dict):
         return {k: v for key, part in value.items() for k, v in flat(part, f"{path}.{key}").items()}
     if isinstance(value, list):
-        return {k: v for at, part in enumerate(value) for k, v in flat(part, f"{path}[{at}]").items()}
+        return {
+            k: v for at, part in enumerate(value) for k, v in flat(part, f"{path}[{at}]").items()
+        }
     return {path: value} if isinstance(value, int | float) else {}
 
 
 def in_lines(fixture: dict[str, Any]) -> str:
-    """JSON with a line for each element of a list."""
+    """Writes JSON with one line per list element."""
     parts = []
     for name, value in fixture.items():
         if isinstance(value, list):

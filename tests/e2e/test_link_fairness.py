@@ -1,4 +1,4 @@
-"""Our CUBIC over QUIC beside the kernel's over TCP, on one bottleneck."""
+"""Our CUBIC over QUIC against the kernel's over TCP, on one bottleneck."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from harness.server import pronghorn
 
 SECONDS = 15
-# The second transfer begins when the first has filled the queue.
+# The second transfer starts after the first has filled the queue.
 LATER_SECONDS = 3
 ROUNDS = 3
 PROFILE = """
@@ -32,22 +32,36 @@ pytestmark = [pytest.mark.serial, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def share(identity, folder: Path, first: str) -> float | None:
-    """The part of the link that the transfer over HTTP/3 had of what both had; None if the link was late."""
+    """Returns the HTTP/3 transfer's share of the throughput of both; None if the link was late."""
     report = folder / "report.json"
-    serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--quiet", "--congestion", "cubic"]
+    serve = [
+        pronghorn(),
+        "serve",
+        folder / "site",
+        "--listen",
+        "10.77.0.2:443",
+        "--quiet",
+        "--congestion",
+        "cubic",
+    ]
     far = shlex.join(str(part) for part in [*serve, "--cert", identity.cert, "--key", identity.key])
     options = ["--tcp-congestion", "cubic", "--report", report, "--far", far, "--far-ready", "443"]
     get = f"timeout {{}} {pronghorn()} get --http {{}} --no-verify -o /dev/null https://10.77.0.2/large"
     other = "2" if first == "3" else "3"
     begun = get.format(SECONDS, first)
-    both = f"{begun} & sleep {LATER_SECONDS}; {get.format(SECONDS - LATER_SECONDS, other)}; wait; true"
-    call = [str(part) for part in [pronghorn(), "link", folder / "profile.toml", *options, "--", "sh", "-c", both]]
+    both = (
+        f"{begun} & sleep {LATER_SECONDS}; {get.format(SECONDS - LATER_SECONDS, other)}; wait; true"
+    )
+    call = [
+        str(part)
+        for part in [pronghorn(), "link", folder / "profile.toml", *options, "--", "sh", "-c", both]
+    ]
     subprocess.run(call, check=True, capture_output=True, timeout=90)
     found = json.loads(report.read_text())
     carried = {"tcp": 0.0, "udp": 0.0, "icmp": 0.0}
     for flow in found["flows"]:
         carried[flow["protocol"]] += flow["down"]["bytes"]
-    # What the first one had alone is not shared.
+    # The time in which the first had the link alone does not count.
     alone = LATER_SECONDS * 20e6 / 8
     carried["udp" if first == "3" else "tcp"] -= alone
     return carried["udp"] / (carried["udp"] + carried["tcp"]) if found["kept_deadlines"] else None
@@ -55,11 +69,15 @@ def share(identity, folder: Path, first: str) -> float | None:
 
 @pytest.mark.parametrize("queue", [40, 100])
 def test_transfer_over_quic_shares_a_link_with_one_over_tcp(identity, tmp_path, queue):
-    """The later one has less for a while, of two alike too: so each of them is it in half of the runs."""
+    """The later transfer gets less for a while, even of two equal ones, so each is the later one in
+    half of the runs.
+    """
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "large").write_bytes(bytes(100_000_000))
     (tmp_path / "profile.toml").write_text(PROFILE.format(queue=queue))
-    shares = {first: [share(identity, tmp_path, first) for _ in range(ROUNDS)] for first in ("2", "3")}
+    shares = {
+        first: [share(identity, tmp_path, first) for _ in range(ROUNDS)] for first in ("2", "3")
+    }
     kept = {first: [found for found in of if found is not None] for first, of in shares.items()}
     if not all(kept.values()):
         pytest.skip("the machine was too busy for the link")

@@ -1,4 +1,6 @@
-"""What comes of a response within a round trip of its request, over HTTP/2 and HTTP/3, by clients that others wrote."""
+"""Bytes of a response within one round trip of its request, over HTTP/2 and HTTP/3, by independent
+clients.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,40 @@ delay_ms = 200
 queue_ms = 100
 """
 SIZES = [8_000, 11_500, 13_000, 16_000, 30_000, 60_000]
-# A busy machine makes all of it late, and never soon.
+# A busy machine only delays arrivals.
 ROUNDS = 3
-# What takes one round trip more comes after two.
+# Responses that take one more round trip arrive after two.
 SOON_SECONDS = 1.5 * ROUND_TRIP_SECONDS
 
 
 @pytest.fixture(scope="module")
 def measure(identity, tmp_path_factory):
-    """Arrivals by protocol and path, one dictionary for each round, as they are measured."""
+    """Measures arrivals by protocol and path, one dictionary for each round."""
     folder = tmp_path_factory.mktemp("first-flight")
     (folder / "site").mkdir()
     for size in SIZES:
         (folder / "site" / str(size)).write_bytes(bytes(size))
     (folder / "profile.toml").write_text(PROFILE)
-    # As many packets as the kernel's TCP has.
-    serve = [pronghorn(), "serve", folder / "site", "--listen", "10.77.0.2:443", "--initial-window", "10", "--quiet"]
+    # The kernel's initial window for TCP, in packets.
+    serve = [
+        pronghorn(),
+        "serve",
+        folder / "site",
+        "--listen",
+        "10.77.0.2:443",
+        "--initial-window",
+        "10",
+        "--quiet",
+    ]
     far = shlex.join(str(part) for part in [*serve, "--cert", identity.cert, "--key", identity.key])
-    client = [sys.executable, "-m", "harness.first_bytes", "10.77.0.2", "443", *(f"/{size}" for size in SIZES)]
+    client = [
+        sys.executable,
+        "-m",
+        "harness.first_bytes",
+        "10.77.0.2",
+        "443",
+        *(f"/{size}" for size in SIZES),
+    ]
     link = [
         pronghorn(),
         "link",
@@ -57,14 +75,16 @@ def measure(identity, tmp_path_factory):
 
     def one_round() -> dict:
         run = [str(part) for part in [*link, "--", *client]]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[1])
+        done = subprocess.run(
+            run, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[1]
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     kept = []
 
     def found(good) -> bool:
-        """Whether one of the rounds is good: those that were measured before, and then new ones."""
+        """Returns whether a round is good: first those already measured, then new ones."""
         while not any(map(good, kept)):
             if len(kept) == ROUNDS:
                 return False
@@ -75,20 +95,22 @@ def measure(identity, tmp_path_factory):
 
 
 def in_a_round_trip(arrivals: dict) -> int:
-    """Bytes of the response that had come before a second round trip was over."""
+    """Returns the bytes of the response that arrived before the second round trip ended."""
     return max((count for at, count in arrivals["bytes_by_time"] if at < SOON_SECONDS), default=0)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_short_responses_take_a_round_trip(measure, version):
+def test_short_response_takes_one_round_trip(measure, version):
     for size in (8_000, 11_500):
-        assert measure(lambda found, size=size: found[version][f"/{size}"]["done"] < SOON_SECONDS), size
+        assert measure(
+            lambda found, size=size: found[version][f"/{size}"]["done"] < SOON_SECONDS
+        ), size
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("size", SIZES)
-def test_first_byte_takes_a_round_trip(measure, version, size):
-    """A record of 16 KiB cannot be read before its last byte has come, a round trip later."""
+def test_first_byte_takes_one_round_trip(measure, version, size):
+    """A TLS record of 16 KiB could only be read after its last byte, a round trip later."""
 
     def is_soon(found: dict) -> bool:
         # More than the server's SETTINGS.
@@ -98,7 +120,7 @@ def test_first_byte_takes_a_round_trip(measure, version, size):
     assert measure(is_soon)
 
 
-def test_first_flights_of_both_protocols_hold_as_much(measure):
+def test_first_flights_of_both_protocols_have_equal_size(measure):
     def are_full(found: dict) -> bool:
         return all(in_a_round_trip(found[version]["/60000"]) >= 11_500 for version in ("2", "3"))
 

@@ -1,4 +1,4 @@
-"""What memory `pronghorn link` takes while each profile of this repository is full of packets."""
+"""Memory of `pronghorn link` while each profile of this repository is full of packets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from harness.server import pronghorn
 
 PROFILES = sorted((Path(__file__).parents[2] / "profiles").glob("*.toml"))
 MIB = 1 << 20
-# All of a small agent, of which the link leaves most to what runs on it.
+# Total memory of a small agent, most of which the link must leave to the measured programs.
 AGENT_BYTES = 512 * MIB
 RESIDENT_BYTES = 96 * MIB
-# The program's own pages count with what they would be, whether they are used or not.
+# The program's own pages count at their full size, whether they are used or not.
 LOCKED_BYTES = 192 * MIB
 
-# Small packets take most memory for their bytes, full ones fill the queue. Nothing has to arrive.
+# Small packets need the most memory per byte, full ones fill the queue. None has to arrive.
 FLOOD = """
 import socket, sys, time
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -40,11 +40,14 @@ sys.stdin.read()
 
 def memory_of(process: int) -> dict[str, int]:
     status = Path(f"/proc/{process}/status").read_text()
-    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(Vm\w+):\s+(\d+) kB$", status, re.MULTILINE)}
+    return {
+        name: int(kib) * 1024
+        for name, kib in re.findall(r"^(Vm\w+):\s+(\d+) kB$", status, re.MULTILINE)
+    }
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
-def test_link_full_of_packets_fits_a_small_agent(tmp_path, profile):
+def test_link_full_of_packets_fits_a_small_machine(tmp_path, profile):
     report = tmp_path / "report.json"
     call = [pronghorn(), "link", profile, "--report", report, "--", sys.executable, "-c", FLOOD]
 
@@ -52,7 +55,11 @@ def test_link_full_of_packets_fits_a_small_agent(tmp_path, profile):
         resource.setrlimit(resource.RLIMIT_AS, (AGENT_BYTES, AGENT_BYTES))
 
     link = subprocess.Popen(
-        [str(part) for part in call], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=small
+        [str(part) for part in call],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=small,
     )
     with link:
         assert link.stdout.readline() == "full\n"
@@ -63,9 +70,9 @@ def test_link_full_of_packets_fits_a_small_agent(tmp_path, profile):
     assert memory["VmHWM"] <= RESIDENT_BYTES, memory
     assert memory["VmLck"] <= LOCKED_BYTES, memory
     if os.geteuid() == 0:
-        # Root may lock as much as it wants, so that something has to be.
+        # Root may lock unlimited memory, so it must lock some.
         assert memory["VmLck"] > 0, memory
     up = json.loads(report.read_text())["up"]
     assert up["packets_in"] > 0
-    # What the profile asks for found room, and what it does not was dropped by its queue.
+    # All packets within the profile's queue were stored; the others were dropped by the queue.
     assert up["packets_overflowed"] == 0, up

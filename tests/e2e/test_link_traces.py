@@ -1,4 +1,4 @@
-"""What `pronghorn link` writes down: packets, TCP samples, processor time; and names that are looked up over it."""
+"""Output files of `pronghorn link`: packets, TCP samples, CPU time; name lookups over the link."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def link(folder: Path, profile: str, *arguments) -> subprocess.CompletedProcess[
 
 
 def python(folder: Path, name: str, text: str) -> list[str]:
-    """A program for one end of the link."""
+    """Returns a program for one end of the link."""
     (folder / name).write_text(text)
     return [sys.executable, str(folder / name)]
 
@@ -102,19 +102,35 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def serve(site, identity) -> str:
-    command = [pronghorn(), "serve", site.root, "--listen", "10.77.0.2:443", "--cert", identity.cert]
+    command = [
+        pronghorn(),
+        "serve",
+        site.root,
+        "--listen",
+        "10.77.0.2:443",
+        "--cert",
+        identity.cert,
+    ]
     return shlex.join(str(part) for part in [*command, "--key", identity.key])
 
 
 @pytest.mark.parametrize(("version", "protocol"), [("2", "tcp"), ("3", "udp")])
-def test_log_of_packets_agrees_with_the_report(identity, site, tmp_path, version, protocol):
+def test_packet_log_agrees_with_the_report(identity, site, tmp_path, version, protocol):
     report, packets = tmp_path / "report.json", tmp_path / "packets.csv"
     get = [pronghorn(), "get", "--http", version, "--no-verify", "-o", tmp_path / "page"]
     done = link(
         tmp_path,
         LOSSY,
         *["--seed", "7", "--report", report, "--packets", packets],
-        *["--far", serve(site, identity), "--far-ready", "443", "--", *get, "https://10.77.0.2/medium.bin"],
+        *[
+            "--far",
+            serve(site, identity),
+            "--far-ready",
+            "443",
+            "--",
+            *get,
+            "https://10.77.0.2/medium.bin",
+        ],
     )
     assert done.returncode == 0, done.stderr
     report, packets = json.loads(report.read_text()), rows(packets)
@@ -124,20 +140,33 @@ def test_log_of_packets_agrees_with_the_report(identity, site, tmp_path, version
         assert len(logged) == report[way]["packets_in"]
         assert sum(int(row["bytes"]) for row in logged) == report[way]["bytes_in"]
         fates = Counter(row["fate"] for row in logged)
-        assert fates == Counter({fate: report[way][count] for count, fate in FATES.items() if report[way][count]})
+        assert fates == Counter(
+            {fate: report[way][count] for count, fate in FATES.items() if report[way][count]}
+        )
         assert all(bool(row["left_ns"]) == (row["fate"] == "delivered") for row in logged)
         delay_ns = report[way]["asked"]["delay_ms"] * 1e6
-        assert all(int(row["left_ns"]) >= int(row["arrived_ns"]) + delay_ns for row in logged if row["left_ns"])
+        assert all(
+            int(row["left_ns"]) >= int(row["arrived_ns"]) + delay_ns
+            for row in logged
+            if row["left_ns"]
+        )
         for flow in report["flows"]:
             name = (flow["protocol"], *(str(flow[end] or "") for end in ("near_port", "far_port")))
-            of_flow = [row for row in logged if (row["protocol"], row["near_port"], row["far_port"]) == name]
+            of_flow = [
+                row
+                for row in logged
+                if (row["protocol"], row["near_port"], row["far_port"]) == name
+            ]
             counted = flow[way]
             assert len(of_flow) == counted["packets"]
             assert sum(int(row["bytes"]) for row in of_flow) == counted["bytes"]
             fates = Counter(row["fate"] for row in of_flow)
-            assert (fates["lost"], fates["queue_full"]) == (counted["packets_lost"], counted["packets_queue_dropped"])
+            assert (fates["lost"], fates["queue_full"]) == (
+                counted["packets_lost"],
+                counted["packets_queue_dropped"],
+            )
     assert {row["fate"] for row in packets} >= {"delivered", "lost", "queue_full"}
-    # A client that has closed its socket answers what still comes by ICMP.
+    # A client that has closed its socket answers late packets by ICMP.
     carriers = {(row["protocol"], row["far_port"]) for row in packets if row["protocol"] != "icmp"}
     assert carriers == {(protocol, "443")}
     arrived = [int(row["arrived_ns"]) for row in packets]
@@ -170,7 +199,7 @@ for number in range(2):
 """
 
 
-def test_what_rules_drop_has_its_own_fate(tmp_path):
+def test_packets_dropped_by_rules_have_their_own_fate(tmp_path):
     report, packets = tmp_path / "report.json", tmp_path / "packets.csv"
     done = link(
         tmp_path,
@@ -188,9 +217,18 @@ def test_what_rules_drop_has_its_own_fate(tmp_path):
     assert not any(row["left_ns"] for row in packets if row["fate"] in ("blocked", "policed"))
 
 
-def test_first_packets_of_quic_are_told_by_their_kind(identity, site, tmp_path):
+def test_first_quic_packets_are_logged_by_type(identity, site, tmp_path):
     packets = tmp_path / "packets.csv"
-    get = [pronghorn(), "get", "--http", "3", "--no-verify", "-o", tmp_path / "page", "https://10.77.0.2/medium.bin"]
+    get = [
+        pronghorn(),
+        "get",
+        "--http",
+        "3",
+        "--no-verify",
+        "-o",
+        tmp_path / "page",
+        "https://10.77.0.2/medium.bin",
+    ]
     lossless = LOSSY.replace("loss_percent = 3", "loss_percent = 0")
     far = ["--far", serve(site, identity), "--far-ready", "443"]
     done = link(tmp_path, lossless, *["--packets", packets], *far, "--", *get)
@@ -198,7 +236,7 @@ def test_first_packets_of_quic_are_told_by_their_kind(identity, site, tmp_path):
     packets = [row for row in rows(packets) if row["protocol"] == "udp"]
     for way in ("up", "down"):
         kinds = [row["kind"] for row in packets if row["way"] == way]
-        # Once an endpoint has the keys of 1-RTT it soon uses nothing else.
+        # Once an endpoint has 1-RTT keys it soon uses nothing else.
         assert kinds[0] == "initial"
         assert set(kinds[:10]) <= {"initial", "handshake", "short"}
         assert set(kinds[10:]) == {"short"}
@@ -218,7 +256,7 @@ while True:
 """
 
 
-def test_syn_that_was_lost_and_sent_again_is_visible(tmp_path):
+def test_lost_and_retransmitted_syn_is_visible(tmp_path):
     packets = tmp_path / "packets.csv"
     done = link(
         tmp_path,
@@ -233,7 +271,9 @@ def test_syn_that_was_lost_and_sent_again_is_visible(tmp_path):
     assert [row["kind"] for row in (first, second, answer)] == ["S", "S", "SA"]
     assert [row["fate"] for row in (first, second, answer)] == ["lost", "delivered", "delivered"]
     assert first["left_ns"] == ""
-    assert [first[name] for name in ("near_port", "sequence")] == [second[name] for name in ("near_port", "sequence")]
+    assert [first[name] for name in ("near_port", "sequence")] == [
+        second[name] for name in ("near_port", "sequence")
+    ]
     assert int(answer["acknowledgement"]) == (int(first["sequence"]) + 1) % 2**32
 
 
@@ -255,12 +295,21 @@ while connection.recv(65536):
 
 
 @pytest.mark.parametrize("congestion", ["reno", "cubic"])
-def test_samples_of_a_bulk_transfer_show_its_window_grow(tmp_path, congestion):
+def test_tcp_samples_of_a_bulk_transfer_show_a_growing_window(tmp_path, congestion):
     samples, report = tmp_path / "tcp-info.csv", tmp_path / "report.json"
     done = link(
         tmp_path,
         SLOW_START,
-        *["--tcp-congestion", congestion, "--tcp-info", samples, "--tcp-info-every-ms", "5", "--report", report],
+        *[
+            "--tcp-congestion",
+            congestion,
+            "--tcp-info",
+            samples,
+            "--tcp-info-every-ms",
+            "5",
+            "--report",
+            report,
+        ],
         *["--far", shlex.join(python(tmp_path, "far.py", SEND_MUCH)), "--far-ready", "443"],
         *["--", *python(tmp_path, "near.py", READ_ALL)],
     )
@@ -271,7 +320,7 @@ def test_samples_of_a_bulk_transfer_show_its_window_grow(tmp_path, congestion):
     assert {row["far_port"] for row in samples} == {"443"}
     sender = [row for row in samples if row["end"] == "far"]
     assert len(sender) > 20
-    # Slow start opens the window by what is acknowledged, from the ten packets that the kernel begins with.
+    # Slow start opens the window by the acknowledged bytes, from the kernel's initial ten packets.
     windows = [int(row["cwnd_packets"]) for row in sender]
     acknowledged = [int(row["bytes_acked"]) for row in sender]
     assert windows[0] <= 10 + acknowledged[0] / int(sender[0]["mss"])
@@ -295,7 +344,7 @@ if child == 0:
 os.waitpid(child, 0)
 burn(0.8)
 if os.fork() == 0:
-    # Nobody waits for this one. It is gone from this program's own times.
+    # This child is not waited for, so its time is not in this program's own times.
     os.setsid()
     burn(0.5)
     times = os.times()
@@ -315,7 +364,7 @@ while not all(map(os.path.exists, sys.argv[1:])):
 """
 
 
-def test_processor_time_of_a_busy_far_command_is_what_it_measured_itself(tmp_path):
+def test_cpu_time_of_a_busy_far_command_matches_its_own_measurement(tmp_path):
     report, measured, orphan = tmp_path / "report.json", tmp_path / "measured", tmp_path / "orphan"
     far = [*python(tmp_path, "far.py", BURN), str(measured), str(orphan)]
     near = [*python(tmp_path, "near.py", WAIT_FOR_FILES), measured, orphan]
@@ -326,7 +375,7 @@ def test_processor_time_of_a_busy_far_command_is_what_it_measured_itself(tmp_pat
     counted = sum(report["commands"]["far"]["cpu_seconds"].values())
     assert counted == pytest.approx(itself, rel=0.1)
     others = [report["commands"]["near"]["cpu_seconds"], *report["cpu_seconds"].values()]
-    # It works in user mode. What the kernel takes for setting up a link is the machine's to say.
+    # It works in user mode. The kernel's time to set up a link depends on the machine.
     assert all(other["user"] < itself / 2 for other in others), others
 
 
@@ -363,7 +412,9 @@ def test_names_are_looked_up_over_the_link(tmp_path):
     )
     assert (done.returncode, done.stdout) == (0, "10.77.0.2\n"), done.stderr
     packets = rows(packets)
-    assert {(row["protocol"], row["far_port"], row["kind"]) for row in packets} == {("udp", "53", "")}
+    assert {(row["protocol"], row["far_port"], row["kind"]) for row in packets} == {
+        ("udp", "53", "")
+    }
     assert {row["way"] for row in packets} == {"up", "down"}
 
 
@@ -373,11 +424,17 @@ def test_names_are_looked_up_over_the_link(tmp_path):
         (["--packets", "/no/such/folder/packets.csv"], CANNOT_WRITE, "/no/such/folder/packets.csv"),
         (["--tcp-info", "/no/such/folder/tcp.csv"], CANNOT_WRITE, "/no/such/folder/tcp.csv"),
         (["--resolver", "192.0.2.1"], WRONG_USE, "10.77.0.2"),
-        (["--packets", "one.file", "--report", "one.file"], WRONG_USE, "--report and --packets both name one.file"),
+        (
+            ["--packets", "one.file", "--report", "one.file"],
+            WRONG_USE,
+            "--report and --packets both name one.file",
+        ),
     ],
     ids=["packets", "tcp-info", "resolver", "one-file"],
 )
-def test_what_cannot_be_is_said_before_the_command_starts(tmp_path, arguments, code, mentions):
+def test_impossible_options_are_errors_before_the_command_starts(
+    tmp_path, arguments, code, mentions
+):
     done = link(tmp_path, LOSSY, *arguments, "--", "touch", tmp_path / "ran")
     assert done.returncode == code
     assert re.fullmatch(r"error: [^\n]+\n", done.stderr), done.stderr
@@ -385,9 +442,19 @@ def test_what_cannot_be_is_said_before_the_command_starts(tmp_path, arguments, c
     assert not (tmp_path / "ran").exists()
 
 
-def test_trace_that_finds_no_room_costs_neither_the_command_nor_the_report(tmp_path):
+def test_trace_on_a_full_disk_affects_neither_the_command_nor_the_report(tmp_path):
     report = tmp_path / "report.json"
-    done = link(tmp_path, LOSSY, "--packets", "/dev/full", "--report", report, "--", "touch", tmp_path / "ran")
+    done = link(
+        tmp_path,
+        LOSSY,
+        "--packets",
+        "/dev/full",
+        "--report",
+        report,
+        "--",
+        "touch",
+        tmp_path / "ran",
+    )
     assert done.returncode == CANNOT_WRITE
     assert "error: cannot write the packets /dev/full: " in done.stderr
     assert (tmp_path / "ran").exists()

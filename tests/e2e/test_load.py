@@ -1,4 +1,6 @@
-"""`pronghorn load`: its counts against those of the servers, its percentiles against a stall, words and exit codes."""
+"""`pronghorn load`: its counts against those of the servers, its percentiles against a stall,
+messages and exit codes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from websockets.sync.server import ServerConnection, serve
 
 from harness.counting_server import ANSWER, CountingServer
 from harness.process import Process
-from harness.server import REPOSITORY, Server, echo_command, pronghorn, quic_go_server, serve_command
+from harness.server import (
+    REPOSITORY,
+    Server,
+    echo_command,
+    pronghorn,
+    quic_go_server,
+    serve_command,
+)
 from harness.waiting import eventually
 
 REQUESTS_FAILED = 1
@@ -38,13 +47,13 @@ def version(request) -> str:
 
 @pytest.fixture
 def peer(start, identity) -> Server:
-    """quic-go and Go's net/http on one port."""
+    """Runs quic-go and Go's net/http on one port."""
     return start([quic_go_server(), "-cert", identity.cert, "-key", identity.key])
 
 
 @pytest.fixture
 def websockets_server(identity) -> Iterator[str]:
-    """The URL of an echo on the library websockets."""
+    """Yields the URL of an echo server on the Python library websockets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.cert, identity.key)
     context.set_alpn_protocols(["http/1.1"])
@@ -61,9 +70,11 @@ def websockets_server(identity) -> Iterator[str]:
 
 @pytest.fixture
 def run(ca):
-    """Runs `pronghorn load`, trusting the test's authority unless told otherwise."""
+    """Runs `pronghorn load`, by default trusting the test's authority."""
 
-    def run(*arguments, trust=("--cacert", None), code: int = 0) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        *arguments, trust=("--cacert", None), code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
         trusting = [ca if part is None else part for part in trust]
         command = [str(part) for part in [pronghorn(), "load", *trusting, *arguments]]
         done = subprocess.run(command, capture_output=True, timeout=100)
@@ -75,7 +86,7 @@ def run(ca):
 
 @pytest.fixture
 def load(run):
-    """The report of a run."""
+    """Returns the report of a run."""
 
     def load(*arguments, code: int = 0) -> dict:
         return json.loads(run("--json", *arguments, code=code).stdout)
@@ -84,7 +95,7 @@ def load(run):
 
 
 def streams(version: str) -> tuple[str, ...]:
-    """Several requests at once, where the protocol has that."""
+    """Returns the flags for concurrent requests, where the protocol supports them."""
     return () if version == "1.1" else ("-m", "8")
 
 
@@ -94,10 +105,12 @@ def stopped(server: Server) -> dict[str, int]:
     return server.counters()
 
 
-def test_server_counts_what_the_report_says(load, start, identity, site, version):
+def test_report_matches_the_counters_of_the_server(load, start, identity, site, version):
     server = start(serve_command(site.root, identity, "--quiet", "--stats"))
     size = len(site.read("medium.bin"))
-    report = load("--http", version, "-c", "3", *streams(version), "-n", "500", f"{server.origin}/medium.bin")
+    report = load(
+        "--http", version, "-c", "3", *streams(version), "-n", "500", f"{server.origin}/medium.bin"
+    )
     assert report["requests"]["begun"] == report["requests"]["status"]["2xx"] == 500
     assert report["body"]["received_bytes"] == 500 * size
     assert report["latency_us"]["head"]["count"] == report["latency_us"]["response"]["count"] == 500
@@ -111,9 +124,20 @@ def test_server_counts_what_the_report_says(load, start, identity, site, version
 
 
 @pytest.mark.parametrize("scheme", ["https", "wss"])
-def test_messages_over_websockets(load, handler, version, scheme):
+def test_websocket_messages_are_counted(load, handler, version, scheme):
     url = f"{handler.origin}/ws".replace("https", scheme)
-    arguments = ("--http", version, "--websocket", "-c", "3", *streams(version), "-n", "500", "--data-size", "70000")
+    arguments = (
+        "--http",
+        version,
+        "--websocket",
+        "-c",
+        "3",
+        *streams(version),
+        "-n",
+        "500",
+        "--data-size",
+        "70000",
+    )
     report = load(*arguments, url)
     opened = 3 * int(streams(version)[-1] if streams(version) else 1)
     assert report["websockets"] == {"opened": opened, "failed": 0, "ended": 0}
@@ -122,7 +146,7 @@ def test_messages_over_websockets(load, handler, version, scheme):
     assert report["connections"]["protocols"] == {NAME[version]: 3}
 
 
-def test_messages_over_websockets_of_another_library(run, load, websockets_server):
+def test_websocket_messages_to_an_independent_server_are_counted(run, load, websockets_server):
     report = load("--http", "1.1", "--websocket", "-c", "4", "-n", "100", websockets_server)
     assert (report["websockets"]["opened"], report["requests"]["status"]["2xx"]) == (4, 100)
     words = run("--http", "1.1", "--websocket", "-n", "2", websockets_server).stdout.decode()
@@ -131,15 +155,29 @@ def test_messages_over_websockets_of_another_library(run, load, websockets_serve
     assert "websockets   1 opened, 0 not granted, 0 ended" in words
 
 
-def test_websockets_that_are_not_granted(run, start, identity, site, version):
+def test_rejected_websockets_are_reported(run, start, identity, site, version):
     server = start(serve_command(site.root, identity))
-    failed = run("--http", version, "--websocket", f"{server.origin}/small.txt", code=PROTOCOL).stderr.decode()
+    failed = run(
+        "--http", version, "--websocket", f"{server.origin}/small.txt", code=PROTOCOL
+    ).stderr.decode()
     assert "WebSocket" in failed or "websocket" in failed
 
 
 def test_threads_share_connections_and_requests(load, start, identity, site, version):
     server = start(serve_command(site.root, identity, "--quiet", "--stats"))
-    arguments = ["--http", version, "--threads", "3", "-c", "4", *streams(version), "-n", "400", "--warm-up", "0.2"]
+    arguments = [
+        "--http",
+        version,
+        "--threads",
+        "3",
+        "-c",
+        "4",
+        *streams(version),
+        "-n",
+        "400",
+        "--warm-up",
+        "0.2",
+    ]
     report = load(*arguments, f"{server.origin}/small.txt")
     assert report["requests"]["status"]["2xx"] == 400
     assert report["requests"]["warm_up"] > 0
@@ -148,7 +186,7 @@ def test_threads_share_connections_and_requests(load, start, identity, site, ver
     assert stopped(server)[COUNTER[version]] == 400 + report["requests"]["warm_up"]
 
 
-def test_fixed_rate_sends_just_so_many(load, start, identity, site, version):
+def test_fixed_rate_sends_exactly_that_many(load, start, identity, site, version):
     server = start(serve_command(site.root, identity, "--quiet", "--stats"))
     arguments = ["--http", version, "--rate", "150", "-c", "20", "-d", "2", "--warm-up", "1"]
     report = load(*arguments, f"{server.origin}/small.txt")
@@ -159,35 +197,56 @@ def test_fixed_rate_sends_just_so_many(load, start, identity, site, version):
     assert stopped(server)[COUNTER[version]] == 450
 
 
-def test_connection_for_each_request(load, start, identity, site, version):
+def test_reconnect_opens_a_connection_for_each_request(load, start, identity, site, version):
     server = start(serve_command(site.root, identity, "--quiet", "--stats"))
-    report = load("--http", version, "--reconnect", "-c", "4", "-n", "40", f"{server.origin}/small.txt")
+    report = load(
+        "--http", version, "--reconnect", "-c", "4", "-n", "40", f"{server.origin}/small.txt"
+    )
     assert report["requests"]["status"]["2xx"] == 40
     assert report["connections"]["opened"] == report["latency_us"]["connect"]["count"] == 40
     assert report["plan"]["connection_use"] == "one_request"
-    # A full handshake each time: the certificate alone is some hundred bytes.
+    # A full handshake each time: the certificate alone has some hundred bytes.
     assert report["transport"]["received_bytes"] > 40 * 500
     counters = stopped(server)
     assert counters["quic_connected" if version == "3" else "tcp_accepted"] == 40
 
 
-def test_connections_per_second(load, server, version):
+def test_connections_per_second_are_opened_at_that_rate(load, server, version):
     report = load(
-        "--http", version, "--connections-per-second", "20", "-c", "10", "-d", "2", f"{server.origin}/small.txt"
+        "--http",
+        version,
+        "--connections-per-second",
+        "20",
+        "-c",
+        "10",
+        "-d",
+        "2",
+        f"{server.origin}/small.txt",
     )
     assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 40
     assert report["plan"]["rate_per_second"] == 20
 
 
 @pytest.mark.parametrize("mode", ["off", "session", "early_data"])
-def test_sessions_are_resumed_as_asked(load, start, identity, site, version, mode):
+def test_sessions_are_resumed_with_the_flag(load, start, identity, site, version, mode):
     server = start(serve_command(site.root, identity, "--quiet", "--stats"))
     flags = {"off": [], "session": ["--resume"], "early_data": ["--early-data"]}[mode]
-    report = load("--http", version, "--reconnect", *flags, "-c", "3", "-n", "30", f"{server.origin}/small.txt")
+    report = load(
+        "--http",
+        version,
+        "--reconnect",
+        *flags,
+        "-c",
+        "3",
+        "-n",
+        "30",
+        f"{server.origin}/small.txt",
+    )
     assert report["requests"]["status"]["2xx"] == report["connections"]["opened"] == 30
     assert report["plan"]["resumption"] == mode
     if mode == "early_data":
-        # An answer to early data comes before its connection's sessions, which may be late for the next one.
+        # A response to early data precedes its connection's tickets, which may be too late for the
+        # next one.
         assert 15 < report["connections"]["resumed"] <= 30
         assert report["connections"]["early_data_accepted"] == report["connections"]["resumed"]
     else:
@@ -196,16 +255,26 @@ def test_sessions_are_resumed_as_asked(load, start, identity, site, version, mod
     counters = stopped(server)
     assert counters["early_data_accepted"] == report["connections"]["early_data_accepted"]
     resumed = report["connections"]["resumed"]
-    # The end of the run may close the last three before the server has heard the end of their handshakes.
+    # The end of the run may close the last three before the server has seen their handshakes end.
     assert resumed - 3 <= counters["quic_resumed" if version == "3" else "tcp_resumed"] <= resumed
 
 
-def test_sessions_of_servers_by_others_are_resumed(load, peer, version):
-    report = load("--http", version, "--reconnect", "--resume", "-c", "2", "-n", "20", f"{peer.origin}/request")
+def test_sessions_of_independent_servers_are_resumed(load, peer, version):
+    report = load(
+        "--http",
+        version,
+        "--reconnect",
+        "--resume",
+        "-c",
+        "2",
+        "-n",
+        "20",
+        f"{peer.origin}/request",
+    )
     assert report["requests"]["status"]["2xx"] == report["connections"]["resumed"] == 20
 
 
-def test_early_data_that_the_server_refuses_is_sent_again(load, start, identity, site, version):
+def test_rejected_early_data_is_resent(load, start, identity, site, version):
     server = start(serve_command(site.root, identity, "--quiet", "--stats", "--early-data", "off"))
     arguments = ["--http", version, "--reconnect", "--early-data", "-n", "10"]
     report = load(*arguments, f"{server.origin}/small.txt")
@@ -214,7 +283,7 @@ def test_early_data_that_the_server_refuses_is_sent_again(load, start, identity,
     assert stopped(server)["early_data_accepted"] == 0
 
 
-def test_status_classes_of_several_urls(load, peer, version):
+def test_status_classes_of_several_urls_are_counted(load, peer, version):
     paths = ["/request", "/status/404", "/status/503", "/redirect/1", "/request"]
     report = load("--http", version, "-n", "50", *[f"{peer.origin}{path}" for path in paths])
     assert report["requests"]["status"] == {"1xx": 0, "2xx": 20, "3xx": 10, "4xx": 10, "5xx": 10}
@@ -222,29 +291,39 @@ def test_status_classes_of_several_urls(load, peer, version):
 
 
 @pytest.mark.parametrize("kind", ["file", "made"])
-def test_upload_arrives_whole(load, peer, identity, version, kind, tmp_path):
+def test_upload_arrives_complete(load, peer, identity, version, kind, tmp_path):
     (tmp_path / "data").write_bytes(bytes(70_000))
     data = ["--data", tmp_path / "data"] if kind == "file" else ["--data-size", "70000"]
     with CountingServer(version, identity) as server:
-        report = load("--http", version, "-c", "2", *streams(version), "-n", "30", *data, f"{server.origin}/")
+        report = load(
+            "--http", version, "-c", "2", *streams(version), "-n", "30", *data, f"{server.origin}/"
+        )
         assert report["requests"]["status"]["2xx"] == 30
         assert report["body"]["sent_bytes"] == server.counts.body_bytes == 30 * 70_000
         assert report["plan"]["method"] == "POST"
-    assert load("--http", version, "-n", "30", *data, f"{peer.origin}/request")["requests"]["status"]["2xx"] == 30
+    assert (
+        load("--http", version, "-n", "30", *data, f"{peer.origin}/request")["requests"]["status"][
+            "2xx"
+        ]
+        == 30
+    )
 
 
-def test_counts_of_servers_by_others(load, identity, version):
+def test_report_matches_independent_servers(load, identity, version):
     with CountingServer(version, identity) as server:
-        report = load("--http", version, "-c", "3", *streams(version), "-n", "300", f"{server.origin}/")
+        report = load(
+            "--http", version, "-c", "3", *streams(version), "-n", "300", f"{server.origin}/"
+        )
         assert report["requests"]["status"]["2xx"] == server.counts.requests == 300
         assert report["body"]["received_bytes"] == 300 * len(ANSWER)
         assert report["connections"]["opened"] == server.counts.connections == 3
 
 
-def test_stall_shows_at_a_fixed_rate_and_hides_without(load, identity, version):
+def test_stall_is_visible_at_a_fixed_rate_and_hidden_without(load, identity, version):
     stall = {"stall_at": 100, "stall_seconds": 1.0}
     with CountingServer(version, identity, **stall) as server:
-        # One of five seconds' requests are due in the stall; the average one of them waits for half of it.
+        # A fifth of the requests are due during the stall; the average one of them waits for half
+        # of it.
         fixed = load("--http", version, "--rate", "100", "-n", "500", f"{server.origin}/")
     with CountingServer(version, identity, **stall) as server:
         closed = load("--http", version, "-n", "500", f"{server.origin}/")
@@ -252,12 +331,14 @@ def test_stall_shows_at_a_fixed_rate_and_hides_without(load, identity, version):
         assert report["requests"]["status"]["2xx"] == 500
         assert report["latency_us"]["response"]["max"] >= 1e6
     latency = fixed["latency_us"]["response"]
-    # Of those due in the stall, half waited longer than half of it: a tenth of all. A slow machine makes it more.
+    # Of those due during the stall, half waited longer than half of it: a tenth of all. A slow
+    # machine only adds to it.
     assert latency["p90"] >= 0.45e6
     assert latency["p99"] >= 0.9e6
     assert fixed["requests"]["held_up"] >= 95
     assert "streams_taken" in {warning["kind"] for warning in fixed["warnings"]}
-    # One in five hundred has seen it: nothing of it is in the 99th percentile but what a slow machine adds.
+    # One request in five hundred met the stall: the 99th percentile shows none of it, only a slow
+    # machine's own delay.
     assert closed["latency_us"]["response"]["p99"] < latency["p99"]
 
 
@@ -278,7 +359,18 @@ queue_ms = 200
 def test_losses_are_those_of_the_link(identity, version, tmp_path):
     (tmp_path / "profile.toml").write_text(LOSSY_UPLINK)
     far = shlex.join(str(part) for part in echo_command(identity, listen="10.77.0.2:443"))
-    near = [pronghorn(), "load", "--json", "--http", version, "--no-verify", "-n", "20", "--data-size", "100000"]
+    near = [
+        pronghorn(),
+        "load",
+        "--json",
+        "--http",
+        version,
+        "--no-verify",
+        "-n",
+        "20",
+        "--data-size",
+        "100000",
+    ]
     command = [pronghorn(), "link", tmp_path / "profile.toml", "--far", far, "--far-ready", "443"]
     command += ["--report", tmp_path / "report.json", "--", *near, "https://10.77.0.2/upload"]
     done = subprocess.run([str(part) for part in command], capture_output=True, timeout=110)
@@ -287,18 +379,18 @@ def test_losses_are_those_of_the_link(identity, version, tmp_path):
     assert report["requests"]["status"]["2xx"] == 20
     lost = json.loads((tmp_path / "report.json").read_text())["up"]["packets_lost"]
     assert lost > 20
-    # Lost acknowledgements are not sent again, and a few packets are given up for lost too early.
+    # Lost acknowledgements are not retransmitted, and a few packets are declared lost too early.
     assert lost / 2 <= report["transport"]["lost_packets"] <= 2 * lost
 
 
-def test_server_that_says_goaway_loses_no_request(load, identity):
+def test_goaway_of_the_server_loses_no_request(load, identity):
     with CountingServer("2", identity, requests_per_connection=10) as server:
         report = load("--http", "2", "-c", "2", "-m", "4", "-n", "200", f"{server.origin}/")
         assert report["requests"]["status"]["2xx"] == server.counts.requests == 200
         assert report["connections"]["opened"] == server.counts.connections >= 20
 
 
-def test_responses_cut_short_are_errors(load, peer, version):
+def test_truncated_responses_are_errors(load, peer, version):
     report = load("--http", version, "-n", "5", f"{peer.origin}/cut", code=REQUESTS_FAILED)
     errors = report["requests"]["errors"]
     assert errors["total"] == 5
@@ -307,12 +399,26 @@ def test_responses_cut_short_are_errors(load, peer, version):
     assert {warning["kind"] for warning in report["warnings"]} >= {"errors"}
 
 
-def test_server_that_dies_is_reported_and_ends_the_run(load, start, identity, site, version, ca):
+def test_server_crash_is_reported_and_ends_the_run(load, start, identity, site, version, ca):
     server = start(serve_command(site.root, identity, "--quiet"))
-    command = [pronghorn(), "load", "--json", "--cacert", ca, "--http", version, "-c", "2", "--timeout", "2", "-d", "3"]
+    command = [
+        pronghorn(),
+        "load",
+        "--json",
+        "--cacert",
+        ca,
+        "--http",
+        version,
+        "-c",
+        "2",
+        "--timeout",
+        "2",
+        "-d",
+        "3",
+    ]
     generator = Process([*command, f"{server.origin}/small.txt"])
     try:
-        # Its first connection is there: the load begins with it.
+        # The load starts with its first connection.
         wait_for_connection(server)
         server.kill()
         assert generator.wait() == REQUESTS_FAILED
@@ -325,13 +431,25 @@ def test_server_that_dies_is_reported_and_ends_the_run(load, start, identity, si
 
 
 def wait_for_connection(server: Server) -> None:
-    """Processor time of the server grows with what is asked of it."""
+    """Returns a server's CPU time, which grows with the load."""
     before = server.cpu_seconds()
-    eventually("a server at work", lambda: server.cpu_seconds() > before + 0.1)
+    eventually("the server to use CPU time", lambda: server.cpu_seconds() > before + 0.1)
 
 
-def test_interruption_reports_what_was_measured(server, ca, version):
-    command = [pronghorn(), "load", "--json", "--cacert", ca, "--http", version, "-c", "2", "-d", "100"]
+def test_interrupted_run_reports_its_measurements(server, ca, version):
+    command = [
+        pronghorn(),
+        "load",
+        "--json",
+        "--cacert",
+        ca,
+        "--http",
+        version,
+        "-c",
+        "2",
+        "-d",
+        "100",
+    ]
     generator = Process([*command, f"{server.origin}/small.txt"])
     try:
         wait_for_connection(server)
@@ -347,7 +465,7 @@ def test_interruption_reports_what_was_measured(server, ca, version):
     assert 0 < report["measured_seconds"] < 100
 
 
-def test_json_is_what_the_documentation_says(load, server):
+def test_json_has_the_documented_keys(load, server):
     report = load("--http", "3", "-n", "10", f"{server.origin}/small.txt")
     document = (REPOSITORY / "docs" / "load.md").read_text()
     table = document[document.index("## The JSON") :]
@@ -361,29 +479,36 @@ def test_json_is_what_the_documentation_says(load, server):
             return set()
         return set(value) | set().union(*map(names, value.values())) if value else set()
 
-    # Not names but what is counted by.
+    # Keys that are data, not names.
     free = {"HTTP/3"}
     warnings = {"kind", "message"}
     assert names(report) - free <= described
     values = {"kept", "one_request", "off", "session", "early_data", "null", "--json"}
-    missing = {name for name in described if "." not in name and "/" not in name} - names(report) - warnings - values
+    missing = (
+        {name for name in described if "." not in name and "/" not in name}
+        - names(report)
+        - warnings
+        - values
+    )
     assert missing <= {"pronghorn-load-report"}
     assert report["schema"] == "pronghorn-load-report/1"
 
 
-def test_table_for_people(run, server, version):
+def test_table_is_printed_by_default(run, server, version):
     shown = run("--http", version, "-n", "20", f"{server.origin}/small.txt").stdout.decode()
-    assert re.search(rf"^{re.escape(NAME[version])}, 1 connection of 1 stream, 1 thread$", shown, re.MULTILINE)
+    assert re.search(
+        rf"^{re.escape(NAME[version])}, 1 connection of 1 stream, 1 thread$", shown, re.MULTILINE
+    )
     assert re.search(r"^requests     20 \(", shown, re.MULTILINE)
     assert re.search(r"^  answered   2xx 20$", shown, re.MULTILINE)
     assert re.search(r"^  response +\d", shown, re.MULTILINE)
 
 
-def test_server_chooses_the_version_unless_told(load, peer):
+def test_server_chooses_the_version_by_default(load, peer):
     assert load("-n", "3", f"{peer.origin}/request")["connections"]["protocols"] == {"HTTP/2": 1}
 
 
-def test_clear_text(load, start, site):
+def test_clear_text_urls_work(load, start, site):
     server = start(serve_command(site.root, None, listen=("http://127.0.0.1:0",)))
     report = load("-n", "20", f"{server.origin}/small.txt")
     assert report["requests"]["status"]["2xx"] == 20
@@ -394,7 +519,7 @@ def test_clear_text(load, start, site):
     ("arguments", "says"),
     [
         ([], "URL"),
-        (["ftp://localhost/"], "not a URL"),
+        (["ftp://localhost/"], "invalid URL"),
         (["https://localhost/", "https://127.0.0.1/"], "different origins"),
         (["--http", "3", "http://localhost/"], "https"),
         (["--http", "4", "https://localhost/"], "1.1, 2 or 3"),
@@ -413,30 +538,35 @@ def test_clear_text(load, start, site):
         (["--http", "2", "--early-data", "https://localhost/"], "early data"),
         (["--reconnect", "--early-data", "https://localhost/"], "early data"),
         (["--reconnect", "-m", "2", "https://localhost/"], "--streams"),
-        (["--rate", "1", "--connections-per-second", "1", "https://localhost/"], "--connections-per-second"),
+        (
+            ["--rate", "1", "--connections-per-second", "1", "https://localhost/"],
+            "--connections-per-second",
+        ),
         (["--data", "x", "--data-size", "1", "https://localhost/"], "--data"),
     ],
 )
-def test_bad_input_is_named(run, arguments, says):
+def test_invalid_input_is_an_error(run, arguments, says):
     done = run(*arguments, trust=("--no-verify",), code=USAGE)
     assert says in done.stderr.decode()
     assert done.stdout == b""
 
 
-def test_missing_data_file(run):
+def test_missing_data_file_is_an_error(run):
     done = run("--data", "/nowhere/data", "https://localhost/", code=MISSING)
     assert re.fullmatch(r"error: [^\n]+\n", done.stderr.decode())
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
-def test_nobody_listens(run, version):
+def test_refused_connection_is_an_error(run, version):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        done = run("--http", version, f"https://127.0.0.1:{held.getsockname()[1]}/", code=UNAVAILABLE)
+        done = run(
+            "--http", version, f"https://127.0.0.1:{held.getsockname()[1]}/", code=UNAVAILABLE
+        )
     assert done.stdout == b""
 
 
-def test_silent_server_is_given_up(run, version):
+def test_silent_server_times_out(run, version):
     with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
         tcp.listen()
@@ -445,11 +575,16 @@ def test_silent_server_is_given_up(run, version):
         run("--http", version, "--timeout", "1", url, code=TIMED_OUT)
 
 
-def test_unknown_authority_is_refused(run, server, version):
+def test_unknown_authority_is_rejected(run, server, version):
     done = run("--http", version, f"{server.origin}/", trust=(), code=PROTOCOL)
     assert b"--no-verify" in done.stderr
 
 
-def test_host_that_is_only_in_the_url(load, server, version):
+def test_connect_to_changes_only_the_address(load, server, version):
     arguments = ["--http", version, "--connect-to", f"127.0.0.1:{server.port}", "-n", "5"]
-    assert load(*arguments, f"https://localhost:{server.port + 1}/small.txt")["requests"]["status"]["2xx"] == 5
+    assert (
+        load(*arguments, f"https://localhost:{server.port + 1}/small.txt")["requests"]["status"][
+            "2xx"
+        ]
+        == 5
+    )

@@ -1,4 +1,4 @@
-"""Servers that crash under a client, clients that vanish under a server, connections that nobody uses any more."""
+"""Servers that crash, clients that vanish, and idle connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.clients.tls import vanish
 from harness.waiting import DEADLINE_SECONDS, eventually
 
 MIB = 1 << 20
-# Longer than a busy machine keeps anybody from a processor.
+# Longer than a busy machine delays any process.
 IDLE_SECONDS = "4"
 CLIENT_IDLE = f"{IDLE_SECONDS}s"
 
@@ -36,8 +36,9 @@ def test_client_reconnects_after_the_server_crashed(start_serve, site, ca, versi
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_client_of_a_restarted_server_gets_an_error_or_an_answer(start_serve, site, ca, version):
-    # The client has not noticed: its next request goes out on a connection that the new process does not know.
+def test_client_of_a_restarted_server_gets_an_error_or_a_response(start_serve, site, ca, version):
+    # The client has not noticed: its next request goes out on a connection that the new process
+    # does not know.
     server = start_serve()
     with GoClient(version, ca, idle_timeout=CLIENT_IDLE) as client:
         assert client.fetch(f"{server.origin}/small.txt").status == 200
@@ -56,7 +57,7 @@ def answer_or_none(client: GoClient, server):
 
 @pytest.fixture
 def huge(tmp_path):
-    """A folder with a file of a gigabyte, all of it a hole: far more than fits into any buffer on the way."""
+    """Makes a folder with a sparse file of 1 GiB: far larger than any buffer on the way."""
     with (tmp_path / "huge.bin").open("wb") as file:
         file.truncate(1 << 30)
     (tmp_path / "small.txt").write_bytes(b"small")
@@ -107,7 +108,7 @@ def abandon(protocol: str, origin: str, ca, path: str) -> None:
         abandon_h1(origin, ca, path)
 
 
-def test_clients_gone_in_mid_body_leave_nothing_behind(start_serve, ca, huge, protocol_fetcher):
+def test_clients_gone_in_mid_body_leak_nothing(start_serve, ca, huge, protocol_fetcher):
     server = start_serve("--idle-timeout", IDLE_SECONDS, "--stats", directory=huge)
     server.serves(protocol_fetcher, "/small.txt")
     quiet = server.descriptors_at_rest()
@@ -118,12 +119,12 @@ def test_clients_gone_in_mid_body_leave_nothing_behind(start_serve, ca, huge, pr
         eventually("no descriptor left of them", lambda: server.open_descriptors() <= quiet)
         return server.resident_bytes()
 
-    # The first rounds fill the allocator's and the buffers' pools; what grows after them grows for ever.
+    # The first rounds fill the pools of the allocator and the buffers; growth after them is a leak.
     warm = max(round_of_abandoned_downloads() for _ in range(2))
     later = min(round_of_abandoned_downloads() for _ in range(3))
     assert later < warm + 8 * MIB
     server.serves(protocol_fetcher, "/small.txt")
-    eventually("a server that rests", lambda: cpu_share(server, seconds=1) < 0.05)
+    eventually("an idle server", lambda: cpu_share(server, seconds=1) < 0.05)
     server.terminate()
     assert server.wait() == 0, server.lines
     counters = server.counters()
@@ -133,7 +134,7 @@ def test_clients_gone_in_mid_body_leave_nothing_behind(start_serve, ca, huge, pr
 
 
 def cpu_share(server, seconds: float) -> float:
-    """The part of one core that the server uses over a window of time."""
+    """Returns the share of one core that the server uses over a window of time."""
     begin, spent = time.monotonic(), server.cpu_seconds()
     time.sleep(seconds)
     return (server.cpu_seconds() - spent) / (time.monotonic() - begin)
@@ -141,7 +142,7 @@ def cpu_share(server, seconds: float) -> float:
 
 @pytest.mark.parametrize("path", ["/upload", "/echo"])
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2", "HTTP/3"])
-def test_upload_that_stops_in_mid_body_leaves_the_handler_working(handler, ca, protocol, path):
+def test_upload_that_stalls_in_mid_body_leaves_the_handler_working(handler, ca, protocol, path):
     for _ in range(5):
         if protocol == "HTTP/3":
             asyncio.run(abandon_h3_upload(handler.origin, ca, path))
@@ -151,14 +152,20 @@ def test_upload_that_stops_in_mid_body_leaves_the_handler_working(handler, ca, p
             abandon_h1_upload(handler.origin, ca, path)
     with GoClient({"HTTP/1.1": "1.1", "HTTP/2": "2", "HTTP/3": "3"}[protocol], ca) as client:
         assert client.fetch(f"{handler.origin}/headers?n=1").status == 200
-    eventually("a handler that rests", lambda: cpu_share(handler, seconds=1) < 0.05)
+    eventually("an idle handler", lambda: cpu_share(handler, seconds=1) < 0.05)
 
 
 async def abandon_h3_upload(origin: str, ca, path: str) -> None:
     async with h3_connection(origin, ca) as client:
         stream = client._quic.get_next_available_stream_id()
-        head = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", client.authority.encode())]
-        client.http.send_headers(stream, [*head, (b":path", path.encode()), (b"content-length", b"100000")])
+        head = [
+            (b":method", b"POST"),
+            (b":scheme", b"https"),
+            (b":authority", client.authority.encode()),
+        ]
+        client.http.send_headers(
+            stream, [*head, (b":path", path.encode()), (b"content-length", b"100000")]
+        )
         client.http.send_data(stream, b"x" * 50_000, end_stream=False)
         client.transmit()
         await client.ping()
@@ -168,7 +175,12 @@ async def abandon_h3_upload(origin: str, ca, path: str) -> None:
 def abandon_h2_upload(origin: str, ca, path: str) -> None:
     client = H2Client(origin, ca)
     stream = client.http.get_next_available_stream_id()
-    head = [(":method", "POST"), (":scheme", "https"), (":authority", client.authority), (":path", path)]
+    head = [
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", client.authority),
+        (":path", path),
+    ]
     client.http.send_headers(stream, [*head, ("content-length", "100000")])
     client.http.send_data(stream, b"x" * 10_000)
     client.flush()
@@ -199,7 +211,7 @@ def test_idle_h1_connection_is_closed(start_serve, ca):
     server = start_serve("--idle-timeout", IDLE_SECONDS)
     with RawH1(server.origin, ca) as client:
         assert client.fetch("/small.txt").status == 200
-        # Nothing is sent any more; the read ends when the server closes.
+        # No data is sent; the read ends when the server closes.
         assert client.socket.recv(1) == b""
 
 
@@ -213,14 +225,21 @@ def test_idle_h2_connection_is_closed_with_go_away(start_serve, ca):
         assert [frame.code for frame in client.go_away][-1:] == [0]
 
 
-async def test_idle_h3_connection_is_forgotten(start_serve, ca):
+async def test_idle_h3_connection_is_closed_silently(start_serve, ca):
     server = start_serve("--idle-timeout", IDLE_SECONDS, "--stats", "--limit", "connections=1")
-    # The client would wait for a minute; the server's transport parameter says less (RFC 9000 section 10.1).
+    # The client's own timeout is a minute; the server's transport parameter is lower (RFC 9000
+    # section 10.1).
     async with h3_connection(server.origin, ca, idle_timeout=60.0) as client:
         assert (await client.fetch("/small.txt")).status == 200
         assert await client.wait_terminated() is not None
-    # The server has its own clock for it, and the client has gone without a word. It takes one connection at a time.
-    assert await asyncio.to_thread(eventually, "room for another connection", lambda: status_or_none(server, ca)) == 200
+    # The server has its own idle timer, and the client has vanished. The server accepts one
+    # connection at a time.
+    assert (
+        await asyncio.to_thread(
+            eventually, "room for another connection", lambda: status_or_none(server, ca)
+        )
+        == 200
+    )
     server.terminate()
     assert await asyncio.to_thread(server.wait) == 0
     assert server.counters()["quic_timed_out"] == 1
@@ -232,13 +251,13 @@ def status_or_none(server, ca):
     return response and response.status
 
 
-def test_connection_that_never_says_a_word_is_closed(start_serve, ca):
+def test_silent_connection_is_closed(start_serve, ca):
     server = start_serve("--idle-timeout", IDLE_SECONDS)
     with socket.create_connection((server.host, server.port), DEADLINE_SECONDS) as silent:
         assert silent.recv(1) == b""
 
 
-def test_connection_that_stops_in_its_request_head_is_closed(start_serve, ca):
+def test_connection_stalled_in_its_request_head_is_closed(start_serve, ca):
     server = start_serve("--idle-timeout", IDLE_SECONDS)
     with RawH1(server.origin, ca) as client:
         client.socket.sendall(b"GET /small.txt HTTP/1.1\r\nhost: ")
@@ -249,7 +268,7 @@ def test_connection_that_stops_in_its_request_head_is_closed(start_serve, ca):
 
 
 def test_connection_in_use_outlives_the_idle_timeout(start_serve, ca):
-    # Requests follow one another for longer than the time-out: use, not age, is what counts.
+    # Requests follow one another for longer than the timeout: use counts, not age.
     server = start_serve("--idle-timeout", "5")
     with GoClient("1.1", ca) as h1, GoClient("2", ca) as h2, GoClient("3", ca) as h3:
         begin = time.monotonic()

@@ -20,7 +20,7 @@ REQUESTS = 100
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_hundred_parallel_requests_of_go_share_a_connection(server, site, ca, version):
     with GoClient(version, ca) as client:
-        # The first request opens the connection that the others then find.
+        # The first request opens the connection that the others reuse.
         assert client.fetch(f"{server.origin}/small.txt").status == 200
         done = client.round(f"{server.origin}/medium.bin", count=REQUESTS)
     assert done.errors == []
@@ -43,14 +43,16 @@ async def test_hundred_parallel_requests_of_aioquic_share_a_connection(server, s
 
 def test_hundred_parallel_requests_of_h2_are_all_open_at_once(server, site, ca):
     with H2Client(server.origin, ca) as client:
-        # Nothing is read between the requests, so all of them are open before one can be done.
+        # Nothing is read between the requests, so all are open before one can complete.
         streams = [client.start("/medium.bin") for _ in range(REQUESTS)]
         responses = [client.finish(stream) for stream in streams]
-    assert {(response.status, response.sha256) for response in responses} == {(200, sha256(site.read("medium.bin")))}
+    assert {(response.status, response.sha256) for response in responses} == {
+        (200, sha256(site.read("medium.bin")))
+    }
 
 
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2", "HTTP/3"])
-def test_hundred_requests_one_after_the_other_share_a_connection(server, site, ca, protocol):
+def test_hundred_sequential_requests_share_a_connection(server, site, ca, protocol):
     ports = set()
     with curl.session(ca) as session:
         for _ in range(REQUESTS):
@@ -62,7 +64,7 @@ def test_hundred_requests_one_after_the_other_share_a_connection(server, site, c
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_uploads_and_downloads_run_side_by_side(handler, ca, version):
+def test_uploads_and_downloads_run_in_parallel(handler, ca, version):
     body = random_bytes(1 << 20, "side by side")
     with GoClient(version, ca) as client:
         client.fetch(f"{handler.origin}/headers?n=1")
@@ -70,12 +72,15 @@ def test_uploads_and_downloads_run_side_by_side(handler, ca, version):
         uploaded = client.round(f"{handler.origin}/upload", method="POST", body=body, count=16)
     assert (echoed.errors, uploaded.errors) == ([], [])
     assert {response.sha256 for response in echoed.responses} == {sha256(body)}
-    assert {json.loads(response.text())["sha256"] for response in uploaded.responses} == {sha256(body)}
+    assert {json.loads(response.text())["sha256"] for response in uploaded.responses} == {
+        sha256(body)
+    }
     assert uploaded.connections == 1
 
 
 async def test_stalled_stream_does_not_stall_another(server, site, ca):
-    # One stream's window stays closed: RFC 9000 section 4 keeps flow control per stream, so the other has to finish.
+    # One stream's window stays closed: flow control is per stream (RFC 9000 section 4), so the
+    # other must finish.
     async with h3_connection(server.origin, ca) as client:
         grow = client._quic._write_stream_limits
         stalled = client.start("/big.bin")
@@ -92,7 +97,8 @@ async def test_stalled_stream_does_not_stall_another(server, site, ca):
 
 
 # //= RFC 9114 section 6.2
-# //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to create at least
+# //# Therefore, the transport parameters sent by both clients and servers MUST allow the peer to
+# //# create at least
 # //# three unidirectional streams.
 async def test_client_may_open_the_streams_that_http3_needs(server, ca):
     async with h3_connection(server.origin, ca) as client:

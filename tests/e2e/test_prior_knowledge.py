@@ -1,4 +1,4 @@
-"""HTTP/2 in clear text (RFC 9113, section 3.3): by clients that begin with it, and never by `Upgrade`."""
+"""HTTP/2 in clear text (RFC 9113 section 3.3): with prior knowledge, never by `Upgrade`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ SITE = '[[sites]]\nhosts = ["*"]\n[[sites.routes]]\n'
 
 @pytest.fixture
 def clear(start, gateway, up):
-    """Starts a gateway that passes on what comes in clear text."""
+    """Starts a gateway that forwards clear-text requests."""
 
     def run(server: str = "", more: str = ""):
-        gateway.write(SITE + f'proxy = "{up.address}"\n{more}', server=server, listen=("http://127.0.0.1:0",))
+        gateway.write(
+            SITE + f'proxy = "{up.address}"\n{more}', server=server, listen=("http://127.0.0.1:0",)
+        )
         return start(gateway.command())
 
     return run
@@ -41,7 +43,7 @@ def to_its_end(client: socket.socket) -> bytes:
     return received
 
 
-def test_client_that_begins_with_http2_is_answered_in_it(clear, up):
+def test_client_with_prior_knowledge_is_served_over_http2(clear, up):
     server = clear()
     assert server.listeners[0].protocols == ("h1", "h2")
     with H2Client(server.origin, None) as client:
@@ -55,7 +57,7 @@ def test_client_that_begins_with_http2_is_answered_in_it(clear, up):
         assert seen(client.finish(stream))["content"] == 10_000
 
 
-def test_preface_may_come_in_pieces(clear):
+def test_preface_may_arrive_in_pieces(clear):
     server = clear()
     http2 = h2.connection.H2Connection()
     http2.initiate_connection()
@@ -72,12 +74,16 @@ def test_preface_may_come_in_pieces(clear):
         assert dict(answer.headers)[b":status"] == b"200"
 
 
-def test_http1_that_looks_alike_is_http1(clear, up):
+def test_http1_methods_that_start_like_the_preface_are_http1(clear, up):
     server = clear()
-    for begin, rest in [(b"P", b"OST / HTTP/1.1\r\n"), (b"PR", b"OPFIND / HTTP/1.1\r\n"), (b"", b"GET / HTTP/1.1\r\n")]:
+    for begin, rest in [
+        (b"P", b"OST / HTTP/1.1\r\n"),
+        (b"PR", b"OPFIND / HTTP/1.1\r\n"),
+        (b"", b"GET / HTTP/1.1\r\n"),
+    ]:
         with connect(server) as client:
             client.sendall(begin)
-            # The server has looked at what is there.
+            # By now the server has read the first bytes.
             with RawH1(server.origin, None) as other:
                 assert other.fetch("/").status == 200
             client.sendall(rest + b"host: a.test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -85,7 +91,7 @@ def test_http1_that_looks_alike_is_http1(clear, up):
 
 
 @pytest.mark.parametrize("part", [b"", b"PRI", PREFACE[:-1], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx"])
-def test_client_that_leaves_before_it_is_known_is_let_go(clear, part):
+def test_client_that_disconnects_during_the_preface_is_dropped(clear, part):
     server = clear()
     with connect(server) as client:
         client.sendall(part)
@@ -96,14 +102,14 @@ def test_client_that_leaves_before_it_is_known_is_let_go(clear, part):
         assert client.fetch("/").status == 200
 
 
-def test_half_of_a_preface_has_the_time_of_a_head(clear):
+def test_incomplete_preface_times_out_like_a_head(clear):
     server = clear(more='[limits]\nhead_timeout = "300ms"\n')
     with connect(server) as client:
         client.sendall(PREFACE[:20])
         assert to_its_end(client) == b""
 
 
-def test_upgrade_to_http2_is_not_taken(clear):
+def test_h2c_upgrade_is_ignored(clear):
     server = clear()
     fields = [
         ("connection", "Upgrade, HTTP2-Settings"),
@@ -117,7 +123,7 @@ def test_upgrade_to_http2_is_not_taken(clear):
         assert client.fetch("/").status == 200
 
 
-def test_it_can_be_switched_off(clear):
+def test_prior_knowledge_can_be_disabled(clear):
     server = clear("http2_prior_knowledge = false")
     assert server.listeners[0].protocols == ("h1",)
     with connect(server) as client:
@@ -127,9 +133,11 @@ def test_it_can_be_switched_off(clear):
         assert client.fetch("/").status == 200
 
 
-def test_site_with_tls_redirects_over_http2_too(start, gateway):
+def test_redirect_to_https_works_over_http2(start, gateway):
     listen = ("127.0.0.1:0", "http://127.0.0.1:0")
-    gateway.write('[[sites]]\nhosts = ["*"]\n{tls}\n[[sites.routes]]\nrespond = "x"\n', listen=listen)
+    gateway.write(
+        '[[sites]]\nhosts = ["*"]\n{tls}\n[[sites.routes]]\nrespond = "x"\n', listen=listen
+    )
     server = start(gateway.command(), listeners=2)
     secure, clear = sorted(server.listeners, key=lambda listener: listener.scheme, reverse=True)
     with H2Client(clear.origin(), None) as client:
@@ -139,7 +147,7 @@ def test_site_with_tls_redirects_over_http2_too(start, gateway):
 
 
 @pytest.mark.parametrize("protocol", ["http2"])
-def test_gateways_in_a_row_speak_it(start, gateway, clear, tmp_path, protocol):
+def test_chained_gateways_use_http2_in_clear_text(start, gateway, clear, tmp_path, protocol):
     behind = clear()
     front = tmp_path / "front.toml"
     front.write_text(

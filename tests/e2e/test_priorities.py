@@ -1,4 +1,4 @@
-"""RFC 9218 over HTTP/3: whose bytes come first, with a client that nobody here wrote."""
+"""RFC 9218 over HTTP/3: order of responses, with an independent client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def update_priority(client: H3Client, exchange: Exchange, value: str) -> None:
 
 
 async def share_at_the_end_of(client: H3Client, first: Exchange, other: Exchange) -> float:
-    """How much of `other` was there when `first` had come whole: the order, in which the clock plays no part."""
+    """Returns the fraction of `other` received when `first` was complete: measures order,
+    independent of time.
+    """
     seen = []
     first.done.add_done_callback(lambda _done: seen.append(len(other.body) / SIZE))
     for exchange in (first, other):
@@ -33,7 +35,7 @@ async def share_at_the_end_of(client: H3Client, first: Exchange, other: Exchange
     return seen[0]
 
 
-async def test_urgent_response_overtakes_one_that_runs(handler, ca):
+async def test_urgent_response_overtakes_a_running_one(handler, ca):
     async with h3_connection(handler.origin, ca) as client:
         low = start(client, "u=6")
         await client.head(low)
@@ -41,19 +43,19 @@ async def test_urgent_response_overtakes_one_that_runs(handler, ca):
         assert await share_at_the_end_of(client, high, low) < 0.5
 
 
-async def test_responses_of_one_urgency_come_one_after_the_other(handler, ca):
+async def test_non_incremental_responses_are_sent_one_after_the_other(handler, ca):
     async with h3_connection(handler.origin, ca) as client:
         first, second = start(client, None), start(client, None)
         assert await share_at_the_end_of(client, first, second) < 0.5
 
 
-async def test_incremental_responses_share(handler, ca):
+async def test_incremental_responses_share_the_connection(handler, ca):
     async with h3_connection(handler.origin, ca) as client:
         first, second = start(client, "u=3, i"), start(client, "u=3, i")
         assert await share_at_the_end_of(client, first, second) > 0.5
 
 
-async def test_priority_update_changes_the_order_of_what_runs(handler, ca):
+async def test_priority_update_reorders_running_responses(handler, ca):
     async with h3_connection(handler.origin, ca) as client:
         first, second = start(client, None), start(client, None)
         await client.head(first)

@@ -1,4 +1,4 @@
-"""`--qlog`: a file for each QUIC connection that tells what happened on it."""
+"""`--qlog`: a file of events for each QUIC connection."""
 
 from __future__ import annotations
 
@@ -13,21 +13,32 @@ PERMISSION_OR_MISSING = 66
 
 
 def read_trace(path: Path) -> tuple[dict, list[dict]]:
-    """The header and the events of a file of JSON text sequences (RFC 7464)."""
+    """Parses the header and the events of a file of JSON text sequences (RFC 7464)."""
     records = path.read_bytes().split(b"\x1e")
-    assert records[0] == b"", "a record begins with its separator"
+    assert records[0] == b"", "a record does not begin with its separator"
     header, *events = [json.loads(record) for record in records[1:]]
     return header, events
 
 
 def get(ca, url: str, *arguments) -> None:
-    command = [pronghorn(), "get", "--cacert", ca, "--http", "3", *arguments, "-o", "/dev/stdout", url]
+    command = [
+        pronghorn(),
+        "get",
+        "--cacert",
+        ca,
+        "--http",
+        "3",
+        *arguments,
+        "-o",
+        "/dev/stdout",
+        url,
+    ]
     done = subprocess.run([str(part) for part in command], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
 
 
 def end(server) -> None:
-    """The files are complete when the server has ended."""
+    """Returns the files once the server has stopped and they are complete."""
     server.terminate()
     assert server.wait() == 0, server.lines
 
@@ -37,7 +48,9 @@ def named(events: list[dict], name: str) -> list[dict]:
 
 
 def fields(frames: list[dict]) -> list[dict[str, str]]:
-    heads = [frame["frame"]["headers"] for frame in frames if frame["frame"]["frame_type"] == "headers"]
+    heads = [
+        frame["frame"]["headers"] for frame in frames if frame["frame"]["frame_type"] == "headers"
+    ]
     return [{field["name"]: field["value"] for field in head} for head in heads]
 
 
@@ -62,7 +75,11 @@ def test_server_and_client_write_both_sides_of_a_connection(start_serve, ca, tmp
     assert b"hush-hush" not in server_file.read_bytes() + client_file.read_bytes()
     (response,) = fields(named(asked, "http:frame_parsed"))
     assert response[":status"] == "200"
-    sent = [frame for frame in named(seen, "http:frame_created") if frame["frame"]["frame_type"] == "data"]
+    sent = [
+        frame
+        for frame in named(seen, "http:frame_created")
+        if frame["frame"]["frame_type"] == "data"
+    ]
     assert sum(frame["length"] for frame in sent) == BIG_FILE_SIZE
     assert sum(moved["length"] for moved in named(asked, "transport:data_moved")) == BIG_FILE_SIZE
 
@@ -88,7 +105,7 @@ def test_each_connection_has_a_file(start_serve, ca, tmp_path):
     assert all(len(fields(named(events, "http:frame_parsed"))) == 1 for _, events in traces)
 
 
-def test_folder_that_cannot_be_made_is_one_clear_error(identity, site, tmp_path):
+def test_folder_that_cannot_be_created_is_an_error(identity, site, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     command = serve_command(site.root, identity, "--qlog", str(file / "sub"))

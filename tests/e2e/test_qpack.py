@@ -1,4 +1,4 @@
-"""Dynamic tables of QPACK between the server and aioquic, whose encoder and decoder are ls-qpack."""
+"""QPACK dynamic tables between the server and aioquic, which uses ls-qpack."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from harness.clients.aioquic_h3 import H3Client, h3_connection
 from harness.response import sha256
 from harness.waiting import eventually
 
-AGENT = ("user-agent", "an agent with a name of some length, as browsers have them, and then some more of it")
+AGENT = (
+    "user-agent",
+    "an agent with a name of some length, as browsers have them, and then some more of it",
+)
 
 
 class Recorded(H3Client):
-    """Tells what the server's encoder and decoder streams carried."""
+    """Records the bytes of the server's encoder and decoder streams."""
 
     def uni_stream(self, stream_type: StreamType) -> bytes:
-        streams = [bytes(seen) for seen in self._uni_streams.values() if seen and seen[0] == stream_type]
-        assert len(streams) <= 1, "each stream is opened once"
+        streams = [
+            bytes(seen) for seen in self._uni_streams.values() if seen and seen[0] == stream_type
+        ]
+        assert len(streams) <= 1, "a stream was opened twice"
         return streams[0][1:] if streams else b""
 
 
@@ -31,14 +36,15 @@ def recorded(monkeypatch):
     monkeypatch.setattr("harness.clients.aioquic_h3.H3Client", Recorded)
 
 
-async def test_server_inserts_what_repeats_and_acknowledges_what_it_gets(handler, ca, recorded):
+async def test_server_inserts_repeated_fields_and_acknowledges_sections(handler, ca, recorded):
     async with h3_connection(handler.origin, ca) as client:
         for _ in range(10):
             response = await client.fetch("/headers?n=20", headers=[AGENT])
             assert response.status == 200
             assert sum(name.startswith("x-h-") for name, _ in response.headers) == 20
         inserted = client.uni_stream(StreamType.QPACK_ENCODER)
-        # The capacity of 4096 bytes that aioquic allows, then each of the twenty fields once.
+        # The capacity of 4096 bytes that aioquic allows, then an insertion for each of the twenty
+        # fields.
         assert inserted.startswith(bytes([0x3F, 0xE1, 0x1F]))
         assert 20 * 4 < len(inserted) < 20 * 20
         # aioquic inserts as well: the server acknowledges sections (first bit set) of its streams.
@@ -46,8 +52,12 @@ async def test_server_inserts_what_repeats_and_acknowledges_what_it_gets(handler
         assert any(byte & 0x80 for byte in acknowledged)
 
 
-@pytest.mark.parametrize(("limit", "capacity"), [("1KiB", b"\x3f\xe1\x07"), ("0", b"")], ids=["smaller", "none"])
-async def test_table_of_the_client_is_used_up_to_the_limit(start_serve, ca, recorded, limit, capacity):
+@pytest.mark.parametrize(
+    ("limit", "capacity"), [("1KiB", b"\x3f\xe1\x07"), ("0", b"")], ids=["smaller", "none"]
+)
+async def test_table_of_the_client_is_used_up_to_the_limit(
+    start_serve, ca, recorded, limit, capacity
+):
     server = start_serve("--limit", f"qpack_encoder_table_bytes={limit}", "--stats")
     async with h3_connection(server.origin, ca) as client:
         for _ in range(5):
@@ -61,8 +71,9 @@ async def test_table_of_the_client_is_used_up_to_the_limit(start_serve, ca, reco
     assert server.counters()["qpack_tables_reduced"] == 1
 
 
-async def test_request_whose_insertions_are_late_waits_with_its_upload(handler, ca):
-    # More than the server's window for a stream: it cannot all be taken before the head is known.
+async def test_blocked_request_waits_with_its_upload(handler, ca):
+    # Larger than the server's window for a stream: it cannot be received before the head is
+    # decoded.
     body = random_bytes(4 << 20, "blocked")
     async with h3_connection(handler.origin, ca) as client:
         assert (await client.fetch("/headers?n=1")).status == 200
@@ -77,21 +88,25 @@ async def test_request_whose_insertions_are_late_waits_with_its_upload(handler, 
                 send(stream_id, data, end_stream)
 
         quic.send_stream_data = hold_insertions
-        # The second sight of a line makes ls-qpack insert it, and refer to it at once.
+        # On a field line's second use, ls-qpack inserts it and refers to it at once.
         exchanges = []
         while not any(held):
-            exchanges.append(client.start("/upload", method="POST", headers=[AGENT], body=body[: 1 << 10]))
+            exchanges.append(
+                client.start("/upload", method="POST", headers=[AGENT], body=body[: 1 << 10])
+            )
             assert len(exchanges) < 10
         blocked = client.start("/upload", method="POST", headers=[AGENT], body=body)
-        # Others are served meanwhile, and this one is not answered.
+        # Others are served meanwhile, and the blocked request gets no response.
         await asyncio.gather(*(client.finish(exchange) for exchange in exchanges[:-1]))
-        # The server takes a window's worth of it and gives no more credit.
+        # The server receives one window's worth of it and gives no more credit.
         stream = quic._streams[blocked.stream]
         await asyncio.to_thread(
-            eventually, "no more credit", lambda: stream.sender.highest_offset == stream.max_stream_data_remote
+            eventually,
+            "no more credit",
+            lambda: stream.sender.highest_offset == stream.max_stream_data_remote,
         )
         assert stream.sender.highest_offset < len(body)
-        # The connection has some, though aioquic does not ask for it: the insertions need it.
+        # The connection has some credit left, though aioquic ignores it: the insertions need it.
         assert quic._remote_max_data_used < quic._remote_max_data
         assert not blocked.done.done()
         quic.send_stream_data = send
@@ -103,11 +118,11 @@ async def test_request_whose_insertions_are_late_waits_with_its_upload(handler, 
         await asyncio.gather(*(client.finish(exchange) for exchange in exchanges))
 
 
-async def test_reset_of_a_waiting_request_is_cancelled_and_the_connection_lives(handler, ca, recorded):
+async def test_reset_of_a_blocked_request_sends_a_stream_cancellation(handler, ca, recorded):
     async with h3_connection(handler.origin, ca) as client:
         assert (await client.fetch("/headers?n=1")).status == 200
         stream = client._quic.get_next_available_stream_id()
-        # Required Insert Count 127 and one reference: aioquic inserts far less, so it waits.
+        # Required Insert Count 127 and one reference: aioquic inserts far less, so it blocks.
         section = bytes([0x80, 0x00, 0x80])
         frame = encode_uint_var(FrameType.HEADERS) + encode_uint_var(len(section)) + section
         client._quic.send_stream_data(stream, frame)
@@ -120,4 +135,4 @@ async def test_reset_of_a_waiting_request_is_cancelled_and_the_connection_lives(
                 break
             assert (await client.fetch("/headers?n=1")).status == 200
         else:
-            pytest.fail("no stream cancellation came")
+            pytest.fail("no stream cancellation arrived")

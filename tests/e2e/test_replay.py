@@ -1,4 +1,6 @@
-"""`pronghorn replay`: a recorded page with all its hosts, as each client gets it, and what is wrong with recordings."""
+"""`pronghorn replay`: a recorded page with all its hosts, with each client, and errors in
+recordings.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,19 @@ LARGE = random_bytes(3_000_000, "replay")
 STYLE = b"body { color: #123456; margin: 0 auto }\n" * 200
 
 ENTRIES = [
-    Recorded("https://127.0.0.1/", b"<!doctype html><title>one</title>", headers=(("content-type", "text/html"),)),
+    Recorded(
+        "https://127.0.0.1/",
+        b"<!doctype html><title>one</title>",
+        headers=(("content-type", "text/html"),),
+    ),
     # The other host, with the same path.
     Recorded("https://[::1]/", b"the other host"),
-    Recorded("https://127.0.0.1/large.bin", LARGE, headers=(("etag", '"large"'), ("alt-svc", 'h3=":9"'))),
-    Recorded("https://127.0.0.1/style.css", STYLE, coding="gzip", coded=gzip.compress(STYLE, mtime=0)),
+    Recorded(
+        "https://127.0.0.1/large.bin", LARGE, headers=(("etag", '"large"'), ("alt-svc", 'h3=":9"'))
+    ),
+    Recorded(
+        "https://127.0.0.1/style.css", STYLE, coding="gzip", coded=gzip.compress(STYLE, mtime=0)
+    ),
     Recorded("https://127.0.0.1/moved", status=302, headers=(("location", "/"),)),
     Recorded("https://127.0.0.1/gone", b"no more\n", status=410),
     Recorded("https://127.0.0.1/nothing", status=204),
@@ -60,8 +70,10 @@ def recording(tmp_path_factory):
 
 @pytest.fixture
 def replay(start, identity, recording):
-    """The recording over TLS at two hosts."""
-    return start(replay_command(recording, identity, listen=("127.0.0.1:0", "[::1]:0")), listeners=2)
+    """Serves the recording over TLS at two hosts."""
+    return start(
+        replay_command(recording, identity, listen=("127.0.0.1:0", "[::1]:0")), listeners=2
+    )
 
 
 def test_each_host_has_its_own_responses(replay, fetcher):
@@ -79,7 +91,7 @@ def test_large_body_arrives_byte_for_byte(replay, fetcher):
     assert response.header("content-length") == str(len(LARGE))
 
 
-def test_coding_is_for_those_who_take_it(replay, fetcher):
+def test_coded_response_is_for_clients_that_accept_the_coding(replay, fetcher):
     url = f"{replay.origin}/style.css"
     coded = fetcher.fetch(url, headers=[("accept-encoding", "br, gzip")])
     assert (coded.header("content-encoding"), coded.size) == ("gzip", len(ENTRIES[3].coded))
@@ -88,7 +100,7 @@ def test_coding_is_for_those_who_take_it(replay, fetcher):
     assert (plain.header("content-encoding"), plain.body) == (None, STYLE)
 
 
-def test_status_and_method_are_those_that_were_recorded(replay, protocol_fetcher):
+def test_status_and_method_match_the_recording(replay, protocol_fetcher):
     def fetch(path, method="GET", body=None):
         return protocol_fetcher.fetch(f"{replay.origin}{path}", method=method, body=body)
 
@@ -102,9 +114,11 @@ def test_status_and_method_are_those_that_were_recorded(replay, protocol_fetcher
 
 
 @pytest.mark.parametrize("body", [b"thought about", LARGE], ids=["small", "large"])
-def test_think_times_are_those_that_were_recorded(start, identity, tmp_path, protocol_fetcher, body):
+def test_recorded_think_times_are_applied(start, identity, tmp_path, protocol_fetcher, body):
     think = 0.4
-    folder = write_recording(tmp_path / "recording", [Recorded("https://127.0.0.1/", body, think_seconds=think)])
+    folder = write_recording(
+        tmp_path / "recording", [Recorded("https://127.0.0.1/", body, think_seconds=think)]
+    )
     server = start(replay_command(folder, identity, "--think-times"))
     began = time.monotonic()
     response = protocol_fetcher.fetch(f"{server.origin}/")
@@ -112,18 +126,24 @@ def test_think_times_are_those_that_were_recorded(start, identity, tmp_path, pro
     assert time.monotonic() - began >= think
 
 
-def test_think_times_are_left_out_unless_wanted(start, identity, tmp_path, fetcher):
-    # Longer than any client here waits.
-    folder = write_recording(tmp_path / "recording", [Recorded("https://127.0.0.1/", b"at once", think_seconds=600)])
+def test_think_times_are_off_by_default(start, identity, tmp_path, fetcher):
+    # Longer than any client's timeout here.
+    folder = write_recording(
+        tmp_path / "recording", [Recorded("https://127.0.0.1/", b"at once", think_seconds=600)]
+    )
     assert fetcher.fetch(f"{start(replay_command(folder, identity)).origin}/").body == b"at once"
 
 
-def test_unknown_query_gets_the_nearest_response(replay, protocol_fetcher):
-    for query, body in [("page=2&t=99", b"second page"), ("page=1&t=99", b"first page"), ("new", b"first page")]:
+def test_unknown_query_gets_the_closest_response(replay, protocol_fetcher):
+    for query, body in [
+        ("page=2&t=99", b"second page"),
+        ("page=1&t=99", b"first page"),
+        ("new", b"first page"),
+    ]:
         assert protocol_fetcher.fetch(f"{replay.origin}/api?{query}").body == body
 
 
-def test_fields_of_the_recorded_connection_are_left_out(replay, fetcher):
+def test_hop_by_hop_fields_of_the_recording_are_dropped(replay, fetcher):
     response = fetcher.fetch(f"{replay.origin}/fields")
     assert response.body == b"fields"
     names = {name for name, _ in response.headers}
@@ -139,7 +159,7 @@ def test_fields_of_the_recorded_connection_are_left_out(replay, fetcher):
     assert 'h3=":9"' not in "".join(large.header_values("alt-svc"))
 
 
-def test_leave_that_was_not_recorded_is_given_for_what_was(replay, protocol_fetcher):
+def test_unrecorded_preflight_is_answered_for_recorded_requests(replay, protocol_fetcher):
     def ask(path, method):
         fields = [
             ("origin", "https://shop.test"),
@@ -157,21 +177,25 @@ def test_leave_that_was_not_recorded_is_given_for_what_was(replay, protocol_fetc
     assert ask("/other", "GET").status == 404
 
 
-def test_what_was_not_recorded_is_said_in_the_404(replay, protocol_fetcher, start, identity, tmp_path):
+def test_404_names_the_unrecorded_request(replay, protocol_fetcher, start, identity, tmp_path):
     missing = protocol_fetcher.fetch(f"{replay.origin}/other?x=1")
     assert missing.status == 404
-    assert missing.text() == "the recording has no GET /other?x=1 of 127.0.0.1\n"
+    assert missing.text() == "the recording has no GET /other?x=1 for 127.0.0.1\n"
     folder = write_recording(tmp_path / "elsewhere", [Recorded("https://example.test/", b"x")])
     other = start(replay_command(folder, identity))
     unknown = protocol_fetcher.fetch(f"{other.origin}/")
     assert unknown.status == 404
-    assert unknown.text() == "the recording has nothing of the host 127.0.0.1; it has example.test\n"
+    assert unknown.text() == "the recording has no host 127.0.0.1; it has example.test\n"
 
 
-def test_clear_text_gets_what_was_recorded_over_tls(start, recording):
+def test_clear_text_request_gets_the_response_recorded_over_tls(start, recording):
     server = start(replay_command(recording, None, listen=("http://127.0.0.1:0",)))
     answer = subprocess.run(
-        [pronghorn(), "get", f"{server.origin}/gone"], capture_output=True, text=True, timeout=30, check=False
+        [pronghorn(), "get", f"{server.origin}/gone"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert answer.stdout == "no more\n"
 
@@ -194,20 +218,32 @@ def refused(folder, identity) -> tuple[int, str]:
     return done.returncode, lines[0]
 
 
-def test_bad_recordings_are_refused_in_one_line(identity, tmp_path):
+def test_invalid_recordings_are_rejected_in_one_line(identity, tmp_path):
     good = [Recorded("https://a.test/", b"content")]
     for code, says, change in [
-        (66, r"nowhere/recording.json cannot be read: .*; name the folder of a recording", lambda _: "nowhere"),
+        (
+            66,
+            r"cannot read .*nowhere/recording.json: .*; give the folder of a recording",
+            lambda _: "nowhere",
+        ),
         (
             65,
-            r"is not a recording: .*; capture the page again",
+            r"invalid recording .*; capture the page again",
             lambda folder: overwrite(folder, "recording.json", b"{"),
         ),
-        (65, r"schema 7, and only 1 is understood", lambda folder: rewrite(folder, schema=7)),
-        (65, r"it has no entries", lambda folder: rewrite(folder, entries=[])),
-        (65, r"bodies/0 has other content than was recorded", lambda folder: overwrite(folder, "bodies/0", b"Content")),
-        (65, r"bodies/0 has another size than was recorded", lambda folder: overwrite(folder, "bodies/0", b"cont")),
-        (66, r"bodies/0 cannot be read: ", lambda folder: (folder / "bodies/0").unlink()),
+        (65, r"unsupported schema 7: expected 1", lambda folder: rewrite(folder, schema=7)),
+        (65, r"no entries", lambda folder: rewrite(folder, entries=[])),
+        (
+            65,
+            r"bodies/0: content differs from the recording",
+            lambda folder: overwrite(folder, "bodies/0", b"Content"),
+        ),
+        (
+            65,
+            r"bodies/0: size differs from the recording",
+            lambda folder: overwrite(folder, "bodies/0", b"cont"),
+        ),
+        (66, r"cannot read .*bodies/0: ", lambda folder: (folder / "bodies/0").unlink()),
     ]:
         folder = write_recording(tmp_path / re.sub(r"\W", "", says), good)
         changed = change(folder)
@@ -226,7 +262,9 @@ def rewrite(folder, **changes) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_body_that_changes_while_it_is_served_ends_that_response_alone(start, identity, tmp_path, protocol_fetcher):
+def test_body_changed_while_serving_fails_only_that_response(
+    start, identity, tmp_path, protocol_fetcher
+):
     entries = [
         Recorded("https://127.0.0.1/gone", LARGE),
         Recorded("https://127.0.0.1/longer", LARGE),
@@ -240,5 +278,8 @@ def test_body_that_changes_while_it_is_served_ends_that_response_alone(start, id
     (folder / "bodies/2").write_bytes(b"less")
     for path in ("gone", "longer", "shorter"):
         response = protocol_fetcher.fetch(f"{server.origin}/{path}")
-        assert (response.status, response.text()) == (500, "the recording has changed since it was opened\n")
+        assert (response.status, response.text()) == (
+            500,
+            "the recording has changed since it was opened\n",
+        )
     assert protocol_fetcher.fetch(f"{server.origin}/small").body == b"small"

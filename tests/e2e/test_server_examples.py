@@ -1,4 +1,6 @@
-"""The examples of the crate `server`: axum applications over each protocol, asked by libcurl and Chromium."""
+"""The examples of the crate `server`: axum applications over each protocol, with libcurl and
+Chromium as clients.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def fetch(ca, protocol):
-    """Asks over one protocol, on one connection, and makes sure that it is the one spoken."""
+    """Sends a request over one protocol, on one connection, and checks the protocol used."""
     with session(ca) as curl:
 
         def run(url: str, **options):
@@ -42,16 +44,19 @@ def example(start, identity):
     return run
 
 
-def test_smallest_server_says_hello(example, fetch, protocol):
+def test_hello_example_answers(example, fetch, protocol):
     version = {"HTTP/1.1": "HTTP/1.1", "HTTP/2": "HTTP/2.0", "HTTP/3": "HTTP/3.0"}[protocol]
     assert fetch(example("hello").origin).text() == f"hello over {version}\n"
 
 
-def test_layers_trace_compress_limit_and_allow(example, fetch):
+def test_layers_example_traces_compresses_limits_and_allows(example, fetch):
     origin = example("axum_layers").origin
     assert fetch(f"{origin}/").text().startswith("127.0.0.1 over HTTP/")
 
-    compressed = fetch(f"{origin}/numbers?to=5000", headers=[("accept-encoding", "gzip"), ("origin", "https://a.test")])
+    compressed = fetch(
+        f"{origin}/numbers?to=5000",
+        headers=[("accept-encoding", "gzip"), ("origin", "https://a.test")],
+    )
     fields = dict(compressed.headers)
     assert fields["access-control-allow-origin"] == "*"
     assert fields["content-encoding"] == "gzip"
@@ -66,11 +71,11 @@ def test_layers_trace_compress_limit_and_allow(example, fetch):
     assert fetch(f"{origin}/slow").status == 503
 
 
-def test_handler_learns_the_name_that_the_client_asked_for(example, fetcher):
+def test_handler_gets_the_server_name_of_the_client(example, fetcher):
     server = example("axum_layers")
     for host, name in [("localhost", "localhost"), ("127.0.0.1", "no name")]:
         answer = fetcher.fetch(server.listeners[0].origin(host) + "/").text()
-        assert answer.endswith(f", who asked for {name}\n"), answer
+        assert answer.endswith(f", server name: {name}\n"), answer
 
 
 def test_preflight_is_answered(example, fetch):
@@ -80,20 +85,22 @@ def test_preflight_is_answered(example, fetch):
     assert "POST" in dict(answer.headers)["access-control-allow-methods"]
 
 
-def test_files_are_served_whole_in_part_and_not_again(example, fetch, site):
+def test_static_files_example_serves_files_ranges_and_304(example, fetch, site):
     origin = example("static_files", "--folder", site.root).origin
     assert fetch(f"{origin}/big.bin").body == site.read("big.bin")
     part = fetch(f"{origin}/big.bin", headers=[("range", "bytes=1000-1999")])
     assert (part.status, part.body) == (206, site.read("big.bin")[1000:2000])
     first = fetch(f"{origin}/small.txt")
-    again = fetch(f"{origin}/small.txt", headers=[("if-modified-since", dict(first.headers)["last-modified"])])
+    again = fetch(
+        f"{origin}/small.txt", headers=[("if-modified-since", dict(first.headers)["last-modified"])]
+    )
     assert again.status == 304
     assert fetch(f"{origin}/no-such-file").status == 404
     head = fetch(f"{origin}/big.bin", method="HEAD")
     assert (dict(head.headers)["content-length"], head.size) == (str(len(site.read("big.bin"))), 0)
 
 
-def test_form_with_files_is_read(example, fetch):
+def test_upload_example_reads_a_form_with_files(example, fetch):
     files = {f"file-{size}.bin": random_bytes(size, "form") for size in (0, 1, 70_000, 5 << 20)}
     boundary = "a-boundary-of-this-test"
     body = b"".join(
@@ -108,13 +115,13 @@ def test_form_with_files_is_read(example, fetch):
     assert json.loads(answer.text()) == {name: len(content) for name, content in files.items()}
 
 
-def test_events_arrive_as_they_happen(example, ca, protocol):
+def test_events_arrive_without_delay(example, ca, protocol):
     with session(ca) as curl:
         url = f"{example('sse').origin}/events"
         answer = curl.get(url, http_version=VERSIONS[protocol], stream=True)
         assert answer.headers["content-type"] == "text/event-stream"
         received = b""
-        # The stream has no end: that anything arrives says that nothing is held back.
+        # The stream has no end: any data that arrives shows that nothing is buffered.
         for piece in answer.iter_content():
             received += piece
             if received.count(b"\n\n") >= 5:
@@ -125,7 +132,7 @@ def test_events_arrive_as_they_happen(example, ca, protocol):
 
 
 @pytest.mark.parametrize("browser_protocol", BROWSER_PROTOCOLS)
-def test_browser_gets_events(example, identity, browser_protocol):
+def test_browser_receives_events(example, identity, browser_protocol):
     server = example("sse")
     flags = common_flags(identity.spki_hash) + protocol_flags(browser_protocol, NAME, server.port)
     seen = visit(f"https://{NAME}:{server.port}/", flags, awaits_result=True)
@@ -143,7 +150,7 @@ def test_browser_chats_over_websocket(example, identity, browser_protocol):
     assert seen["errors"] == []
 
 
-def test_proxy_forwards_both_ways(example, start, identity, fetch, site):
+def test_proxy_example_forwards_responses(example, start, identity, fetch, site):
     behind = start(serve_command(site.root, identity))
     origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
     assert fetch(f"{origin}/big.bin").body == site.read("big.bin")
@@ -152,15 +159,21 @@ def test_proxy_forwards_both_ways(example, start, identity, fetch, site):
     assert fetch(f"{origin}/no-such-file").status == 404
 
 
-def test_proxy_carries_uploads(example, fetch, identity):
+def test_proxy_example_forwards_uploads(example, fetch, identity):
     behind = example("upload")
     origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
-    body = b'--b\r\ncontent-disposition: form-data; name="one"\r\n\r\n' + b"x" * (3 << 20) + b"\r\n--b--\r\n"
+    body = (
+        b'--b\r\ncontent-disposition: form-data; name="one"\r\n\r\n'
+        + b"x" * (3 << 20)
+        + b"\r\n--b--\r\n"
+    )
     headers = [("content-type", "multipart/form-data; boundary=b")]
-    assert json.loads(fetch(f"{origin}/", method="POST", body=body, headers=headers).text()) == {"one": 3 << 20}
+    assert json.loads(fetch(f"{origin}/", method="POST", body=body, headers=headers).text()) == {
+        "one": 3 << 20
+    }
 
 
-def test_proxy_without_a_server_behind_it_says_so(example, fetch, identity):
+def test_proxy_example_without_an_upstream_is_502(example, fetch, identity):
     behind = example("hello")
     origin = example("reverse_proxy", "--to", behind.origin, "--cacert", identity.ca).origin
     assert fetch(origin).status == 200
@@ -170,7 +183,7 @@ def test_proxy_without_a_server_behind_it_says_so(example, fetch, identity):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_server_ends_in_order_when_it_is_told_to(example, ca, number):
+def test_server_shuts_down_gracefully_on_a_signal(example, ca, number):
     server = example("hello")
     with session(ca) as curl:
         assert ask(curl, "HTTP/2", server.origin).status == 200

@@ -1,4 +1,4 @@
-"""SIGTERM: clients are told to go away, what runs is finished, and the process ends in time."""
+"""Shutdown by SIGTERM: clients get GOAWAY, open requests finish, and the process ends in time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ H3_REQUEST_REJECTED = 0x10B
 NO_ERROR = 0
 
 TIMED_OUT = 75
-"""The exit code of a server that dropped open requests at its end."""
+"""Exit code of a server that dropped open requests."""
 
-CUT_OFF = r"^warning: 1 request was cut off, still running 1 s after .*; allow more with --grace$"
+CUT_OFF = (
+    r"^warning: 1 request was aborted, still running 1 s after .*; allow more time with --grace$"
+)
 
 
 @pytest.fixture
 def patient(start_serve):
-    """A server whose grace period is not what ends a download on a busy machine."""
+    """Starts a server whose grace period is long enough for a download on a busy machine."""
     return start_serve("--grace", str(10 * int(DEADLINE_SECONDS)))
 
 
@@ -39,8 +41,8 @@ def test_signal_ends_an_idle_server_with_zero(server, stop):
     assert server.wait() == 0, server.lines
 
 
-def test_signal_in_the_moment_of_readiness_ends_the_server_with_zero(start_serve):
-    # Whoever has read the line may rely on it: a supervisor may change its mind at once.
+def test_signal_at_readiness_ends_the_server_with_zero(start_serve):
+    # After that line a signal is handled: a supervisor may send one at once.
     for _ in range(25):
         server = start_serve()
         server.terminate()
@@ -49,14 +51,14 @@ def test_signal_in_the_moment_of_readiness_ends_the_server_with_zero(start_serve
 
 async def test_h3_download_finishes_after_go_away(patient, site, ca):
     async with h3_connection(patient.origin, ca) as client:
-        # aioquic takes a megabyte before it opens its window, so most of the body is still to be sent.
+        # aioquic receives a megabyte before it opens its window, so most of the body is unsent.
         download = client.start("/big.bin")
         await client.head(download)
         patient.terminate()
         identifiers = await client.wait_for_go_away()
         response = await client.finish(download)
         assert response.sha256 == sha256(site.read("big.bin"))
-        # RFC 9114 section 5.2: the identifier is that of a request stream, and never grows.
+        # RFC 9114 section 5.2: the identifier is that of a request stream, and never increases.
         assert all(identifier % 4 == 0 for identifier in identifiers)
         assert identifiers == sorted(identifiers, reverse=True)
         ended = await client.wait_terminated()
@@ -70,13 +72,14 @@ async def test_h3_request_after_the_last_go_away_is_rejected(patient, ca):
         await client.head(download)
         client.hold()
         patient.terminate()
-        # The server cannot finish while nothing is acknowledged, so it is still there for another request.
+        # The server cannot finish while no packet is acknowledged, so it still receives another
+        # request.
         late = [client.start("/small.txt") for _ in range(3)]
         client.resume()
         await client.wait_for_go_away()
         await client.finish(download)
         for exchange in late:
-            # Whether each was in time is the server's to say, and it has to say it in one of these ways.
+            # The server decides whether each was in time, and must signal it in one of these ways.
             try:
                 assert (await client.finish(exchange)).status == 200
             except StreamResetError as error:
@@ -107,9 +110,9 @@ def test_h2_download_finishes_after_go_away(patient, site, ca):
     assert patient.wait() == 0, patient.lines
 
 
-def test_h2_download_is_whole_though_credit_comes_after_the_server_has_written_all(patient, site, ca):
+def test_h2_download_is_complete_if_credit_arrives_after_the_last_write(patient, site, ca):
     with H2Client(patient.origin, ca) as client:
-        # What the client has not read yet waits in the socket of the server.
+        # Data that the client has not read stays in the server's socket.
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 262_144)
         client.opens_windows = False
         stream = client.start("/big.bin")
@@ -119,7 +122,7 @@ def test_h2_download_is_whole_though_credit_comes_after_the_server_has_written_a
         client.flush()
         patient.terminate()
         while not client.exchanges[stream].ended and client.read():
-            # Clients send credit for each piece that they have read.
+            # Clients send credit for each piece that they read.
             with suppress(OSError):
                 client.socket.sendall(WindowUpdateFrame(stream, 1).serialize())
         assert {frame.code for frame in client.go_away} == {NO_ERROR}
@@ -141,8 +144,9 @@ def test_h1_download_finishes_and_the_connection_is_closed(patient, site, ca):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_idle_connections_do_not_hold_the_server_up(start_serve, ca, version):
-    # The grace period is longer than the test waits: only a server that sees that nothing runs ends in time.
+def test_idle_connections_do_not_delay_the_shutdown(start_serve, ca, version):
+    # The grace period is longer than the test waits: a server ends in time only if it notices that
+    # no request is open.
     server = start_serve("--grace", str(10 * int(DEADLINE_SECONDS)))
     with GoClient(version, ca) as client:
         assert client.fetch(f"{server.origin}/small.txt").status == 200
@@ -167,15 +171,15 @@ def test_new_connections_are_refused_while_a_download_runs(patient, site, ca):
         patient.terminate()
         while not client.go_away:
             assert client.read()
-        # Each worker stops listening for itself, and another one may have done it a moment later.
-        eventually("a refusal of new connections", lambda: is_refused(patient, ca))
+        # Each worker closes its listener itself, so another one may do it a moment later.
+        eventually("new connections to be refused", lambda: is_refused(patient, ca))
         client.open_windows()
         assert client.finish(stream).sha256 == sha256(site.read("big.bin"))
     assert patient.wait() == 0, patient.lines
 
 
 @pytest.mark.parametrize("protocol", ["HTTP/2", "HTTP/3"])
-async def test_grace_period_ends_a_download_that_never_moves(start_serve, ca, protocol):
+async def test_grace_period_ends_a_stalled_download(start_serve, ca, protocol):
     server = start_serve("--grace", "1")
     if protocol == "HTTP/2":
         with H2Client(server.origin, ca) as client:
@@ -184,7 +188,7 @@ async def test_grace_period_ends_a_download_that_never_moves(start_serve, ca, pr
             while len(client.exchanges[stream].body) < 65_535:
                 assert client.read()
             server.terminate()
-            # Without the grace period it would wait for the client for ever.
+            # Without the grace period it would wait for the client forever.
             assert server.wait() == 0, server.lines
             server.wait_for_lines(CUT_OFF)
         return
@@ -196,7 +200,7 @@ async def test_grace_period_ends_a_download_that_never_moves(start_serve, ca, pr
         assert await asyncio.to_thread(server.wait) == 0
         server.wait_for_lines(CUT_OFF)
         client.resume()
-        # The last packet of the server says that it has closed; without it the client would wait for its time-out.
+        # The server's last packet is a close; without it the client would wait for its own timeout.
         with pytest.raises(ConnectionLostError) as lost:
             await client.finish(download)
         assert lost.value.code in (H3_NO_ERROR, NO_ERROR), lost.value

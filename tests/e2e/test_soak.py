@@ -1,4 +1,4 @@
-"""Long runs: what a server holds must not grow with what it has served."""
+"""Long runs: the server's memory must not grow with the requests and connections served."""
 
 from __future__ import annotations
 
@@ -62,16 +62,20 @@ SOAK_SECONDS = 1700
 
 
 def load(ca, *arguments) -> dict:
-    """Runs `pronghorn load` and gives its report; every request has to be answered."""
+    """Runs `pronghorn load` and returns its report; every request must succeed."""
     command = [pronghorn(), "load", "--cacert", ca, "--json", *arguments]
-    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=SOAK_SECONDS)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, timeout=SOAK_SECONDS
+    )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_memory_does_not_grow_with_ten_million_requests_on_one_connection(start_serve, ca, version, record_property):
+def test_memory_does_not_grow_with_ten_million_requests_on_one_connection(
+    start_serve, ca, version, record_property
+):
     server = start_serve("--quiet")
     url = f"{server.origin}/small.txt"
     one_connection = ("--http", version, "-c", "1", "-m", "64", "-d", "3600")
@@ -86,7 +90,9 @@ def test_memory_does_not_grow_with_ten_million_requests_on_one_connection(start_
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["1.1", "3"])
-def test_memory_does_not_grow_with_a_hundred_thousand_connections(start_serve, ca, version, record_property):
+def test_memory_does_not_grow_with_a_hundred_thousand_connections(
+    start_serve, ca, version, record_property
+):
     server = start_serve("--quiet")
     each_anew = (
         "--http",
@@ -100,7 +106,7 @@ def test_memory_does_not_grow_with_a_hundred_thousand_connections(start_serve, c
         CONNECTIONS,
         f"{server.origin}/small.txt",
     )
-    # The first ones fill the store of sessions, which holds as many as it may from then on.
+    # The first connections fill the session store up to its limit.
     load(ca, *each_anew)
     first = server.resident_bytes()
     load(ca, *each_anew)

@@ -1,4 +1,4 @@
-"""The program without shared libraries: does it serve where there is nothing but itself?"""
+"""The static program runs in an environment without any other file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ def static() -> Path:
 
 
 def test_program_needs_no_shared_library(static):
-    headers = subprocess.run(["readelf", "--program-headers", "--dynamic", static], capture_output=True, text=True)
+    headers = subprocess.run(
+        ["readelf", "--program-headers", "--dynamic", static], capture_output=True, text=True
+    )
     assert headers.returncode == 0
     assert "INTERP" not in headers.stdout
     assert "(NEEDED)" not in headers.stdout
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another root, and a device in it, are for root alone")
-def test_program_serves_pages_and_finds_upstreams_where_there_is_nothing_else(start, gateway, up, identity, static):
-    """Its root is a folder with itself, certificate, page, the names of hosts, and randomness."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="chroot and mknod need root")
+def test_program_serves_pages_and_resolves_upstreams_in_an_empty_root(
+    start, gateway, up, identity, static
+):
+    """The root folder has only the program, a certificate, a page, a hosts file, and a random
+    device.
+    """
     root = gateway.folder / "root"
     for folder in ("etc", "site"):
         (root / folder).mkdir(parents=True)
@@ -46,13 +52,15 @@ def test_program_serves_pages_and_finds_upstreams_where_there_is_nothing_else(st
         f'[[sites.routes]]\nmatch = "/app/*"\nproxy = "http://upstream.test:{up.server_port}"\n'
         '[[sites.routes]]\nfiles = "/site"\n'
     )
-    # Randomness is read from there: linked so, a part of the program does not find the system call.
+    # The statically linked program reads /dev/urandom: part of it does not find the system call.
     (root / "dev").mkdir()
     os.mknod(root / "dev/urandom", 0o666 | stat.S_IFCHR, os.makedev(1, 9))
     (root / "dev/random").symlink_to("urandom")
     server = start(["unshare", f"--root={root}", "/pronghorn", "run", "-c", "/pronghorn.toml"])
     for name in ("curl-h1", "curl-h2", "aioquic-h3"):
-        fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(identity.ca)
+        fetcher = next(fetcher for fetcher in FETCHERS if fetcher.name == name).trusting(
+            identity.ca
+        )
         assert fetcher.fetch(server.origin + "/").body == b"a page"
         assert seen(fetcher.fetch(server.origin + "/app/x"))["path"] == "/app/x"
     server.terminate()

@@ -1,4 +1,4 @@
-"""`pronghorn serve`: files as each client sees them, over each protocol."""
+"""`pronghorn serve`: static files, with each client over each protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from harness.response import sha256
 
 
-def test_small_file_arrives_whole(server, site, fetcher):
+def test_small_file_arrives_complete(server, site, fetcher):
     response = fetcher.fetch(f"{server.origin}/small.txt")
     assert response.status == 200
     assert response.body == site.read("small.txt")
@@ -23,7 +23,7 @@ def test_small_file_arrives_whole(server, site, fetcher):
     [([], "pronghorn"), (["--server", "deer/1.0"], "deer/1.0"), (["--server", ""], None)],
     ids=["default", "named", "none"],
 )
-def test_server_field_says_what_is_asked_for(start_serve, fetcher, flags, expected):
+def test_server_field_is_as_configured(start_serve, fetcher, flags, expected):
     server = start_serve(*flags)
     for path, status in [("/small.txt", 200), ("/nothing-here", 404)]:
         response = fetcher.fetch(f"{server.origin}{path}")
@@ -56,7 +56,7 @@ def test_missing_file_is_404(server, fetcher):
     assert response.status == 404
 
 
-def test_five_kilobyte_request_header_is_taken(server, site, fetcher):
+def test_five_kilobyte_request_header_is_accepted(server, site, fetcher):
     response = fetcher.fetch(f"{server.origin}/small.txt", headers=[("x-long", "v" * 5120)])
     assert response.status == 200
     assert response.body == site.read("small.txt")
@@ -64,7 +64,12 @@ def test_five_kilobyte_request_header_is_taken(server, site, fetcher):
 
 @pytest.mark.parametrize(
     ("asked", "first", "last"),
-    [("bytes=0-99", 0, 99), ("bytes=99900-", 99_900, 99_999), ("bytes=-50", 99_950, 99_999), ("bytes=5-5", 5, 5)],
+    [
+        ("bytes=0-99", 0, 99),
+        ("bytes=99900-", 99_900, 99_999),
+        ("bytes=-50", 99_950, 99_999),
+        ("bytes=5-5", 5, 5),
+    ],
 )
 def test_range_gives_exactly_those_bytes(server, site, fetcher, asked, first, last):
     response = fetcher.fetch(f"{server.origin}/medium.bin", headers=[("range", asked)])
@@ -74,29 +79,33 @@ def test_range_gives_exactly_those_bytes(server, site, fetcher, asked, first, la
     assert response.header("content-length") == str(len(response.body))
 
 
-def test_range_that_ends_past_the_file_is_cut(server, site, protocol_fetcher):
-    response = protocol_fetcher.fetch(f"{server.origin}/medium.bin", headers=[("range", "bytes=99990-200000")])
+def test_range_beyond_the_file_is_truncated(server, site, protocol_fetcher):
+    response = protocol_fetcher.fetch(
+        f"{server.origin}/medium.bin", headers=[("range", "bytes=99990-200000")]
+    )
     assert (response.status, response.header("content-range")) == (206, "bytes 99990-99999/100000")
     assert response.body == site.read("medium.bin")[99990:]
 
 
 @pytest.mark.parametrize("asked", ["bytes=100000-", "bytes=200000-300000", "bytes=-0"])
-def test_range_past_the_end_is_416_with_the_length(server, protocol_fetcher, asked):
+def test_unsatisfiable_range_is_416_with_the_length(server, protocol_fetcher, asked):
     response = protocol_fetcher.fetch(f"{server.origin}/medium.bin", headers=[("range", asked)])
     assert response.status == 416
     assert response.header("content-range") == "bytes */100000"
 
 
 @pytest.mark.parametrize("asked", ["lines=0-9", "octets=0-9"])
-def test_range_in_an_unknown_unit_is_ignored(server, site, protocol_fetcher, asked):
-    # RFC 9110 section 14.2: "An origin server MUST ignore a Range header field that contains a range unit it does not
-    # understand."
+def test_range_with_an_unknown_unit_is_ignored(server, site, protocol_fetcher, asked):
+    # RFC 9110 section 14.2: "An origin server MUST ignore a Range header field that contains a
+    # range unit it does not understand."
     response = protocol_fetcher.fetch(f"{server.origin}/medium.bin", headers=[("range", asked)])
     assert (response.status, response.sha256) == (200, sha256(site.read("medium.bin")))
 
 
-@pytest.mark.parametrize("asked", ["bytes=9-3", "bytes=a-b", "bytes=", "bytes=-", "bytes 0-9", "bytes=1-2-3"])
-def test_malformed_range_is_ignored_or_refused(server, site, protocol_fetcher, asked):
+@pytest.mark.parametrize(
+    "asked", ["bytes=9-3", "bytes=a-b", "bytes=", "bytes=-", "bytes 0-9", "bytes=1-2-3"]
+)
+def test_malformed_range_is_ignored_or_rejected(server, site, protocol_fetcher, asked):
     # RFC 9110 section 14.2 allows both.
     response = protocol_fetcher.fetch(f"{server.origin}/medium.bin", headers=[("range", asked)])
     assert response.status in (200, 400, 416)
@@ -104,7 +113,7 @@ def test_malformed_range_is_ignored_or_refused(server, site, protocol_fetcher, a
         assert response.sha256 == sha256(site.read("medium.bin"))
 
 
-def test_if_range_with_another_etag_gives_the_whole_file(server, site, protocol_fetcher):
+def test_if_range_with_another_etag_returns_the_whole_file(server, site, protocol_fetcher):
     url = f"{server.origin}/medium.bin"
     etag = protocol_fetcher.fetch(url).header("etag")
     # RFC 9110 section 13.1.5: If-Range compares strongly, so a weak tag never matches.
@@ -114,7 +123,7 @@ def test_if_range_with_another_etag_gives_the_whole_file(server, site, protocol_
     assert (other.status, other.sha256) == (200, sha256(site.read("medium.bin")))
 
 
-def test_etag_that_still_holds_gives_304_without_a_body(server, fetcher):
+def test_matching_etag_is_304_without_a_body(server, fetcher):
     url = f"{server.origin}/small.txt"
     etag = fetcher.fetch(url).header("etag")
     assert re.fullmatch(r'(W/)?"[!#-~]+"', etag)
@@ -125,7 +134,7 @@ def test_etag_that_still_holds_gives_304_without_a_body(server, fetcher):
     assert fetcher.fetch(url, headers=[("if-none-match", '"other"')]).status == 200
 
 
-def test_last_modified_that_still_holds_gives_304(server, site, protocol_fetcher):
+def test_unchanged_last_modified_is_304(server, site, protocol_fetcher):
     url = f"{server.origin}/small.txt"
     modified = protocol_fetcher.fetch(url).header("last-modified")
     written = (site.root / "small.txt").stat().st_mtime
@@ -133,7 +142,7 @@ def test_last_modified_that_still_holds_gives_304(server, site, protocol_fetcher
     assert protocol_fetcher.fetch(url, headers=[("if-modified-since", modified)]).status == 304
     earlier = formatdate(written - 3600, usegmt=True)
     assert protocol_fetcher.fetch(url, headers=[("if-modified-since", earlier)]).status == 200
-    # RFC 9110 section 13.1.3: If-Modified-Since is ignored where If-None-Match is there.
+    # RFC 9110 section 13.1.3: If-Modified-Since is ignored if If-None-Match is present.
     both = [("if-modified-since", modified), ("if-none-match", '"other"')]
     assert protocol_fetcher.fetch(url, headers=both).status == 200
 
@@ -144,13 +153,15 @@ def test_changed_file_gets_another_etag(start_serve, tmp_path, protocol_fetcher)
     server = start_serve(directory=tmp_path)
     before = protocol_fetcher.fetch(f"{server.origin}/page.txt")
     page.write_bytes(b"after, and longer")
-    after = protocol_fetcher.fetch(f"{server.origin}/page.txt", headers=[("if-none-match", before.header("etag"))])
+    after = protocol_fetcher.fetch(
+        f"{server.origin}/page.txt", headers=[("if-none-match", before.header("etag"))]
+    )
     assert (after.status, after.body) == (200, b"after, and longer")
     assert after.header("etag") != before.header("etag")
 
 
 @pytest.mark.parametrize(("path", "file"), [("/", "index.html"), ("/sub/", "sub/index.html")])
-def test_folder_gives_its_index(server, site, protocol_fetcher, path, file):
+def test_folder_returns_its_index(server, site, protocol_fetcher, path, file):
     response = protocol_fetcher.fetch(server.origin + path)
     assert (response.status, response.body) == (200, site.read(file))
     assert response.header("content-type").startswith("text/html")
@@ -163,7 +174,7 @@ def test_folder_without_slash_is_redirected(server, protocol_fetcher, path, loca
     assert urljoin(server.origin + path, response.header("location")) == server.origin + location
 
 
-def test_folder_without_index_shows_no_file(server, protocol_fetcher):
+def test_folder_without_index_lists_no_files(server, protocol_fetcher):
     response = protocol_fetcher.fetch(f"{server.origin}/noindex/")
     assert response.status in (403, 404)
 
@@ -179,9 +190,12 @@ def test_folder_without_index_shows_no_file(server, protocol_fetcher):
         ("/./sub/./page.html", "sub/page.html"),
     ],
 )
-def test_path_names_its_file_however_it_is_written(server, site, protocol_fetcher, path, file):
+def test_equivalent_spellings_of_a_path_return_the_same_file(
+    server, site, protocol_fetcher, path, file
+):
     response = protocol_fetcher.fetch(server.origin + path)
-    # Dot segments may be resolved by the server or refused (RFC 3986 section 6.2.2.3 leaves them to the client).
+    # Dot segments may be resolved or rejected by the server (RFC 3986 section 6.2.2.3 leaves them
+    # to the client).
     if "/." in path and response.status in (400, 404):
         return
     assert (response.status, response.body) == (200, site.read(file))
@@ -206,7 +220,7 @@ CONTENT_TYPES = {
 }
 
 
-def test_content_types_follow_the_name(start_serve, tmp_path, protocol_fetcher):
+def test_content_type_follows_the_extension(start_serve, tmp_path, protocol_fetcher):
     for name in CONTENT_TYPES:
         (tmp_path / name).write_bytes(b"x")
     server = start_serve(directory=tmp_path)
@@ -215,9 +229,9 @@ def test_content_types_follow_the_name(start_serve, tmp_path, protocol_fetcher):
         assert re.fullmatch(expected, got or "", re.IGNORECASE), f"{name} came as {got}"
 
 
-def test_browser_is_not_left_to_guess_an_unknown_type(start_serve, tmp_path, protocol_fetcher):
-    # RFC 9110 section 8.3 lets a server leave the type out, and a browser then looks into the content: what looks like
-    # a page would run as one.
+def test_unknown_type_is_not_sniffed_by_browsers(start_serve, tmp_path, protocol_fetcher):
+    # RFC 9110 section 8.3 lets a server omit the type; a browser then inspects the content, and
+    # would run what looks like a page.
     for name in ("unknown.qqqq", "noextension"):
         (tmp_path / name).write_bytes(b"<script>alert(1)</script>")
     server = start_serve(directory=tmp_path)
@@ -228,7 +242,7 @@ def test_browser_is_not_left_to_guess_an_unknown_type(start_serve, tmp_path, pro
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_method_that_a_file_does_not_have_is_405_with_allow(server, protocol_fetcher, method):
+def test_unsupported_method_is_405_with_allow(server, protocol_fetcher, method):
     response = protocol_fetcher.fetch(f"{server.origin}/small.txt", method=method, body=b"x")
     assert response.status == 405
     # RFC 9110 section 15.5.6: "The origin server MUST generate an Allow header field".
@@ -236,20 +250,26 @@ def test_method_that_a_file_does_not_have_is_405_with_allow(server, protocol_fet
 
 
 def test_range_of_a_head_request_is_ignored(server, protocol_fetcher):
-    # RFC 9110 section 14.2: "A server MUST ignore a Range header field received with a request method that is
-    # unrecognized or for which range handling is not defined. For this specification, GET is the only method".
+    # RFC 9110 section 14.2: "A server MUST ignore a Range header field received with a request
+    # method that is unrecognized or for which range handling is not defined. For this
+    # specification, GET is the only method".
     whole = protocol_fetcher.fetch(f"{server.origin}/small.txt", method="HEAD")
-    ranged = protocol_fetcher.fetch(f"{server.origin}/small.txt", method="HEAD", headers=[("range", "bytes=1-2")])
+    ranged = protocol_fetcher.fetch(
+        f"{server.origin}/small.txt", method="HEAD", headers=[("range", "bytes=1-2")]
+    )
     assert ranged.status == 200
     assert ranged.header("content-length") == whole.header("content-length")
     assert ranged.header("content-range") is None
 
 
-def test_precondition_on_another_state_is_412(server, protocol_fetcher):
+def test_failed_precondition_is_412(server, protocol_fetcher):
     etag = protocol_fetcher.fetch(f"{server.origin}/small.txt").header("etag")
     for condition, status in [
         (("if-match", etag), 200),
         (("if-match", '"another"'), 412),
         (("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT"), 412),
     ]:
-        assert protocol_fetcher.fetch(f"{server.origin}/small.txt", headers=[condition]).status == status, condition
+        assert (
+            protocol_fetcher.fetch(f"{server.origin}/small.txt", headers=[condition]).status
+            == status
+        ), condition

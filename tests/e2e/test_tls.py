@@ -1,4 +1,4 @@
-"""TLS itself: key exchange, ciphers, large certificates, sessions without early data, and the key log."""
+"""TLS: key exchange, ciphers, large certificates, sessions without early data, and the key log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def version(request) -> str:
 
 
 def handshake(get: list, url: str, *flags: str) -> list[str]:
-    """What `pronghorn get -v` says about the TLS of each connection that it makes."""
+    """Returns the output of `pronghorn get -v` about the TLS of each of its connections."""
     command = [str(part) for part in [*get, *flags, "-v", url]]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     return re.findall(r"^\* TLS: (.+)$", done.stderr.decode(), re.MULTILINE)
@@ -31,7 +31,9 @@ def get(ca) -> list:
     return [pronghorn(), "get", "--cacert", ca]
 
 
-def test_key_exchange_is_post_quantum_among_ourselves_and_with_go(start, start_serve, identity, get, version):
+def test_key_exchange_is_post_quantum_with_pronghorn_and_go(
+    start, start_serve, identity, get, version
+):
     go = start([quic_go_server(), "-cert", identity.cert, "-key", identity.key])
     for url in [f"{start_serve().origin}/small.txt", f"{go.origin}/request"]:
         (said,) = handshake(get, url, "--http", version)
@@ -39,14 +41,23 @@ def test_key_exchange_is_post_quantum_among_ourselves_and_with_go(start, start_s
 
 
 def s_client(server: Server, *flags) -> str:
-    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-ign_eof", *map(str, flags)]
+    command = [
+        "openssl",
+        "s_client",
+        "-connect",
+        f"127.0.0.1:{server.port}",
+        "-ign_eof",
+        *map(str, flags),
+    ]
     request = b"GET /small.txt HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-    said = subprocess.run(command, input=request, capture_output=True, timeout=60).stdout.decode(errors="replace")
+    said = subprocess.run(command, input=request, capture_output=True, timeout=60).stdout.decode(
+        errors="replace"
+    )
     assert "HTTP/1.1 200" in said
     return said
 
 
-def test_client_that_offers_chacha20_alone_gets_it(server):
+def test_client_with_chacha20_only_is_served(server):
     said = s_client(server, "-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256")
     assert "New, TLSv1.3, Cipher is TLS_CHACHA20_POLY1305_SHA256" in said
 
@@ -66,7 +77,9 @@ def test_session_of_tls_1_3_is_resumed_once(server, ca):
     def ask(session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession]:
         plain = socket.create_connection((server.host, server.port), 30)
         with context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as connection:
-            connection.sendall(b"GET /small.txt HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            connection.sendall(
+                b"GET /small.txt HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            )
             while connection.recv(65535):
                 pass
             return connection.session_reused, connection.session
@@ -79,20 +92,27 @@ def test_session_of_tls_1_3_is_resumed_once(server, ca):
 
 
 def test_large_certificate_is_not_amplified(start, site, tmp_path):
-    """A handshake of 20 KiB goes through, but to an address that is not proven only three times what came goes out."""
+    """A handshake of 20 KiB completes; an unvalidated address gets at most three times the bytes
+    received from it.
+    """
     chain = make_identity(tmp_path / "large", more_names=700)
     assert len(chain.cert.read_bytes()) > 20_000
     server = start(serve_command(site.root, chain, "--stats", "--grace", "0.5"))
     get = [pronghorn(), "get", "--cacert", chain.ca]
     done = subprocess.run(
-        [*get, "--http", "3", f"{server.origin}/small.txt"], capture_output=True, timeout=60, check=True
+        [*get, "--http", "3", f"{server.origin}/small.txt"],
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout == site.read("small.txt")
     flight = capture(server.port, get, "3", "/small.txt")
-    # A server that does not know the session sends its certificate.
+    # A server without the session sends its certificate.
     server.kill()
-    again = start(serve_command(site.root, chain, "--grace", "0.5", listen=[f"127.0.0.1:{server.port}"]))
-    # From elsewhere: its token proves the address that it was captured at.
+    again = start(
+        serve_command(site.root, chain, "--grace", "0.5", listen=[f"127.0.0.1:{server.port}"])
+    )
+    # From another address: its token proves the address that it was captured at.
     with flight.send(again.port, source="127.0.0.2") as sender:
         received = received_until_silence(sender)
     assert flight.size < received <= 3 * flight.size
@@ -100,15 +120,25 @@ def test_large_certificate_is_not_amplified(start, site, tmp_path):
 
 def secrets(path) -> dict[tuple[str, str], str]:
     return {
-        (label, random): secret for label, random, secret in (line.split() for line in path.read_text().splitlines())
+        (label, random): secret
+        for label, random, secret in (line.split() for line in path.read_text().splitlines())
     }
 
 
-def test_key_log_is_written_when_asked_for_and_says_so(start, identity, site, ca, version, tmp_path):
+def test_key_log_is_written_if_configured_and_logged(start, identity, site, ca, version, tmp_path):
     log = {side: tmp_path / f"{side}.keys" for side in ("server", "client")}
     server = start(serve_command(site.root, identity), env={"SSLKEYLOGFILE": str(log["server"])})
     command = [
-        str(part) for part in [pronghorn(), "get", "--cacert", ca, "--http", version, f"{server.origin}/small.txt"]
+        str(part)
+        for part in [
+            pronghorn(),
+            "get",
+            "--cacert",
+            ca,
+            "--http",
+            version,
+            f"{server.origin}/small.txt",
+        ]
     ]
     quiet = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert quiet.stderr == b""

@@ -1,4 +1,4 @@
-"""Server names in TLS that are no names of DNS, as some clients send them: treated as if there were none."""
+"""TLS server names that are not DNS names, as some clients send them: treated as absent."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def client_context(version: ssl.TLSVersion) -> ssl.SSLContext:
     return context
 
 
-def ask(context: ssl.SSLContext, port: int, name: bytes, session=None) -> tuple[int, ssl.SSLSession, bool]:
-    """Status of the answer, the session for the next time, and whether it was that of an earlier one."""
+def ask(
+    context: ssl.SSLContext, port: int, name: bytes, session=None
+) -> tuple[int, ssl.SSLSession, bool]:
+    """Returns the status, the session for the next time, and whether a session was resumed."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=60)
     with context.wrap_socket(plain, server_hostname=name, session=session) as client:
         client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -40,31 +42,38 @@ def ask(context: ssl.SSLContext, port: int, name: bytes, session=None) -> tuple[
         return answer.status, client.session, client.session_reused
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_client_with_a_name_that_is_none_is_served_over_tcp(server, version, name):
+def test_client_with_an_invalid_server_name_is_served_over_tcp(server, version, name):
     context = client_context(version)
     status, session, _ = ask(context, server.port, name)
     assert status == 200
-    # The binder of a session is made of what the client has sent.
+    # The session's binder covers the ClientHello as sent.
     status, _, is_resumed = ask(context, server.port, name, session)
     assert (status, is_resumed) == (200, True)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "m\u00fcller.example".encode()])
-def test_client_with_a_name_that_is_none_is_served_over_quic(server, name):
+def test_client_with_an_invalid_server_name_is_served_over_quic(server, name):
     def named(extensions):
         entry = b"\0" + len(name).to_bytes(2, "big") + name
         others = [(kind, content) for kind, content in extensions if kind != Extension.SERVER_NAME]
         return [*others, (Extension.SERVER_NAME, len(entry).to_bytes(2, "big") + entry)]
 
     with RawH3(server.origin, edit_hello=with_extensions(named)) as client:
-        fields = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")]
+        fields = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/"),
+        ]
         answer = client.open().answer(client.request(fields))
         assert (answer.status, answer.body) == (200, b"found")
 
 
-def test_handshake_in_pieces_is_served(server):
+def test_fragmented_handshake_is_served(server):
     context = client_context(ssl.TLSVersion.TLSv1_3)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname=NAMES[0])

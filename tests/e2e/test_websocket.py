@@ -1,4 +1,4 @@
-"""WebSocket against a client that others wrote, and what it makes of the handshake."""
+"""WebSocket with independent clients."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ def client_context(ca) -> ssl.SSLContext:
 
 @pytest.mark.parametrize("path", ["/ws", "/ws?deflate", "/ws?contexts"])
 @pytest.mark.parametrize("compression", [None, "deflate"])
-def test_websockets_client_gets_its_messages_back(handler, ca, path, compression):
+def test_websocket_messages_are_echoed_to_websockets(handler, ca, path, compression):
     async def run() -> list[str]:
         url = f"wss://{handler.host}:{handler.port}{path}"
         async with connect(
-            url, ssl=client_context(ca), compression=compression, subprotocols=["other", "echo"], max_size=1 << 20
+            url,
+            ssl=client_context(ca),
+            compression=compression,
+            subprotocols=["other", "echo"],
+            max_size=1 << 20,
         ) as socket:
             for message in ("", "x", "κόσμε" * 10_000, b"\x00\xff" * 100_000, "y" * 300):
                 await socket.send(message)
@@ -45,10 +49,12 @@ def test_websockets_client_gets_its_messages_back(handler, ca, path, compression
     assert extensions == (["permessage-deflate"] if compression and "?" in path else [])
 
 
-def test_websockets_client_is_refused_where_there_is_none(handler, ca):
+def test_websocket_without_an_endpoint_is_rejected(handler, ca):
     async def run() -> None:
-        async with connect(f"wss://{handler.host}:{handler.port}/elsewhere", ssl=client_context(ca)):
-            raise AssertionError("there is no WebSocket")
+        async with connect(
+            f"wss://{handler.host}:{handler.port}/elsewhere", ssl=client_context(ca)
+        ):
+            raise AssertionError("the WebSocket was accepted")
 
     with pytest.raises(InvalidStatus) as refused:
         asyncio.run(run())
@@ -56,13 +62,16 @@ def test_websockets_client_is_refused_where_there_is_none(handler, ca):
 
 
 @pytest.mark.parametrize("browser_protocol", ["http/1.1", "h2"])
-def test_chromium_uses_everything(handler, identity, browser_protocol):
+def test_chromium_uses_all_features(handler, identity, browser_protocol):
     asked = {
         "origin": f"https://{NAME}:{handler.port}",
-        "flags": common_flags(identity.spki_hash) + protocol_flags(browser_protocol, NAME, handler.port),
+        "flags": common_flags(identity.spki_hash)
+        + protocol_flags(browser_protocol, NAME, handler.port),
         "chromium": str(chromium()),
     }
-    done = subprocess.run(["node", CHROMIUM_SOCKETS, json.dumps(asked)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        ["node", CHROMIUM_SOCKETS, json.dumps(asked)], capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     for query, echoed in seen["echoed"].items():
@@ -76,7 +85,7 @@ def test_chromium_uses_everything(handler, identity, browser_protocol):
     assert seen["refused"] == {"code": 1009, "reason": "", "wasClean": True}
     assert seen["silent"] == {"code": 1005, "reason": "", "wasClean": True}
     assert seen["elsewhere"] == "/elsewhere did not open"
-    # Over HTTP/2 there is neither a 101 nor a key.
+    # HTTP/2 has neither a 101 nor a key.
     fields = [{name.lower() for name in handshake["headers"]} for handshake in seen["handshakes"]]
     assert len(fields) == 6
     assert {"sec-websocket-accept" in each for each in fields} == {browser_protocol == "http/1.1"}

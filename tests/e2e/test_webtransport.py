@@ -1,4 +1,6 @@
-"""WebTransport sessions: aioquic's and Chromium's against the engine's example and that of the crate `server`."""
+"""WebTransport sessions of aioquic and Chromium, with the engine's example and that of the crate
+`server`.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,23 @@ from harness.server import REPOSITORY, Server, webtransport_command, webtranspor
 BROWSER_SESSIONS = REPOSITORY / "tests" / "clients" / "browser" / "webtransport.mjs"
 
 SETTINGS = {0x08: 1, 0x33: 1, 0x2B603742: 1, 0xC671706A: 1, 0x14E9CD29: 1}
-"""Extended CONNECT, HTTP datagrams, and one session in drafts 02, 07 and 13, which is what Safari looks for."""
+"""Extended CONNECT, HTTP datagrams, and one session in drafts 02, 07 and 13, which Safari requires.
+"""
 
 FLOW_CONTROL = {0x2B61, 0x2B64, 0x2B65}
-"""Windows of sessions in drafts 13 and 14: for data, unidirectional and bidirectional streams."""
+"""Session flow control in drafts 13 and 14: for data, unidirectional and bidirectional streams."""
 
 H3_ID_ERROR, H3_DATAGRAM_ERROR, H3_REQUEST_REJECTED, H3_MESSAGE_ERROR = 0x108, 0x33, 0x10B, 0x10E
 SESSION_GONE, BUFFERED_STREAM_REJECTED = 0x170D7B68, 0x3994BD84
 
 
-@pytest.fixture(scope="module", params=[webtransport_command, webtransport_echo_command], ids=["engine", "server"])
+@pytest.fixture(
+    scope="module",
+    params=[webtransport_command, webtransport_echo_command],
+    ids=["engine", "server"],
+)
 def example(request, identity):
-    """Each example, for all tests of this file."""
+    """Starts each example, once for all tests of this file."""
     server = Server(request.param(identity))
     yield server
     end([server])
@@ -51,7 +58,7 @@ async def client(example, identity):
 
 
 async def echo(client: WebTransportClient, session: int, content: bytes) -> None:
-    """On a bidirectional stream."""
+    """Echoes content on a bidirectional stream."""
     stream = client.open(session)
     client.send(stream, content, end=True)
     await client.until(lambda: client.streams[stream].is_over)
@@ -63,13 +70,13 @@ async def last_end(example: Server, identity) -> str:
         return (await other.fetch("/last")).body.decode()
 
 
-async def test_settings_offer_what_each_draft_wants(client):
+async def test_settings_offer_each_supported_draft(client):
     assert client.http.received_settings.items() >= SETTINGS.items()
-    # Half an offer of flow control for sessions would leave clients without any.
+    # A partial offer of session flow control would leave clients without credit.
     assert not client.http.received_settings.keys() & FLOW_CONTROL
 
 
-async def test_capsules_of_flow_control_that_was_not_promised_mean_nothing(client):
+async def test_flow_control_capsules_without_an_offer_are_ignored(client):
     session = await client.session("/echo")
     # WT_MAX_DATA and WT_MAX_STREAMS of both kinds, as Safari sends them.
     for kind in (0x190B4D3D, 0x190B4D3F, 0x190B4D40):
@@ -83,7 +90,7 @@ async def test_bidirectional_streams_are_echoed(client):
         await echo(client, session, random_bytes(size))
 
 
-async def test_unidirectional_stream_comes_back_on_one_of_the_server(client):
+async def test_unidirectional_stream_is_echoed_on_a_server_stream(client):
     session = await client.session("/echo")
     content = random_bytes(40_000)
     client.send(client.open(session, uni=True), content, end=True)
@@ -102,7 +109,7 @@ async def test_datagrams_are_echoed(client):
         assert client.datagrams == [(session, random_bytes(size))]
 
 
-async def test_many_streams_at_once(client):
+async def test_many_parallel_streams_are_echoed(client):
     session = await client.session("/echo")
     streams = {client.open(session): random_bytes(3000, f"{number}") for number in range(90)}
     for stream, content in streams.items():
@@ -113,8 +120,12 @@ async def test_many_streams_at_once(client):
 
 async def test_server_opens_streams_and_closes_with_code_and_reason(client):
     session = await client.session("/greet")
-    await client.until(lambda: len([stream for stream in client.streams.values() if stream.is_over]) == 2)
-    greetings = {number % 4: (number, bytes(stream.content)) for number, stream in client.streams.items()}
+    await client.until(
+        lambda: len([stream for stream in client.streams.values() if stream.is_over]) == 2
+    )
+    greetings = {
+        number % 4: (number, bytes(stream.content)) for number, stream in client.streams.items()
+    }
     assert greetings[3][1] == b"greetings"
     number, question = greetings[1]
     assert question == b"who is there?"
@@ -123,24 +134,30 @@ async def test_server_opens_streams_and_closes_with_code_and_reason(client):
     assert client.closed_with(session) == (1234, "nobody, grüße")
 
 
-async def test_server_learns_code_and_reason(client, example, identity):
+async def test_server_gets_code_and_reason_of_the_close(client, example, identity):
     session = await client.session("/echo")
     client.send_content(session, close_capsule(4_000_000_000, "done here"), end=True)
     await client.until(lambda: client.connects[session].is_over)
-    assert await last_end(example, identity) == "the peer closed the session with code 4000000000: done here"
+    assert (
+        await last_end(example, identity)
+        == "the peer closed the session with code 4000000000: done here"
+    )
 
 
-async def test_streams_go_with_their_session(client):
+async def test_streams_are_reset_when_their_session_closes(client):
     session = await client.session("/echo")
     stream = client.open(session)
     client.send(stream, b"unfinished")
     await client.until(lambda: client.streams[stream].content == b"unfinished")
     client.send_content(session, close_capsule(0, ""), end=True)
     await client.until(lambda: client.streams[stream].reset is not None)
-    assert (client.streams[stream].reset, client.streams[stream].stopped) == (SESSION_GONE, SESSION_GONE)
+    assert (client.streams[stream].reset, client.streams[stream].stopped) == (
+        SESSION_GONE,
+        SESSION_GONE,
+    )
 
 
-async def test_codes_of_resets_and_stops_come_back(client):
+async def test_reset_codes_are_echoed(client):
     session = await client.session("/echo")
     stream = client.open(session)
     client.send(stream, b"begun")
@@ -160,23 +177,24 @@ async def test_unknown_capsules_and_frames_of_any_length_are_skipped(client):
 
 
 @pytest.mark.parametrize(
-    "content", [close_capsule(0, "x" * 1025), capsule(0x2843, b"\0\0\0"), close_capsule(0, "") + b"\0"]
+    "content",
+    [close_capsule(0, "x" * 1025), capsule(0x2843, b"\0\0\0"), close_capsule(0, "") + b"\0"],
 )
-async def test_broken_capsule_resets_the_session(client, content):
+async def test_malformed_capsule_resets_the_session(client, content):
     session = await client.session("/echo")
     client.send_content(session, content)
     await client.until(lambda: client.connects[session].reset is not None)
     assert client.connects[session].reset == H3_MESSAGE_ERROR
 
 
-async def test_refused_session_leaves_the_connection_as_it_is(client):
+async def test_rejected_session_leaves_the_connection_usable(client):
     refused = client.ask("/nowhere")
     await client.until(lambda: refused in client.status)
     assert client.status[refused] == 404
     await echo(client, await client.session("/echo"), b"still there")
 
 
-async def test_second_session_is_refused_as_not_processed(client):
+async def test_second_session_is_rejected_as_unprocessed(client):
     session = await client.session("/echo")
     second = client.ask("/echo")
     await client.until(lambda: client.connects[second].reset is not None)
@@ -184,8 +202,8 @@ async def test_second_session_is_refused_as_not_processed(client):
     await echo(client, session, b"the first one is well")
 
 
-async def test_streams_that_come_before_their_session_are_kept(client):
-    """The request's packet comes last."""
+async def test_streams_before_their_session_are_buffered(client):
+    """The packet of the request arrives last."""
     session = client._quic.get_next_available_stream_id()
     assert session == 0
     client._quic._local_next_stream_id_bidi = 4
@@ -201,39 +219,49 @@ async def test_streams_that_come_before_their_session_are_kept(client):
     assert client.datagrams == [(session, b"so is this")]
 
 
-async def test_streams_whose_session_never_comes_are_bounded_in_number_and_time(start, identity):
+async def test_streams_without_a_session_are_limited_in_number_and_time(start, identity):
     server = start(
-        webtransport_command(identity, "--limit", "webtransport_early_streams=3", "--limit", "head_timeout=1s")
+        webtransport_command(
+            identity, "--limit", "webtransport_early_streams=3", "--limit", "head_timeout=1s"
+        )
     )
     async with webtransport(server.port, identity.ca) as client:
         streams = [client.open(400, uni=uni) for uni in (True, False, True, False)]
         for stream in streams:
             client.send(stream, b"for nobody")
-        await client.until(lambda: all(client.streams[stream].stopped is not None for stream in streams))
+        await client.until(
+            lambda: all(client.streams[stream].stopped is not None for stream in streams)
+        )
         assert {client.streams[stream].stopped for stream in streams} == {BUFFERED_STREAM_REJECTED}
-        assert {client.streams[stream].reset for stream in streams if stream % 4 == 0} == {BUFFERED_STREAM_REJECTED}
-        # Nothing of that counts against what comes then.
+        assert {client.streams[stream].reset for stream in streams if stream % 4 == 0} == {
+            BUFFERED_STREAM_REJECTED
+        }
+        # None of these count against later streams.
         await echo(client, await client.session("/echo"), b"well")
 
 
 @pytest.mark.parametrize(
     ("datagram", "code"),
-    [(b"", H3_DATAGRAM_ERROR), (b"\x40", H3_DATAGRAM_ERROR), (b"\xd0" + bytes(7), H3_DATAGRAM_ERROR)],
+    [
+        (b"", H3_DATAGRAM_ERROR),
+        (b"\x40", H3_DATAGRAM_ERROR),
+        (b"\xd0" + bytes(7), H3_DATAGRAM_ERROR),
+    ],
 )
-async def test_datagram_of_no_stream_closes_the_connection(client, datagram, code):
+async def test_datagram_without_a_stream_closes_the_connection(client, datagram, code):
     client.send_raw_datagram(datagram)
     await client.wait_closed()
     assert client.terminated.error_code == code
 
 
-async def test_stream_of_what_is_no_session_closes_the_connection(client):
+async def test_stream_with_an_invalid_session_id_closes_the_connection(client):
     client.send(client.open(3, uni=True), b"")
     await client.wait_closed()
     assert client.terminated.error_code == H3_ID_ERROR
 
 
 def uses_everything(example, identity, options, reset) -> None:
-    """Runs `webtransport.mjs` in a browser and checks what it prints.
+    """Runs `webtransport.mjs` in a browser and checks its output.
 
     `reset`: the error's attributes when the peer resets a stream with code 77.
     """
@@ -243,7 +271,9 @@ def uses_everything(example, identity, options, reset) -> None:
         "hash": base64.b64encode(hashlib.sha256(leaf.public_bytes(Encoding.DER)).digest()).decode(),
         **options,
     }
-    done = subprocess.run(["node", BROWSER_SESSIONS, json.dumps(asked)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        ["node", BROWSER_SESSIONS, json.dumps(asked)], capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["datagrams"] == ["one", "two", "three"]

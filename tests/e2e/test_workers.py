@@ -1,4 +1,4 @@
-"""Several workers on one port: a connection stays with the one that has it, wherever its packets arrive."""
+"""Several workers on one port: a connection stays with its worker, wherever its packets arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ async def test_connection_survives_a_change_of_address_between_workers(start_ser
     async with h3_connection(server.origin, ca) as client:
         for _ in range(REBINDS):
             assert (await client.fetch("/small.txt")).body == site.read("small.txt")
-            # The kernel chooses the worker's socket by address and port, so most changes bring another one.
+            # The kernel selects the worker's socket by address and port, so most changes select
+            # another one.
             await client.rebind()
         assert (await client.fetch("/medium.bin")).body == site.read("medium.bin")
     server.terminate()
@@ -40,7 +41,7 @@ async def test_download_survives_a_change_of_address(start_serve, site, ca):
     assert response.sha256 == sha256(site.read("big.bin"))
 
 
-def test_each_worker_takes_connections(start_serve, site, ca):
+def test_each_worker_accepts_connections(start_serve, site, ca):
     server = start_serve("--workers", str(WORKERS), "--stats")
     for _ in range(10):
         for version in ("1.1", "2", "3"):

@@ -1,4 +1,5 @@
-"""What the end-to-end tests stand on: the server as a process, and clients with one face.
+"""Foundation of the end-to-end tests: the server as a process, and clients with one interface.
 
-Nothing here knows the server's code. It is started as a user starts it and spoken to over the network.
+The harness uses none of the server's code. It starts the server as a user does and talks to it over
+the network.
 """

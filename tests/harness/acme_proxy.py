@@ -1,4 +1,6 @@
-"""What stands before Pebble: passes requests on, and answers some as an authority does that is asked too often."""
+"""A proxy in front of Pebble: forwards requests, and answers some like an authority with rate
+limits.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from .pebble import API_PORT, Pebble
 from .serving import serving
 
 PROXY_PORT = 14443
-"""Beside Pebble's own, at its address."""
+"""Address beside Pebble's own."""
 PROBLEM = ("content-type", "application/problem+json")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the proxy says itself."""
+    """A response of the proxy itself."""
 
     status: int
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -30,7 +32,9 @@ class Answer:
 
 
 class AuthorityProxy(http.server.ThreadingHTTPServer):
-    """Asks `answer` about each method and path; where it is silent, Pebble is asked."""
+    """Calls `answer` with each method and path; without a response from it, the request goes to
+    Pebble.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -39,17 +43,21 @@ class AuthorityProxy(http.server.ThreadingHTTPServer):
         super().__init__((pebble.address, PROXY_PORT), Handler)
         self.pebble = pebble
         self.requests: list[tuple[float, str, str]] = []
-        """When each request came, in seconds of the monotonic clock, with its method and path."""
+        """Time of each request, in seconds of the monotonic clock, with its method and path."""
         self.contents: list[tuple[str, object]] = []
-        """What was asked for with content, with its path, in order."""
+        """Paths of the requests with content, in order."""
         self.answer: Callable[[str, str], Answer | None] = lambda method, path: None
+        self.change: Callable[[str, Answer], Answer] = lambda path, answer: answer
+        """Returns what the client gets in place of Pebble's response."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pebble.identity.cert, pebble.identity.key)
-        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
         pebble.directory = f"https://{pebble.address}:{PROXY_PORT}/dir"
 
     def asked(self, path: str) -> list[float]:
-        """When something below this path was asked for."""
+        """Returns the times of requests below this path."""
         return [when for when, _, other in self.requests if other.startswith(path)]
 
 
@@ -62,10 +70,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.server.requests.append((time.monotonic(), self.command, self.path))
         if signed := json.loads(content or b"{}").get("payload"):
-            self.server.contents.append((self.path, json.loads(base64.urlsafe_b64decode(signed + "=="))))
+            self.server.contents.append(
+                (self.path, json.loads(base64.urlsafe_b64decode(signed + "==")))
+            )
         answer = self.server.answer(self.command, self.path)
         if answer is None:
-            answer = self.ask_pebble(content)
+            answer = self.server.change(self.path, self.ask_pebble(content))
         self.send_response(answer.status)
         for name, value in answer.headers:
             self.send_header(name, value)
@@ -77,8 +87,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def ask_pebble(self, content: bytes) -> Answer:
         pebble = self.server.pebble
         context = ssl.create_default_context(cafile=pebble.identity.ca)
-        connection = http.client.HTTPSConnection(pebble.address, API_PORT, context=context, timeout=60)
-        # `host` among them, from which Pebble makes the URLs that it gives out.
+        connection = http.client.HTTPSConnection(
+            pebble.address, API_PORT, context=context, timeout=60
+        )
+        # Includes `host`, from which Pebble makes the URLs that it hands out.
         connection.request(self.command, self.path, content or None, dict(self.headers))
         response = connection.getresponse()
         body = response.read()
@@ -95,7 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def proxied(pebble: Pebble) -> Iterator[AuthorityProxy]:
-    """The proxy, which settings of `pebble` name from now on."""
+    """Runs the proxy, which the settings of `pebble` use from now on."""
     proxy = AuthorityProxy(pebble)
     with serving(proxy):
         yield proxy

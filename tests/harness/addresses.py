@@ -1,4 +1,4 @@
-"""Addresses for servers that cannot say where they listen, which no other test of a run takes."""
+"""Addresses for servers that cannot report where they listen; no other test of a run uses them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import socket
 
 HELD: list[socket.socket] = []
-"""Bound until the process of the tests ends."""
+"""Bound until the test process ends."""
 
 
 def refusing_address() -> str:
-    """An address at which connections are refused: it is bound, and no server listens."""
+    """Returns an address that refuses connections: it is bound, and no server listens."""
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     HELD.append(bound)
@@ -18,7 +18,7 @@ def refusing_address() -> str:
 
 
 def own_address() -> str:
-    """A port that is free on an address of the loopback network that only this process of the tests uses."""
+    """Returns a free port on a loopback address that only this test process uses."""
     number = os.getpid()
     host = f"127.77.{number >> 8 & 255}.{number & 255}"
     with socket.create_server((host, 0)) as free:

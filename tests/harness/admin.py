@@ -1,4 +1,4 @@
-"""The admin API of `pronghorn run`, asked."""
+"""Client of the admin API of `pronghorn run`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SERIES = re.compile(r'((\w+)(?:\{\w+="[^"]*"(?:,\w+="[^"]*")*\})?) (\d+(?:\.\d+)
 
 
 def metrics(path) -> dict[str, float]:
-    """What `/metrics` has, by name and labels, as Prometheus would read it."""
+    """Returns the values of `/metrics`, by name and labels, as Prometheus would parse them."""
     status, text = ask(UnixConnection(path), "GET", "/metrics")
     assert status == 200
     values, kinds = {}, {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split()
-            assert name not in kinds, f"{name} is there twice"
+            assert name not in kinds, f"{name} occurs twice"
             kinds[name] = kind
         elif not line.startswith("# HELP "):
             series, name, value = SERIES.fullmatch(line).groups()

@@ -1,4 +1,4 @@
-"""A certificate authority for one test session, and certificates from it, good and bad."""
+"""A certificate authority for one test session, and valid and invalid certificates from it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,38 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from cryptography.x509.oid import NameOID
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Files for a server and what its clients need to trust it."""
+    """Files of a server, and what its clients need to trust it."""
 
     ca: Path
     cert: Path
     """The leaf, then the authority that signed it."""
     key: Path
     spki_hash: str
-    """Base64 of the SHA-256 of the leaf's public key: what Chromium is told to accept."""
+    """Base64 of the SHA-256 of the leaf's public key, which Chromium is told to accept."""
 
 
 def make_identity(
-    folder: Path, *, more_names: int = 0, addresses: tuple[str, ...] = (), names: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    more_names: int = 0,
+    addresses: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
 ) -> Identity:
-    """An authority and a P-256 leaf for localhost, 127.0.0.1 and ::1, valid for ten days.
+    """Makes an authority and a P-256 leaf for localhost, 127.0.0.1 and ::1, valid for ten days.
 
-    Each more name makes the leaf 26 bytes larger; `addresses` and `names` are more that it is for.
+    Each additional name makes the leaf 26 bytes larger; `addresses` and `names` are added to the
+    leaf.
     """
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = sign("Pronghorn tests", ca_key, "Pronghorn tests", ca_key, is_ca=True)
@@ -42,7 +52,9 @@ def make_identity(
     leaf = sign("localhost", key, "Pronghorn tests", ca_key, is_ca=False, **more)
 
     folder.mkdir(parents=True, exist_ok=True)
-    identity = Identity(folder / "ca.pem", folder / "cert.pem", folder / "key.pem", spki_hash(key.public_key()))
+    identity = Identity(
+        folder / "ca.pem", folder / "cert.pem", folder / "key.pem", spki_hash(key.public_key())
+    )
     identity.ca.write_bytes(pem(ca))
     identity.cert.write_bytes(pem(leaf) + pem(ca))
     identity.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -50,12 +62,14 @@ def make_identity(
 
 
 def identity_for(folder: Path, hosts: list[str]) -> tuple[Path, Path]:
-    """A self-signed certificate for these hosts alone, and its key."""
+    """Makes a self-signed certificate for these hosts only, and its key."""
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = sign(hosts[0], key, hosts[0], key, is_ca=False, only=tuple(hosts))
     (folder / "cert.pem").write_bytes(pem(certificate))
-    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
     return folder / "cert.pem", folder / "key.pem"
 
 
@@ -72,7 +86,10 @@ def sign(
     only: tuple[str, ...] = (),
     days: tuple[float, float] = (-1 / 24, 10),
 ) -> x509.Certificate:
-    """`only`: these names and no others. `days`: from and until when it is valid, from now."""
+    """Signs a certificate.
+
+    `only`: these names and no others. `days`: start and end of validity, from now.
+    """
     now = datetime.datetime.now(datetime.UTC)
     all_names = [x509.DNSName(name) for name in only] or [
         x509.DNSName("localhost"),
@@ -103,7 +120,9 @@ def sign(
 
 
 def as_version_1(certificate: x509.Certificate, issuer_key) -> x509.Certificate:
-    """The same without version and extensions, as OpenSSL 3.0 makes it from a request where no extensions are named."""
+    """Returns the certificate without version and extensions, as OpenSSL 3.0 makes it from a
+    request without extensions.
+    """
     version, extensions = 0xA0, 0xA3
     fields = der_parts(der_parts(certificate.tbs_certificate_bytes)[0][2])
     parts = [field for field in fields if field[0] not in (version, extensions)]
@@ -121,7 +140,7 @@ def der(tag: int, content: bytes) -> bytes:
 
 
 def der_parts(encoded: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The tag of each value in a row, the whole of it, and its content."""
+    """Parses a sequence of DER values: each one's tag, whole encoding and content."""
     parts, at = [], 0
     while at < len(encoded):
         start, size, at = at, encoded[at + 1], at + 2
@@ -141,6 +160,6 @@ def pem(certificate: x509.Certificate) -> bytes:
 
 
 def spki_hash(public_key) -> str:
-    """Base64 of the SHA-256 of the SubjectPublicKeyInfo, as Chromium wants it."""
+    """Returns Base64 of the SHA-256 of the SubjectPublicKeyInfo, for Chromium."""
     spki = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(hashlib.sha256(spki).digest()).decode()

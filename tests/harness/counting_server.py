@@ -1,4 +1,6 @@
-"""Servers by the libraries of others that count what they are asked, and stall when told to: one for each protocol."""
+"""Servers on independent libraries that count requests, and stall when told to: one for each
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -28,38 +30,41 @@ ANSWER = b"a small answer\n"
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it came."""
+    """A received request."""
 
     method: str
     path: str
     fields: dict[str, str]
-    """By names in lower case, without the pseudo-header fields."""
+    """Names in lower case, without the pseudo-header fields."""
     body: bytes
 
 
 @dataclass
 class Counts:
-    """What a server has seen. Its one thread, or the lock, guards it."""
+    """Counters of a server. Guarded by its one thread, or the lock."""
 
     requests: int = 0
     body_bytes: int = 0
     connections: int = 0
     stall_at: int = 0
-    """The request before whose answer the whole server is silent once; 0 is none."""
+    """Number of the request before whose response the server stalls once; 0 for none."""
     stall_seconds: float = 0.0
     requests_per_connection: int = 0
-    """After so many answers an HTTP/2 connection says GOAWAY; 0 is never."""
+    """Number of responses after which an HTTP/2 connection sends GOAWAY; 0 for never."""
     redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By path: the status and where to."""
+    """By path: the status and the location."""
     seen: list[Seen] = field(default_factory=list)
     first_at: float = 0.0
-    """When the first request was complete, by the monotonic clock."""
+    """Time when the first request was complete, by the monotonic clock."""
     last_at: float = 0.0
-    """When the last one was."""
+    """Time when the last request was complete."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_request(self, seen: Seen) -> tuple[int, dict[str, str]]:
-        """Counts one and says what to answer. Blocks its caller for the time of the stall: others wait meanwhile."""
+        """Counts a request and returns the response.
+
+        Blocks its caller during the stall: others wait too.
+        """
         with self.lock:
             self.requests += 1
             self.body_bytes += len(seen.body)
@@ -74,7 +79,7 @@ class Counts:
 
 
 def seen_in_streams(fields: list[tuple[bytes | str, bytes | str]], body: bytes) -> Seen:
-    """A request of HTTP/2 or HTTP/3."""
+    """Counts a request over HTTP/2 or HTTP/3."""
     text = {as_text(name): as_text(value) for name, value in fields}
     others = {name: value for name, value in text.items() if not name.startswith(":")}
     return Seen(text[":method"], text[":path"], others, body)
@@ -85,7 +90,7 @@ def as_text(value: bytes | str) -> str:
 
 
 class CountingServer:
-    """Runs in a thread of the test until it is left."""
+    """A server in a thread of the test process, until it is left."""
 
     def __init__(self, protocol: str, identity: Identity, **behaviour):
         self.counts = Counts(**behaviour)
@@ -136,7 +141,10 @@ class CountingServer:
 
     async def _start_http2(self) -> int:
         server = await asyncio.start_server(
-            lambda reader, writer: http2_connection(self.counts, reader, writer), "127.0.0.1", 0, ssl=self._tls("h2")
+            lambda reader, writer: http2_connection(self.counts, reader, writer),
+            "127.0.0.1",
+            0,
+            ssl=self._tls("h2"),
         )
         return server.sockets[0].getsockname()[1]
 
@@ -166,8 +174,13 @@ def http1_server(counts: Counts, tls: ssl.SSLContext) -> http.server.ThreadingHT
         def answer(self) -> None:
             size = int(self.headers.get("content-length") or 0)
             fields = {name.lower(): value for name, value in self.headers.items()}
-            status, answer = counts.on_request(Seen(self.command, self.path, fields, self.rfile.read(size)))
-            lines = [f"HTTP/1.1 {status} Answer", *(f"{name}: {value}" for name, value in answer.items())]
+            status, answer = counts.on_request(
+                Seen(self.command, self.path, fields, self.rfile.read(size))
+            )
+            lines = [
+                f"HTTP/1.1 {status} Answer",
+                *(f"{name}: {value}" for name, value in answer.items()),
+            ]
             content = b"" if self.command == "HEAD" else ANSWER
             self.wfile.write("\r\n".join([*lines, "", ""]).encode() + content)
 
@@ -181,15 +194,17 @@ def http1_server(counts: Counts, tls: ssl.SSLContext) -> http.server.ThreadingHT
         request_queue_size = 128
 
         def handle_error(self, *_arguments) -> None:
-            """A client that leaves is no error of a test."""
+            """Ignores errors of clients that disconnect."""
 
     server = Server(("127.0.0.1", 0), Handler)
-    # The handshake is done by the connection's own thread.
+    # The handshake runs in the connection's own thread.
     server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     return server
 
 
-async def http2_connection(counts: Counts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def http2_connection(
+    counts: Counts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     counts.connections += 1
     answered = 0
     connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
@@ -203,31 +218,38 @@ async def http2_connection(counts: Counts, reader: asyncio.StreamReader, writer:
                     requests[event.stream_id] = (event.headers, bytearray())
                 elif isinstance(event, h2.events.DataReceived):
                     requests[event.stream_id][1].extend(event.data)
-                    connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    connection.acknowledge_received_data(
+                        event.flow_controlled_length, event.stream_id
+                    )
                 elif isinstance(event, h2.events.StreamEnded):
-                    if counts.requests_per_connection and answered >= counts.requests_per_connection:
-                        continue  # it came after the last that GOAWAY has named
+                    if (
+                        counts.requests_per_connection
+                        and answered >= counts.requests_per_connection
+                    ):
+                        continue  # It arrived after the last stream in GOAWAY.
                     fields, body = requests.pop(event.stream_id)
                     seen = seen_in_streams(fields, bytes(body))
                     status, answer = counts.on_request(seen)
                     answered += 1
-                    connection.send_headers(event.stream_id, [(":status", str(status)), *answer.items()])
+                    connection.send_headers(
+                        event.stream_id, [(":status", str(status)), *answer.items()]
+                    )
                     content = b"" if seen.method == "HEAD" else ANSWER
                     connection.send_data(event.stream_id, content, end_stream=True)
                     if answered == counts.requests_per_connection:
-                        # The library would take its own GOAWAY for the end of all answers.
+                        # The library would treat its own GOAWAY as the end of all responses.
                         writer.write(connection.data_to_send())
                         writer.write(GoAwayFrame(0, last_stream_id=event.stream_id).serialize())
             writer.write(connection.data_to_send())
             await writer.drain()
     except (ConnectionError, ssl.SSLError):
-        pass  # the client has left
+        pass  # The client has disconnected.
     finally:
         writer.close()
 
 
 class Http3Connection(QuicConnectionProtocol):
-    """HTTP/3 by aioquic."""
+    """An HTTP/3 connection with aioquic."""
 
     counts: Counts
 
@@ -254,5 +276,7 @@ class Http3Connection(QuicConnectionProtocol):
                 head = [(b":status", str(status).encode())]
                 head += [(name.encode(), value.encode()) for name, value in answer.items()]
                 self.http.send_headers(part.stream_id, head)
-                self.http.send_data(part.stream_id, b"" if seen.method == "HEAD" else ANSWER, end_stream=True)
+                self.http.send_data(
+                    part.stream_id, b"" if seen.method == "HEAD" else ANSWER, end_stream=True
+                )
                 self.transmit()

@@ -1,4 +1,4 @@
-"""HTTP clients that others wrote (tests/clients/ecosystem), and our gateway and nginx with the same site for them."""
+"""Independent HTTP clients (tests/clients/ecosystem); our gateway and nginx with the same site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .waiting import eventually
 SOURCES = REPOSITORY / "tests" / "clients" / "ecosystem"
 BUILT = TARGET / "test-clients"
 TIMEOUT_SECONDS = 100
-"""Within the time-out of a test, so that the client's own words are shown."""
+"""Shorter than a test's timeout, so that the client's own error message is shown."""
 
 
 def python_client(name: str) -> list[str]:
@@ -35,6 +35,10 @@ def go_client(name: str) -> list[str]:
     return [str(program("ECOSYSTEM_GO", BUILT / "ecosystem-go", "scripts/setup")), name]
 
 
+def rust_client(name: str) -> list[str]:
+    return [str(program("ECOSYSTEM_RUST", BUILT / "ecosystem-rust", "scripts/setup long")), name]
+
+
 def node_client(name: str) -> list[str]:
     return ["node", str(SOURCES / "node" / f"{name}.mjs")]
 
@@ -42,8 +46,15 @@ def node_client(name: str) -> list[str]:
 def java_client(name: str) -> list[str]:
     folder = Path(os.environ.get("ECOSYSTEM_JAVA") or BUILT / "ecosystem-java")
     if not (folder / "ecosystem.jar").is_file():
-        raise FileNotFoundError(f"{folder}/ecosystem.jar is not there: run `scripts/setup java`")
-    return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}/ecosystem.jar:{folder}/lib/*", "pronghorn.Main", name]
+        raise FileNotFoundError(f"{folder}/ecosystem.jar is not there: run `scripts/setup long`")
+    return [
+        "java",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{folder}/ecosystem.jar:{folder}/lib/*",
+        "pronghorn.Main",
+        name,
+    ]
 
 
 @dataclass(frozen=True)
@@ -52,20 +63,35 @@ class Client:
 
     name: str
     protocols: tuple[str, ...]
-    """`1.1` and `2`, as the library is told."""
+    """`1.1` and `2`, as passed to the library."""
     kind: str
-    """The language it is for: `python`, `go`, `node` or `java`."""
+    """The library's language: `python`, `go`, `node`, `rust` or `java`."""
 
     @property
     def command(self) -> list[str]:
-        kinds = {"python": python_client, "go": go_client, "node": node_client, "java": java_client}
+        kinds = {
+            "python": python_client,
+            "go": go_client,
+            "node": node_client,
+            "rust": rust_client,
+            "java": java_client,
+        }
         return kinds[self.kind](self.name)
 
 
 class Run:
-    """A scenario that runs; `report` is the one line of JSON that the client prints at its end."""
+    """A running scenario; `report` is the line of JSON that the client prints at its end."""
 
-    def __init__(self, client: Client, protocol: str, scenario: str, origin: str, ca: Path, file: Path, tag: str):
+    def __init__(
+        self,
+        client: Client,
+        protocol: str,
+        scenario: str,
+        origin: str,
+        ca: Path,
+        file: Path,
+        tag: str,
+    ):
         command = [*client.command, protocol, scenario, origin, ca, file, tag]
         self.popen = subprocess.Popen(
             [str(part) for part in command],
@@ -85,14 +111,16 @@ class Run:
         self.popen.stdin.write("\n")
         self.popen.stdin.flush()
 
-    def report(self) -> dict:
+    def report(self, more_seconds: int = 0) -> dict:
         try:
-            out, err = self.popen.communicate(timeout=TIMEOUT_SECONDS)
+            out, err = self.popen.communicate(timeout=TIMEOUT_SECONDS + more_seconds)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             out, err = self.popen.communicate()
             raise AssertionError(f"the client did not end: {out}{err}") from None
-        assert self.popen.returncode == 0, f"the client ended with {self.popen.returncode}: {out}{err}"
+        assert self.popen.returncode == 0, (
+            f"the client ended with {self.popen.returncode}: {out}{err}"
+        )
         return json.loads(out.splitlines()[-1])
 
     def stop(self) -> None:
@@ -103,10 +131,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Request:
-    """A line of the server's log."""
+    """A line of the server's access log."""
 
     port: int
-    """The client's, which names the connection."""
+    """The client's port, which identifies the connection."""
     protocol: str
     method: str
     target: str
@@ -115,23 +143,33 @@ class Request:
 
 @dataclass
 class Site:
-    """What a server serves: files, `/upload` that counts content, and `/forbidden`, which is refused at once."""
+    """Content of a server: files, `/upload` that counts content, and `/forbidden`, which is
+    rejected at once.
+    """
 
     root: Path
     identity: Identity
 
 
 class Contestant:
-    """What the servers have in common."""
+    """Common parts of the servers."""
 
     log: Path
     origin: str
     process: Process
 
     def requests(self, tag: str) -> list[Request]:
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        lines = (
+            [json.loads(line) for line in self.log.read_text().splitlines()]
+            if self.log.exists()
+            else []
+        )
         fields = ("port", "protocol", "method", "target", "status")
-        return [Request(*(line[key] for key in fields)) for line in lines if line["target"].endswith(f"?{tag}")]
+        return [
+            Request(*(line[key] for key in fields))
+            for line in lines
+            if line["target"].endswith(f"?{tag}")
+        ]
 
     def stop(self) -> None:
         self.process.stop()
@@ -162,7 +200,7 @@ files = "{site.root}"
 access = "{self.log}"
 format = "json"
 """
-        # A download that is waited for at the end goes on for as long as a test waits for its client.
+        # At shutdown, an open download lasts as long as a test waits for its client.
         gateway.write(routes, server='grace = "10m"')
         self.process = Server(gateway.command())
         self.origin = self.process.origin
@@ -187,8 +225,7 @@ http {{
     log_format lines escape=json '{{"port":$remote_port,"protocol":"$server_protocol",'
         '"method":"$request_method","target":"$request_uri","status":$status}}';
     access_log {folder}/access.log lines;
-    # As long as an idle connection lives by default in ours.
-    keepalive_timeout 30s;
+    keepalive_timeout {keepalive};
     server {{
         listen {address} ssl http2;
         ssl_certificate {cert};
@@ -207,20 +244,23 @@ http {{
 
 
 class Nginx(Contestant):
-    """Debian's nginx, with a process that can end gracefully."""
+    """Debian's nginx, with graceful shutdown."""
 
     name = "nginx"
+    keepalive = "30s"
+    """As long as an idle connection lives by default in ours."""
 
     def __init__(self, folder: Path, site: Site, upstream_address: str):
         address = own_address()
         self.log = folder / "access.log"
-        # As root its workers would be another user, who may not read the folder.
+        # As root its workers would run as another user, who may not read the folder.
         user = f"user {pwd.getpwuid(os.getuid()).pw_name};" if os.getuid() == 0 else ""
         configuration = folder / "nginx.conf"
         configuration.write_text(
             NGINX.format(
                 user=user,
                 folder=folder,
+                keepalive=self.keepalive,
                 address=address,
                 cert=site.identity.cert,
                 key=site.identity.key,
@@ -230,22 +270,30 @@ class Nginx(Contestant):
         )
         self.process = Process(["nginx", "-e", "stderr", "-p", folder, "-c", configuration])
         self.origin = f"https://{address}"
-        eventually("nginx that listens", lambda: accepts(address) or self.process.popen.poll() is not None)
+        eventually(
+            "nginx to listen", lambda: accepts(address) or self.process.popen.poll() is not None
+        )
         assert self.process.popen.poll() is None, self.process.lines
 
     def begin_to_end(self) -> None:
         self.process.popen.send_signal(signal.SIGQUIT)
 
     def stop(self) -> None:
-        # Killed, the process in front would leave the one behind it.
+        # Killing the front process would leave the other one running.
         if self.process.popen.poll() is None:
             self.process.terminate()
             self.process.wait()
         self.process.stop()
 
 
+class NginxByDefault(Nginx):
+    """nginx with its own default, as most operators leave it."""
+
+    keepalive = "75s"
+
+
 def accepts(address: str) -> bool:
-    """Whether a server listens there."""
+    """Returns whether a server listens there."""
     host, _, port = address.rpartition(":")
     with suppress(OSError), socket.create_connection((host, int(port))):
         return True
@@ -253,12 +301,12 @@ def accepts(address: str) -> bool:
 
 
 def identity_for_nginx(folder: Path) -> Identity:
-    """A certificate for the address that nginx gets too."""
+    """Makes a certificate for our address, which nginx uses too."""
     return make_identity(folder, addresses=(own_address().rpartition(":")[0],))
 
 
 def count_content(handler: Handler, content: bytes) -> None:
-    """What the application says of an upload."""
+    """Parses the application's response about an upload."""
     fields = {name: handler.headers.get(name) for name in ("content-length", "transfer-encoding")}
     answer = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **fields}
     handler.reply(200, json.dumps(answer).encode(), [("content-type", "application/json")])

@@ -1,4 +1,4 @@
-"""An application over FastCGI that answers as a test says, byte by byte."""
+"""A FastCGI application that responds byte by byte as the test says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ HEAD = b"Content-Type: text/plain\r\n\r\n"
 
 
 def record(kind: int, content: bytes, *, request: int = 1, padding: int = 0) -> bytes:
-    return struct.pack("!BBHHBx", 1, kind, request, len(content), padding) + content + bytes(padding)
+    return (
+        struct.pack("!BBHHBx", 1, kind, request, len(content), padding) + content + bytes(padding)
+    )
 
 
 def end(status: int = COMPLETE) -> bytes:
@@ -29,16 +31,16 @@ def output(*pieces: bytes) -> bytes:
 
 @dataclass
 class Asked:
-    """A request as an application gets it."""
+    """A request as the application receives it."""
 
     parameters: list[tuple[str, str]]
-    """As often as they came."""
+    """Fields as often as received."""
     content: bytes
 
     def parameter(self, name: str) -> str | None:
-        """The only value; one that came twice fails the test."""
+        """Returns the only value; a repeated one fails the test."""
         values = [value for other, value in self.parameters if other == name]
-        assert len(values) < 2, f"{name} came {len(values)} times: {values}"
+        assert len(values) < 2, f"{name} has {len(values)} values: {values}"
         return values[0] if values else None
 
 
@@ -77,8 +79,13 @@ def read_request(connection: socket.socket) -> Asked:
 
 
 @contextmanager
-def application(answer: Callable[[socket.socket], None], asked: list[Asked] | None = None) -> Iterator[str]:
-    """Answers each request by `answer`, and closes the connection then. What is asked is added to `asked`."""
+def application(
+    answer: Callable[[socket.socket], None], asked: list[Asked] | None = None
+) -> Iterator[str]:
+    """Responds to each request with `answer`, then closes the connection.
+
+    Requests are added to `asked`.
+    """
 
     def read_and_answer(connection: socket.socket) -> None:
         with suppress(struct.error):

@@ -1,9 +1,9 @@
-"""What the first round trip of a response brings, over HTTP/2 and HTTP/3.
+"""Measures the bytes of a response in its first round trip, over HTTP/2 and HTTP/3.
 
     python -m harness.first_bytes HOST PORT PATH [PATH...]
 
-asks for all paths at the same time, each over a connection of its own, with the request right behind the handshake, and
-prints JSON: for each protocol and path, what `Arrivals` says.
+sends a request for each path at the same time, each on a new connection, directly after the
+handshake, and prints JSON: `Arrivals` for each protocol and path.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
 
 WINDOW_BYTES = 6_000_000
-"""As wide as a browser's."""
+"""As large as a browser's windows."""
 DEADLINE_SECONDS = 30
 
 
 @dataclass
 class Arrivals:
-    """When a response came, in seconds since its request."""
+    """Arrival times of a response, in seconds since its request."""
 
     bytes_by_time: list[tuple[float, int]] = field(default_factory=list)
-    """How much had been read at each read: of the response's stream, or over HTTP/2 of the connection."""
+    """Bytes after each read: of the response's stream, or over HTTP/2 of the connection."""
     done: float = 0.0
 
 
@@ -77,7 +77,9 @@ class Client(QuicConnectionProtocol):
     def ask(self, path: str) -> None:
         self.arrivals, self.received, self.ended = Arrivals(), 0, asyncio.Event()
         self.http = H3Connection(self._quic)
-        self.http.send_headers(0, [(name.encode(), value.encode()) for name, value in request(path)], end_stream=True)
+        self.http.send_headers(
+            0, [(name.encode(), value.encode()) for name, value in request(path)], end_stream=True
+        )
         self.began = time.monotonic()
         self.transmit()
 
@@ -120,7 +122,10 @@ def main() -> None:
         return await asyncio.gather(*(over_http3(host, int(port), path) for path in paths))
 
     found = {"2": http2, "3": asyncio.run(all_over_http3())}
-    named = {version: dict(zip(paths, map(asdict, arrivals), strict=True)) for version, arrivals in found.items()}
+    named = {
+        version: dict(zip(paths, map(asdict, arrivals), strict=True))
+        for version, arrivals in found.items()
+    }
     print(json.dumps(named))
 
 

@@ -1,4 +1,4 @@
-"""The first flight of a client that resumes: captured on its way and held back, to be sent by somebody else."""
+"""The first flight of a resuming client: captured and held back, to be sent by another socket."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .waiting import DEADLINE_SECONDS, eventually
 
 @dataclass(frozen=True)
 class FirstFlight:
-    """What the second connection of a client sent before it heard anything."""
+    """Data that a client's second connection sent before it received anything."""
 
     version: str
     pieces: list[bytes]
-    """Datagrams, or what came over TCP."""
+    """Datagrams, or the bytes over TCP."""
 
     @property
     def size(self) -> int:
         return sum(map(len, self.pieces))
 
     def send(self, port: int, *, source: str = "127.0.0.1") -> socket.socket:
-        """Sends it from a port of its own; the caller closes the socket."""
+        """Sends it from a new port; the caller closes the socket."""
         kind = socket.SOCK_DGRAM if self.version == "3" else socket.SOCK_STREAM
         sender = socket.socket(socket.AF_INET, kind)
         sender.bind((source, 0))
@@ -39,27 +39,43 @@ class FirstFlight:
 
 
 def capture(port: int, get: Sequence[str | Path], version: str, path: str) -> FirstFlight:
-    """Has `pronghorn get` (with its flags for trust) ask twice: the first time it reaches the server, then nobody."""
+    """Runs `pronghorn get` (with its flags for trust) twice: the first request reaches the server,
+    the second does not.
+    """
     recorder = Datagrams(port) if version == "3" else Streams(port)
     with recorder:
         url = f"https://127.0.0.1:{recorder.port}{path}"
-        command = [*get, "--http", version, "--early-data", "--timeout", str(2 * DEADLINE_SECONDS), url]
-        client = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        command = [
+            *get,
+            "--http",
+            version,
+            "--early-data",
+            "--timeout",
+            str(2 * DEADLINE_SECONDS),
+            url,
+        ]
+        client = subprocess.Popen(
+            [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         try:
-            eventually("the client comes back", lambda: recorder.held or client.poll() is not None)
-            # It sends all of it at once, and some again when it hears nothing, until it takes the server for lost.
+            eventually("the client reconnects", lambda: recorder.held or client.poll() is not None)
+            # The client sends all of it at once, and retransmits parts without a response, until it
+            # gives up.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 client.wait(4)
         finally:
-            # One that gives up by itself says goodbye, which is not of its first flight.
+            # A client that exits by itself sends a close, which is not part of its first flight.
             client.kill()
             _, told = client.communicate()
-    assert recorder.held, f"the client did not send anything over a second connection: {told.decode()}"
+    assert recorder.held, f"the client sent nothing over a second connection: {told.decode()}"
     return FirstFlight(version, recorder.held)
 
 
 def received_until_silence(sender: socket.socket) -> int:
-    """Bytes that come without anything being said to them. The server gives up asking after some seconds of silence."""
+    """Returns the number of bytes received without sending any.
+
+    The server stops retransmitting after some seconds.
+    """
     received = 0
     sender.settimeout(3)
     with contextlib.suppress(TimeoutError):
@@ -69,7 +85,7 @@ def received_until_silence(sender: socket.socket) -> int:
 
 
 class Recorder:
-    """Something between client and server that runs in a thread of its own."""
+    """A recorder between client and server, in its own thread."""
 
     def __init__(self, front: socket.socket, server_port: int):
         self.front = front
@@ -101,7 +117,7 @@ class Recorder:
             if self._woken in readable:
                 return
             for each in readable:
-                # The client may be gone.
+                # The client may have disconnected.
                 with contextlib.suppress(OSError):
                     self.handle(each, watched)
 
@@ -110,7 +126,7 @@ class Recorder:
 
 
 class Datagrams(Recorder):
-    """Over UDP, where a connection is told by the ID that its client chose for itself."""
+    """Over UDP, where the client's own connection ID identifies a connection."""
 
     def __init__(self, server_port: int):
         super().__init__(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), server_port)
@@ -136,7 +152,9 @@ class Datagrams(Recorder):
 
 
 def source_connection_id(datagram: bytes) -> bytes | None:
-    """RFC 9000, section 17.2; None for a short header, which has none."""
+    """Returns the source connection ID (RFC 9000 section 17.2); None for a short header, which has
+    none.
+    """
     if not datagram[0] & 0x80:
         return None
     at = 6 + datagram[5]

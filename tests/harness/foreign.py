@@ -1,4 +1,6 @@
-"""Servers that others wrote, as processes at an address that the test chooses: they do not say where they listen."""
+"""Independent servers as processes at an address that the test chooses: they do not report where
+they listen.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .waiting import eventually
 
 @contextmanager
 def serving_at(address: str, command: Sequence[str | Path], **options) -> Iterator[None]:
-    """Runs a server, from when it accepts connections at `address` until the test has done with it."""
+    """Runs a server, from when it accepts connections at `address` until the test is done."""
     process = Process(command, **options)
     host, _, port = address.partition(":")
 
@@ -25,13 +27,13 @@ def serving_at(address: str, command: Sequence[str | Path], **options) -> Iterat
         return False
 
     try:
-        eventually("a server that listens", listens)
+        eventually("the server to listen", listens)
         yield
     finally:
         process.stop()
 
 
-# All that nginx writes stays in its folder.
+# All files that nginx writes stay in its folder.
 NGINX = """
 daemon off;
 master_process off;
@@ -51,7 +53,9 @@ http {
 
 @contextmanager
 def nginx(folder: Path, http: str, **values: str) -> Iterator[str]:
-    """Debian's nginx in a folder, and its address, which is `{address}` in the block `http` of its configuration."""
+    """Runs Debian's nginx in a folder; yields its address, which is `{address}` in the `http` block
+    of its configuration.
+    """
     address = own_address()
     (folder / "nginx.conf").write_text(NGINX % http.format(address=address, **values))
     with serving_at(address, ["nginx", "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"]):

@@ -1,4 +1,4 @@
-"""`pronghorn run` with a configuration of the test's own, and upstream servers for it."""
+"""`pronghorn run` with the test's own configuration, and upstream servers for it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SITE = """
 hosts = ["localhost", "127.0.0.1"]
 {tls}
 """
-"""A site for the clients, to which tests add routes."""
+"""A site to which tests add routes."""
 
 EVERY_HOST = """
 [[sites]]
 hosts = ["*"]
 {tls}
 """
-"""A site for whatever host a test spells."""
+"""A site for every host."""
 
 
 class Gateway:
@@ -37,13 +37,18 @@ class Gateway:
 
     @property
     def tls(self) -> str:
-        """The line of a site with the test's certificate."""
+        """Returns the line of a site with the test's certificate."""
         return f'tls = {{ cert = "{self.identity.cert}", key = "{self.identity.key}" }}'
 
     def write(
-        self, sites: str, *, server: str = "", listen: tuple[str, ...] = ("127.0.0.1:0",), workers: int = 1
+        self,
+        sites: str,
+        *,
+        server: str = "",
+        listen: tuple[str, ...] = ("127.0.0.1:0",),
+        workers: int = 1,
     ) -> Path:
-        """Writes a configuration; what is in `{tls}` of it is the certificate's line."""
+        """Writes a configuration, with the certificate's line in place of `{tls}`."""
         addresses = ", ".join(f'"{address}"' for address in listen)
         head = f"[server]\nlisten = [{addresses}]\nworkers = {workers}\n{server}\n"
         self.file.write_text(head + sites.replace("{tls}", self.tls))
@@ -54,7 +59,9 @@ class Gateway:
 
 
 class Upstream(http.server.ThreadingHTTPServer):
-    """Answers with what it was asked, as JSON: `seen` of a response. `/status/N`, and what tests add by path."""
+    """Responds with the received request as JSON: `seen` of a response. Also `/status/N`, and paths
+    that tests add.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -73,17 +80,24 @@ class Upstream(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Upstream
-    # A head in one segment and the content in the next would wait for each other's acknowledgement.
+    # With head and content in two segments, Nagle's algorithm and delayed acknowledgements would
+    # add latency.
     disable_nagle_algorithm = True
 
     def answer(self) -> None:
         length = int(self.headers.get("content-length") or 0)
-        content = self.read_chunks() if self.headers.get("transfer-encoding") == "chunked" else self.rfile.read(length)
+        content = (
+            self.read_chunks()
+            if self.headers.get("transfer-encoding") == "chunked"
+            else self.rfile.read(length)
+        )
         self.server.requests.append((self.command, self.path))
         route = self.server.routes.get(self.path)
         if route is not None:
             return route(self, content)
-        status = int(self.path.removeprefix("/status/")) if self.path.startswith("/status/") else 200
+        status = (
+            int(self.path.removeprefix("/status/")) if self.path.startswith("/status/") else 200
+        )
         seen = {
             "server": self.server.name,
             "method": self.command,
@@ -127,7 +141,7 @@ def upstream(name: str = "up", address: tuple[str, int] = ("127.0.0.1", 0)) -> I
 
 
 def seen(response) -> dict:
-    """What an `Upstream` was asked, with the fields as a dictionary."""
+    """Returns the request that an `Upstream` received, with the fields as a dictionary."""
     asked = json.loads(response.body)
     asked["headers"] = dict(asked["headers"])
     return asked

@@ -1,4 +1,4 @@
-"""A server behind the gateway that speaks HTTP/2 in clear text, and answers as a test says."""
+"""An upstream that speaks HTTP/2 in clear text, and responds as the test says."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import h2.events
 from .serving import listening
 
 Answer = Callable[[h2.connection.H2Connection, int, list[tuple[str, str]]], None]
-"""Gets the connection, the stream and the fields of a request that has come whole."""
+"""Gets the connection, the stream and the fields of a complete request."""
 
 
 @contextmanager
 def h2_origin(answer: Answer) -> Iterator[str]:
-    """One connection after the other; what `answer` makes the connection say is sent."""
+    """Serves one connection after the other, and sends what `answer` writes to it."""
 
     peers: list[socket.socket] = []
 
     def serve(peer: socket.socket) -> None:
         peers.append(peer)
-        # What a test has it say may break rules.
+        # A test's response may break rules.
         config = h2.config.H2Configuration(
             client_side=False,
             header_encoding="utf-8",
@@ -40,7 +40,9 @@ def h2_origin(answer: Answer) -> Iterator[str]:
                 if isinstance(event, h2.events.RequestReceived):
                     requests[event.stream_id] = event.headers
                 elif isinstance(event, h2.events.DataReceived):
-                    connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    connection.acknowledge_received_data(
+                        event.flow_controlled_length, event.stream_id
+                    )
                 elif isinstance(event, h2.events.StreamEnded):
                     answer(connection, event.stream_id, requests.pop(event.stream_id))
             peer.sendall(connection.data_to_send())
@@ -49,7 +51,7 @@ def h2_origin(answer: Answer) -> Iterator[str]:
         try:
             yield f"http://{address}"
         finally:
-            # The gateway would keep its connection.
+            # The gateway would keep its connection open.
             for peer in peers:
                 with suppress(OSError):
                     peer.shutdown(socket.SHUT_RDWR)

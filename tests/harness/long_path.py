@@ -1,8 +1,10 @@
-"""How much of a path one stream fills: a server and a client at the ends of an emulated link.
+"""Measures how much of a path's capacity one stream uses: a server and a client at the ends of an
+emulated link.
 
     python -m harness.long_path --loss 0 --loss 0.1 --mebibytes 100
 
-prints a line of Markdown for each case. The links are those of `pronghorn link`, so nothing outside is changed.
+prints a line of Markdown for each case. The links are those of `pronghorn link`, so the system is
+not changed.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ queue_ms = {queue}
 @dataclass(frozen=True)
 class Case:
     version: str
-    """Of HTTP: 2 or 3."""
+    """HTTP version: 2 or 3."""
     congestion: str
     direction: str
     """`down` or `up`."""
@@ -53,35 +55,65 @@ class Case:
 @dataclass(frozen=True)
 class Outcome:
     goodput: float
-    """Content of one stream, in Mbit/s, from the request to the last byte of the response."""
+    """Throughput of one stream's content, in Mbit/s, from the request to the last byte of the
+    response.
+    """
     lost_percent: float
-    """Of what was sent, lost in the queue: not what the link was told to lose."""
+    """Fraction of the sent packets that the queue dropped, without the configured loss."""
     clean: bool
-    """The link kept its deadlines."""
+    """Whether the link kept its deadlines."""
 
     @property
     def fill(self) -> float:
-        """Content as a part of what the link can carry, headers included."""
+        """Returns content as a fraction of the link's capacity, headers included."""
         return self.goodput / RATE_MBIT_PER_SECOND
 
 
 def measure(case: Case, identity: Identity, folder: Path, *, seed: int = 1) -> Outcome:
-    """One transfer on one stream, over a path of 100 Mbit/s and 100 ms with a queue as long as the path."""
+    """Runs one transfer on one stream, over a path of 100 Mbit/s and 100 ms with a queue of one
+    bandwidth-delay product.
+    """
     profile, report = folder / "profile.toml", folder / "report.json"
     profile.write_text(
-        PROFILE.format(rate=RATE_MBIT_PER_SECOND, delay=ROUND_TRIP_MS / 2, queue=ROUND_TRIP_MS, loss=case.loss_percent)
+        PROFILE.format(
+            rate=RATE_MBIT_PER_SECOND,
+            delay=ROUND_TRIP_MS / 2,
+            queue=ROUND_TRIP_MS,
+            loss=case.loss_percent,
+        )
     )
     size = int(case.mebibytes * 2**20)
     certificate = ["--cert", identity.cert, "--key", identity.key]
     far = [echo(), "--listen", f"{ADDRESS}:443", *certificate, "--congestion", case.congestion]
-    near = [pronghorn(), "load", "--http", case.version, "-n", "1", "--json", "--timeout", "600", "--no-verify"]
+    near = [
+        pronghorn(),
+        "load",
+        "--http",
+        case.version,
+        "-n",
+        "1",
+        "--json",
+        "--timeout",
+        "600",
+        "--no-verify",
+    ]
     near += ["--congestion", case.congestion]
     if case.direction == "up":
         near += ["--data-size", size, f"https://{ADDRESS}/upload"]
     else:
         near += [f"https://{ADDRESS}/bytes/{size}"]
     kernel_name = {"newreno": "reno"}.get(case.congestion, case.congestion)
-    link = [pronghorn(), "link", profile, "--seed", seed, "--tcp-congestion", kernel_name, "--report", report]
+    link = [
+        pronghorn(),
+        "link",
+        profile,
+        "--seed",
+        seed,
+        "--tcp-congestion",
+        kernel_name,
+        "--report",
+        report,
+    ]
     link += ["--far", shlex.join(map(str, far)), "--far-ready", 443, "--", *near]
     done = subprocess.run([str(part) for part in link], capture_output=True, text=True, timeout=700)
     assert done.returncode == 0, done.stderr
@@ -96,13 +128,23 @@ def measure(case: Case, identity: Identity, folder: Path, *, seed: int = 1) -> O
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--version", action="append", choices=["2", "3"], help="of HTTP; repeat for more")
-    parser.add_argument("--congestion", action="append", choices=["cubic", "bbr", "newreno"], help="repeat for more")
-    parser.add_argument("--direction", action="append", choices=["down", "up"], help="repeat for more")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--version", action="append", choices=["2", "3"], help="of HTTP; repeat for more"
+    )
+    parser.add_argument(
+        "--congestion", action="append", choices=["cubic", "bbr", "newreno"], help="repeat for more"
+    )
+    parser.add_argument(
+        "--direction", action="append", choices=["down", "up"], help="repeat for more"
+    )
     parser.add_argument("--loss", action="append", type=float, help="percent; repeat for more")
     parser.add_argument("--mebibytes", type=float, default=100, help="content of the transfer")
-    parser.add_argument("--rounds", type=int, default=1, help="each with another seed; medians are printed")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="each with another seed; medians are printed"
+    )
     asked = parser.parse_args()
     cases = itertools.product(
         asked.loss or [0.0],
@@ -110,13 +152,17 @@ def main() -> None:
         asked.direction or ["down", "up"],
         asked.version or ["2", "3"],
     )
-    print("| loss | control | direction | HTTP | MiB | Mbit/s | least and most | lost in the queue | clean |")
+    print(
+        "| loss | control | direction | HTTP | MiB | Mbit/s | least and most | lost in the queue | clean |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         identity = make_identity(Path(folder))
         for loss, congestion, direction, version in cases:
             case = Case(version, congestion, direction, loss, asked.mebibytes)
-            rounds = [measure(case, identity, Path(folder), seed=seed + 1) for seed in range(asked.rounds)]
+            rounds = [
+                measure(case, identity, Path(folder), seed=seed + 1) for seed in range(asked.rounds)
+            ]
             rates = [outcome.goodput for outcome in rounds]
             queue = statistics.median(outcome.lost_percent for outcome in rounds)
             print(

@@ -1,4 +1,4 @@
-"""Servers that order certificates from an authority of the test's own."""
+"""Servers that order certificates from the test's own authority."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NAME = "one.pronghorn.test"
 
 def write(gateway, pebble, names=(NAME,), *, listen=None, admin="", state="state") -> None:
     sites = "".join(
-        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n' for name in names
+        f'[[sites]]\nhosts = ["{name}"]\ntls = "acme"\n[[sites.routes]]\nrespond = "hi"\n'
+        for name in names
     )
     server = f'state_dir = "{state}"\n{admin}'
     gateway.write(pebble.settings() + sites, server=server, listen=listen or pebble.listen)

@@ -1,4 +1,4 @@
-"""Which client talks to which server: ours with those of others, in both roles."""
+"""Pairs of client and server: ours with independent ones, in both roles."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ TIMEOUT_SECONDS = 100
 
 SMALL = 10_000
 LARGE = 2_000_000
-"""Sizes of the files that servers have for these tests: about one flight, and one that can be met in mid-transfer."""
+"""Sizes of the files in these tests: about one flight, and one large enough for events in
+mid-transfer.
+"""
 
 AIOQUIC_SERVER = REPOSITORY / "tests" / "clients" / "aioquic" / "server.py"
 
 
 @dataclass(frozen=True)
 class Got:
-    """What a download brought."""
+    """Result of a download."""
 
     status: int
     size: int
@@ -54,7 +56,8 @@ def by_h3_crate(url: str, ca: Path) -> Got:
 
 def h3_crate(url: str, ca: Path, *arguments: str | Path) -> list[Got]:
     return [
-        Got(each["status"], each["size"], each["sha256"]) for each in h3_crate_says(url, ca, *arguments)["responses"]
+        Got(each["status"], each["size"], each["sha256"])
+        for each in h3_crate_says(url, ca, *arguments)["responses"]
     ]
 
 
@@ -63,12 +66,16 @@ def h3_crate_says(url: str, ca: Path, *arguments: str | Path) -> dict:
 
 
 def by_pronghorn(url: str, ca: Path) -> Got:
-    body = run([pronghorn(), "get", "--http", "3", "--timeout", str(TIMEOUT_SECONDS), "--cacert", ca, url])
+    body = run(
+        [pronghorn(), "get", "--http", "3", "--timeout", str(TIMEOUT_SECONDS), "--cacert", ca, url]
+    )
     return Got(200, len(body), hashlib.sha256(body).hexdigest())
 
 
 def run(command: list[str | Path]) -> bytes:
-    done = subprocess.run([str(part) for part in command], capture_output=True, timeout=TIMEOUT_SECONDS + 10)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, timeout=TIMEOUT_SECONDS + 10
+    )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
@@ -83,11 +90,13 @@ class Pair:
 
     @property
     def id(self) -> str:
-        """Of a test."""
+        """Name of the pair in a test's ID."""
         return self.name.replace(" ", "-")
 
-    def command(self, directory: Path, identity: Identity, *flags: str, host: str = "127.0.0.1") -> list[str | Path]:
-        """Starts the server. Where it is ours, `directory` is served; the others make their bytes up."""
+    def command(
+        self, directory: Path, identity: Identity, *flags: str, host: str = "127.0.0.1"
+    ) -> list[str | Path]:
+        """Starts the server. Ours serves `directory`; the others generate their bytes."""
         identified = ["--cert", identity.cert, "--key", identity.key, *flags]
         if self.server == "pronghorn":
             listen = f"[{host}]:0" if ":" in host else f"{host}:0"

@@ -1,4 +1,4 @@
-"""Pebble, Let's Encrypt's authority for tests, with its name server, on a loopback address of the test's own."""
+"""Pebble, Let's Encrypt's test authority, with its name server, on a loopback address."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ from .certificates import make_identity
 from .process import Process
 from .server import TARGET, program
 
-TLS_PORT, CLEAR_PORT, API_PORT, MANAGEMENT_PORT, DNS_PORT, DNS_MANAGEMENT_PORT = 4443, 8080, 14000, 15000, 8053, 8055
-"""The same on each address, so that what refers to each other can be written before any of it runs."""
+TLS_PORT, CLEAR_PORT, API_PORT, MANAGEMENT_PORT, DNS_PORT, DNS_MANAGEMENT_PORT = (
+    4443,
+    8080,
+    14000,
+    15000,
+    8053,
+    8055,
+)
+"""The same ports on each address, so that configurations can be written before any server runs."""
 
 _numbers = itertools.count(1)
 
 
 def own_address() -> str:
-    """A loopback address that no other test of this machine uses."""
+    """Returns a loopback address that no other test on this machine uses."""
     pid = os.getpid()
     return f"127.{64 + (pid >> 8) % 64}.{pid % 256}.{next(_numbers)}"
 
 
 class Pebble:
-    """An authority that looks for proofs at `address`, and what has to be ended with it."""
+    """An authority that validates challenges at `address`, and its processes."""
 
     def __init__(self, folder: Path):
         self.folder = folder / "pebble"
@@ -46,11 +53,26 @@ class Pebble:
         external: dict[str, str] | None = None,
         **environment: str,
     ) -> None:
-        """`profiles`: for how many seconds each makes certificates. `external`: accounts made elsewhere, with keys."""
-        names = program("PEBBLE_CHALLTESTSRV", TARGET / "test-clients" / "pebble-challtestsrv", "scripts/setup")
+        """Starts Pebble.
+
+        `profiles`: each one's certificate lifetime in seconds. `external`: keys of external
+        accounts.
+        """
+        names = program(
+            "PEBBLE_CHALLTESTSRV", TARGET / "test-clients" / "pebble-challtestsrv", "scripts/setup"
+        )
         nowhere = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""]
         dns, management = f"{self.address}:{DNS_PORT}", f"{self.address}:{DNS_MANAGEMENT_PORT}"
-        self._run(names, "-defaultIPv4", self.address, "-dnsserver", dns, "-management", management, *nowhere)
+        self._run(
+            names,
+            "-defaultIPv4",
+            self.address,
+            "-dnsserver",
+            dns,
+            "-management",
+            management,
+            *nowhere,
+        )
         config = {
             "listenAddress": f"{self.address}:{API_PORT}",
             "managementListenAddress": f"{self.address}:{MANAGEMENT_PORT}",
@@ -76,7 +98,7 @@ class Pebble:
         self.process.wait_for_lines("ACME directory available")
 
     def _run(self, *command, env=None) -> Process:
-        # Its log is on the standard output.
+        # Its log is on standard output.
         started = Process(["sh", "-c", 'exec "$@" 1>&2', "sh", *command], env=env)
         self.processes.append(started)
         return started
@@ -87,16 +109,16 @@ class Pebble:
 
     @property
     def orders(self) -> int:
-        """How many orders were made."""
+        """Returns the number of orders."""
         return sum("Added order" in line for line in self.process.lines)
 
     @property
     def accounts(self) -> int:
-        """How many accounts were made."""
+        """Returns the number of accounts."""
         return sum("accounts in memory" in line for line in self.process.lines)
 
     def root(self) -> Path:
-        """The file with the certificate of the authority that it signs with."""
+        """Returns the file with the authority's signing certificate."""
         context = ssl.create_default_context(cafile=self.identity.ca)
         url = f"https://{self.address}:{MANAGEMENT_PORT}/roots/0"
         file = self.folder / "root.pem"
@@ -105,7 +127,7 @@ class Pebble:
         return file
 
     def settings(self, *challenges: str, more: str = "") -> str:
-        """The table of a configuration that orders here."""
+        """Returns the table of a configuration that orders here."""
         listed = ", ".join(f'"{one}"' for one in challenges or ("tls-alpn-01", "http-01"))
         return (
             f'[acme]\nterms_agreed = true\ndirectory = "{self.directory}"\ntrust = "{self.identity.ca}"\n'
@@ -114,20 +136,20 @@ class Pebble:
 
     @property
     def listen(self) -> tuple[str, str]:
-        """Where the server that orders has to listen."""
+        """Returns the addresses on which the ordering server must listen."""
         return f"{self.address}:{TLS_PORT}", f"http://{self.address}:{CLEAR_PORT}"
 
 
 def certificates_of(state: Path) -> dict[str, Path]:
-    """The files of certificates below `state_dir`, by host."""
+    """Returns the certificate files below `state_dir`, by host."""
     return {path.stem: path for path in state.glob("acme/*/certificates/*.pem")}
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file has a key and a chain from their beginnings to their ends."""
+    """Returns whether a file has a complete key and chain."""
     text = file.read_text()
     marks = re.findall(r"-----(BEGIN|END) ([A-Z ]+)-----", text)
     kinds = [kind for _, kind in marks[::2]]
-    return [mark for mark, _ in marks] == ["BEGIN", "END"] * len(kinds) and kinds[1:] == ["CERTIFICATE"] * len(
-        kinds[1:]
-    )
+    return [mark for mark, _ in marks] == ["BEGIN", "END"] * len(kinds) and kinds[1:] == [
+        "CERTIFICATE"
+    ] * len(kinds[1:])

@@ -30,8 +30,11 @@ pm.status_path = /status
 
 
 def program() -> str:
-    """The name of Debian's program has the version in it."""
-    for name in ("php-fpm", *(path.name for path in sorted(Path("/usr/sbin").glob("php-fpm*"), reverse=True))):
+    """Returns the program; Debian's name contains the version."""
+    for name in (
+        "php-fpm",
+        *(path.name for path in sorted(Path("/usr/sbin").glob("php-fpm*"), reverse=True)),
+    ):
         if found := shutil.which(name, path="/usr/sbin:/usr/bin"):
             return found
     raise FileNotFoundError("php-fpm is not installed: run scripts/setup")
@@ -39,26 +42,32 @@ def program() -> str:
 
 @contextmanager
 def php_fpm(folder: Path, *, children: int = 4) -> Iterator[Path]:
-    """PHP-FPM, and its socket."""
+    """Starts PHP-FPM; yields its socket."""
     folder.mkdir(exist_ok=True)
     socket, configuration = folder / "fpm.sock", folder / "fpm.conf"
     configuration.write_text(CONFIGURATION.format(socket=socket, children=children))
-    # As root, since tests may be; without the machine's php.ini.
-    flags = ["--nodaemonize", "--allow-to-run-as-root", "--no-php-ini", "--define", "extension=posix"]
+    # As root, because the tests may run as root; without the machine's php.ini.
+    flags = [
+        "--nodaemonize",
+        "--allow-to-run-as-root",
+        "--no-php-ini",
+        "--define",
+        "extension=posix",
+    ]
     process = Process([program(), *flags, "--fpm-config", configuration])
     try:
         process.wait_for_lines("ready to handle connections")
         eventually("the socket of PHP-FPM", socket.exists)
         yield socket
     finally:
-        # It ends its children; those of one that is killed would stay.
+        # A stopped master ends its children; those of a killed one would remain.
         process.terminate()
         process.wait()
         process.stop()
 
 
 def application(folder: Path) -> Path:
-    """A folder with the application among other files."""
+    """Makes a folder with the application among other files."""
     www = folder / "www"
     (www / "admin").mkdir(parents=True)
     (folder / "sessions").mkdir()
@@ -70,8 +79,13 @@ def application(folder: Path) -> Path:
     return www
 
 
-def served(start, gateway, www: Path, server: str, more: str = "", route: str = "", settings: str = ""):
-    """A gateway with a route for the folder. `more` is of the table `php`, `settings` of `[server]`."""
+def served(
+    start, gateway, www: Path, server: str, more: str = "", route: str = "", settings: str = ""
+):
+    """Starts a gateway with a route for the folder.
+
+    `more` goes into the table `php`, `settings` into `[server]`.
+    """
     php = f'php = {{ root = "{www}", server = {server if server.startswith("{") else repr(server)}{more} }}'
     gateway.write(SITE + f"[[sites.routes]]\n{route}\n{php}\n", server=settings)
     return start(gateway.command())

@@ -1,4 +1,4 @@
-"""A child process whose lines can be waited for, and what the kernel says about it."""
+"""A child process whose output lines can be waited for, and its resource use from the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def end_by_input(popen: subprocess.Popen) -> None:
-    """Closes the input of a command that ends with it, and kills the command if it does not."""
+    """Closes the input of a command that ends with it, and kills the command if it does not end."""
     with contextlib.suppress(BrokenPipeError):
         popen.stdin.close()
     try:
@@ -30,13 +30,21 @@ def end_by_input(popen: subprocess.Popen) -> None:
 
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?!\S+:\d+ HTTP/)")
-"""In front of what a server says while it serves. Lines of access logs go on with an address."""
+"""Timestamp before a running server's messages. In lines of access logs an address follows it."""
 
 
 class Process:
-    """A command that runs until the test ends it; its stderr is kept as lines while it runs, without their time."""
+    """A command that runs until the test stops it; its stderr is stored as lines while it runs,
+    without timestamps.
+    """
 
-    def __init__(self, command: Sequence[str | Path], *, env: dict[str, str] | None = None, cwd: Path | None = None):
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ):
         self.command = [str(part) for part in command]
         self.lines: list[str] = []
         self.lines_as_they_came: list[str] = []
@@ -74,8 +82,12 @@ class Process:
     def pid(self) -> int:
         return self.popen.pid
 
-    def wait_for_lines(self, pattern: str, count: int = 1, *, seconds: float = DEADLINE_SECONDS) -> list[re.Match[str]]:
-        """The first `count` lines of stderr that the pattern is found in, whether they have come already or not."""
+    def wait_for_lines(
+        self, pattern: str, count: int = 1, *, seconds: float = DEADLINE_SECONDS
+    ) -> list[re.Match[str]]:
+        """Returns the first `count` lines of stderr that match the pattern, received before the
+        call or later.
+        """
         deadline = time.monotonic() + seconds
         with self._arrived:
             while True:
@@ -95,7 +107,7 @@ class Process:
         self.popen.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it as a crash would: SIGKILL, and waits until the kernel has taken its sockets."""
+        """Ends it like a crash: SIGKILL, and waits until the kernel has closed its sockets."""
         self.popen.kill()
         self.wait()
 
@@ -106,15 +118,16 @@ class Process:
         return code
 
     def stop(self) -> None:
-        """For clean-up: ends the process whatever it is doing."""
+        """For cleanup: ends the process in any state."""
         if self.popen.poll() is None:
             self.kill()
         self.popen.stderr.close()
         self.popen.stdout.close()
 
     def cpu_seconds(self) -> float:
-        """Processor time of all threads so far, in user and kernel mode."""
-        # Fields 14 and 15 of proc(5); the second field is a name that may hold spaces and brackets.
+        """Returns the CPU time of all threads so far, in user and kernel mode."""
+        # Fields 14 and 15 of proc(5); the second field is a name that may contain spaces and
+        # brackets.
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / CLOCK_TICKS_PER_SECOND
 
@@ -123,7 +136,7 @@ class Process:
         return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
     def forget_peak(self) -> int:
-        """Makes what is resident now the peak, and returns it."""
+        """Resets the peak to the current resident memory, and returns it."""
         # proc_pid_clear_refs(5): 5 resets the peak of the resident set.
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
         return self.resident_bytes()
@@ -136,11 +149,13 @@ class Process:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def descriptors_at_rest(self) -> int:
-        """The number of descriptors once it has stopped changing: start-up and closed connections are behind it."""
+        """Returns the number of descriptors once it is stable: start-up and closed connections are
+        done.
+        """
 
         def settled() -> int | None:
             before = self.open_descriptors()
             time.sleep(0.2)
             return before if self.open_descriptors() == before else None
 
-        return eventually("a number of descriptors that stays", settled)
+        return eventually("a stable number of descriptors", settled)

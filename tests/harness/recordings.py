@@ -1,4 +1,4 @@
-"""Recordings for `pronghorn replay`, written by hand."""
+"""Hand-written recordings for `pronghorn replay`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .response import sha256
 
 @dataclass(frozen=True)
 class Recorded:
-    """One entry. `coded` is the content in the coding `coding`."""
+    """One entry. `coded` is the content in the content coding `coding`."""
 
     url: str
     body: bytes = b""
@@ -25,11 +25,16 @@ class Recorded:
 
 
 def write_recording(folder: Path, entries: Iterable[Recorded], **changes) -> Path:
-    """Writes a recording; `changes` go into its manifest in place of what belongs there."""
+    """Writes a recording; `changes` replace values in its manifest."""
     (folder / "bodies").mkdir(parents=True)
     manifest = {"schema": 1, "url": "https://127.0.0.1/", "requests": 1, "entries": []}
     for number, entry in enumerate(entries):
-        described = {"method": entry.method, "url": entry.url, "status": entry.status, "headers": entry.headers}
+        described = {
+            "method": entry.method,
+            "url": entry.url,
+            "status": entry.status,
+            "headers": entry.headers,
+        }
         if entry.body:
             described["body"] = store(folder, f"bodies/{number}", entry.body)
         if entry.coding is not None:

@@ -1,4 +1,4 @@
-"""Starting the program and the test handler, and learning from their own lines where they listen."""
+"""Starts the program and the test handler, and parses their listening addresses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from .process import Process
 REPOSITORY = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
 BUILT = TARGET / "quick"
-"""What `make build` makes."""
+"""Build output of `make build`."""
 
 LISTENING = r"listening on (https?)://(\S+?):(\d+)(?:/|\s|$)(?:\(([^)]*)\))?"
 
 
 def program(variable: str, default: Path, build: str) -> Path:
-    """The path of something that `make build` made, or a message that says how to make it."""
+    """Returns the path of a build output, or fails with a message that says how to build it."""
     path = Path(os.environ.get(variable) or default)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: run `{build}`, or set {variable} to its path")
+        raise FileNotFoundError(
+            f"{path} is not there: run `{build}`, or set {variable} to its path"
+        )
     return path
 
 
@@ -37,7 +39,9 @@ def echo() -> Path:
 
 
 def server_example(name: str) -> Path:
-    """An example of the crate `server`; PRONGHORN_SERVER_EXAMPLES names another folder of them."""
+    """Returns an example of the crate `server`; PRONGHORN_SERVER_EXAMPLES names another folder of
+    them.
+    """
     folder = Path(os.environ.get("PRONGHORN_SERVER_EXAMPLES") or BUILT / "examples")
     example = folder / name
     if not example.is_file():
@@ -67,7 +71,7 @@ def h2spec() -> Path:
 
 @dataclass(frozen=True)
 class Listener:
-    """One `listening on` line."""
+    """A `listening on` line."""
 
     scheme: str
     host: str
@@ -80,7 +84,7 @@ class Listener:
 
 
 class Server(Process):
-    """A server that is ready: each listener that was asked for has said its address."""
+    """A ready server: each requested listener has reported its address."""
 
     def __init__(self, command, *, listeners: int = 1, env: dict[str, str] | None = None):
         super().__init__(command, env=env)
@@ -90,13 +94,15 @@ class Server(Process):
             self.stop()
             raise
         self.listeners = [
-            Listener(match[1], match[2], int(match[3]), tuple(re.findall(r"[\w./-]+", match[4] or "")))
+            Listener(
+                match[1], match[2], int(match[3]), tuple(re.findall(r"[\w./-]+", match[4] or ""))
+            )
             for match in found
         ]
 
     @property
     def origin(self) -> str:
-        """The first listener's, such as `https://127.0.0.1:40123`."""
+        """Returns the first listener's origin, such as `https://127.0.0.1:40123`."""
         return self.listeners[0].origin()
 
     @property
@@ -108,15 +114,17 @@ class Server(Process):
         return urlsplit(self.origin).hostname
 
     def counters(self) -> dict[str, int]:
-        """What a server that was started with `--stats` printed at its end."""
+        """Returns the counters that a server with `--stats` printed at its end."""
         return json.loads(next(line for line in reversed(self.lines) if line.startswith("{")))
 
     def serves(self, fetcher, path: str = "/") -> None:
-        """Proves that it still answers."""
+        """Checks that it still responds."""
         assert fetcher.fetch(self.origin + path).status == 200
 
 
-def serve_command(directory: Path, identity: Identity | None, *flags: str, listen=("127.0.0.1:0",)) -> list[str | Path]:
+def serve_command(
+    directory: Path, identity: Identity | None, *flags: str, listen=("127.0.0.1:0",)
+) -> list[str | Path]:
     command: list[str | Path] = [pronghorn(), "serve", directory]
     for address in listen:
         command += ["--listen", address]
@@ -126,7 +134,15 @@ def serve_command(directory: Path, identity: Identity | None, *flags: str, liste
 
 
 def server_example_command(name: str, identity: Identity, *flags: str | Path) -> list[str | Path]:
-    command = [server_example(name), "--listen", "127.0.0.1:0", "--cert", identity.cert, "--key", identity.key]
+    command = [
+        server_example(name),
+        "--listen",
+        "127.0.0.1:0",
+        "--cert",
+        identity.cert,
+        "--key",
+        identity.key,
+    ]
     return [*command, *flags]
 
 
@@ -135,9 +151,18 @@ def echo_command(identity: Identity, *flags: str, listen: str = "127.0.0.1:0") -
 
 
 def webtransport_echo_command(identity: Identity) -> list[str | Path]:
-    """The same sessions by an application of the crate `server`."""
+    """Returns the command for the same sessions in an application of the crate `server`."""
     return server_example_command("webtransport_echo", identity)
 
 
 def webtransport_command(identity: Identity, *flags: str) -> list[str | Path]:
-    return [webtransport(), "--listen", "127.0.0.1:0", "--cert", identity.cert, "--key", identity.key, *flags]
+    return [
+        webtransport(),
+        "--listen",
+        "127.0.0.1:0",
+        "--cert",
+        identity.cert,
+        "--key",
+        identity.key,
+        *flags,
+    ]

@@ -1,4 +1,4 @@
-"""Servers of the test's own process, each on a thread of its own until the test has done with it."""
+"""Servers within the test process, each on its own thread until the test is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.waiting import eventually
 
 @contextmanager
 def running(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """`run` returns when `stop` was called."""
+    """Runs a server in a thread; `run` returns after `stop`."""
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
@@ -25,8 +25,10 @@ def running(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]
 
 
 @contextmanager
-def serving(server: socketserver.BaseServer, stop: Callable[[], None] | None = None) -> Iterator[None]:
-    """A server of the standard library, which is closed at the end, or by `stop`."""
+def serving(
+    server: socketserver.BaseServer, stop: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Runs a server of the standard library, which is closed at the end, or by `stop`."""
 
     def close() -> None:
         server.shutdown()
@@ -38,7 +40,9 @@ def serving(server: socketserver.BaseServer, stop: Callable[[], None] | None = N
 
 @contextmanager
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """The host and port where `answer` has one connection after the other, which is closed when it returns."""
+    """Yields a host and port where `answer` gets one connection after the other; each is closed
+    when it returns.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
@@ -54,7 +58,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """A head, with what came behind it. A peer that leaves before its end is an error."""
+    """Reads a head, with any bytes after it. A disconnect before its end is an error."""
     head = b""
     while b"\r\n\r\n" not in head:
         piece = connection.recv(65536)
@@ -65,16 +69,19 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def wait_until_read(connection: socket.socket) -> None:
-    """Waits until the peer, a process of this machine, has read all that was sent: a reset may overtake it."""
+    """Waits until the peer, a local process, has read all data sent: a reset could overtake it."""
     own = connection.getsockname()[1]
     peer = connection.getpeername()[1]
 
     def is_read() -> bool:
-        # proc_pid_net(5): the addresses are fields 2 and 3, and the fifth has what waits to be sent and to be read.
+        # proc_pid_net(5): the addresses are fields 2 and 3, and field 5 has the sizes of the send
+        # and receive queues.
         waiting = {}
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
-            waiting[tuple(int(address.rpartition(":")[2], 16) for address in fields[1:3])] = fields[4].split(":")
+            waiting[tuple(int(address.rpartition(":")[2], 16) for address in fields[1:3])] = fields[
+                4
+            ].split(":")
         # A peer that has closed reads no more.
         to_send, _ = waiting.get((own, peer), ("0", "0"))
         _, to_read = waiting.get((peer, own), ("0", "0"))

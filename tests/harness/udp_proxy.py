@@ -1,4 +1,6 @@
-"""A bad network: a UDP proxy that loses, reorders, duplicates, damages and moves datagrams."""
+"""An impaired network: a UDP proxy that drops, reorders, duplicates, corrupts and readdresses
+datagrams.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 REORDER_SECONDS = 0.004
-"""How much later a datagram that is overtaken is passed on."""
+"""Delay of a datagram that is overtaken."""
 
 UP = "up"
 DOWN = "down"
@@ -23,7 +25,7 @@ DOWN = "down"
 
 @dataclass(frozen=True)
 class Impairment:
-    """What may happen to a datagram, each as a probability; in both directions alike."""
+    """Probabilities of each impairment of a datagram, in both directions."""
 
     loss: float = 0.0
     reorder: float = 0.0
@@ -34,18 +36,18 @@ class Impairment:
 
 @dataclass
 class Flow:
-    """One client address and the socket that stands for it towards the server."""
+    """One client address and its socket towards the server."""
 
     client: tuple
     upstream: socket.socket
     datagrams: list[tuple[str, bytes]] = field(default_factory=list)
-    """Direction and content, where they are recorded."""
+    """Direction and content, if recorded."""
     held: bytes | None = None
-    """The first datagram, where it has to come second; empty once it has."""
+    """The first datagram, if it must arrive second; empty once sent."""
 
 
 class UdpProxy:
-    """Forwards between clients that talk to `port` and the server at `server_port`, on 127.0.0.1."""
+    """Forwards between clients of `port` and the server at `server_port`, on 127.0.0.1."""
 
     def __init__(
         self,
@@ -60,9 +62,11 @@ class UdpProxy:
         blackhole_seconds: float = 1.0,
         record: bool = False,
     ):
-        """What happens at a moment happens when so many datagrams have passed in both directions.
+        """Starts the proxy.
 
-        With `swap_first`, the first datagram of each client arrives behind its second one.
+        An event at a moment happens after this many datagrams in both directions.
+
+        With `swap_first`, the first datagram of each client arrives after its second one.
         """
         self.server = ("127.0.0.1", server_port)
         self.impairment = impairment or Impairment()
@@ -73,7 +77,7 @@ class UdpProxy:
         self._blackhole_seconds = blackhole_seconds
         self._blackhole_until = 0.0
         self.seen = Counter()
-        """How often each thing happened: passed, loss, reorder, duplicate, corrupt, blackhole, rebind, swap."""
+        """Counts of: passed, loss, reorder, duplicate, corrupt, blackhole, rebind, swap."""
         self.flows: dict[tuple, Flow] = {}
         self._record = record
         self._random = random.Random(seed)
@@ -113,7 +117,9 @@ class UdpProxy:
             each.close()
 
     def rebind(self) -> None:
-        """From here on each client has another port, and perhaps address, towards the server: as if a NAT forgot."""
+        """Gives each client another port, and optionally another address, towards the server: like
+        a NAT rebinding.
+        """
         self.seen["rebind"] += 1
         with self._lock:
             for flow in self.flows.values():
@@ -147,7 +153,8 @@ class UdpProxy:
                 flow = self.flows[client] = Flow(client, bound("127.0.0.1"))
         if self._record:
             flow.datagrams.append((UP, data))
-        # Before its way is chosen: a client that only waits is lost if all its acknowledgements went by the old port.
+        # Before its route is chosen: a client that only waits would be lost if all its
+        # acknowledgements left by the old port.
         self._come_to_pass()
         if self._swap_first and flow.held is None:
             flow.held = data
@@ -162,14 +169,14 @@ class UdpProxy:
         try:
             data = upstream.recv(65535)
         except ConnectionRefusedError:
-            return  # the server is not there (any more)
+            return  # The server is not running (any more).
         if self._record:
             flow.datagrams.append((DOWN, data))
         self._come_to_pass()
         self._pass_on(self._front, flow.client, data)
 
     def _come_to_pass(self) -> None:
-        """What happens once so many datagrams have passed."""
+        """Runs the events that are due after this many datagrams."""
         if self._rebind_at and self.seen["passed"] >= self._rebind_at[0]:
             self._rebind_at.pop(0)
             self.rebind()
@@ -200,7 +207,9 @@ class UdpProxy:
         self.seen["passed"] += 1
         for _ in range(copies):
             if delay:
-                heapq.heappush(self._waiting, (time.monotonic() + delay, next(self._order), via, to, data))
+                heapq.heappush(
+                    self._waiting, (time.monotonic() + delay, next(self._order), via, to, data)
+                )
             else:
                 send(via, data, to)
 
@@ -212,6 +221,6 @@ def bound(address: str) -> socket.socket:
 
 
 def send(via: socket.socket, data: bytes, to: tuple) -> None:
-    # What cannot be sent is as lost as on any network.
+    # A send error is a loss, as on any network.
     with contextlib.suppress(OSError):
         via.sendto(data, to)

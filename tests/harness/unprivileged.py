@@ -1,4 +1,4 @@
-"""A user with no rights of its own, and a folder that it can reach."""
+"""A user without privileges, and a folder that it can reach."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ USER = 65_534
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can reach. Pytest's own do not serve: each run that starts here closes them."""
+    """Yields a folder that every user can reach.
+
+    Pytest's own folders do not work: each run that starts here makes them private.
+    """
     with tempfile.TemporaryDirectory(prefix="pronghorn-open-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -22,7 +25,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def copied(program: Path, folder: Path) -> Path:
-    """A copy of a program that every user can run."""
+    """Copies a program so that every user can run it."""
     copy = folder / program.name
     shutil.copyfile(program, copy)
     copy.chmod(0o755)
@@ -30,9 +33,17 @@ def copied(program: Path, folder: Path) -> Path:
 
 
 def without_rights(command: Sequence[str | Path]) -> list[str]:
-    """The same command by a user who can neither read every file nor bind low ports, whoever runs the tests."""
+    """Returns the command run as a user who can neither read every file nor bind low ports, whoever
+    runs the tests.
+    """
     plain = [str(part) for part in command]
     if os.geteuid() != 0:
         return plain
-    user = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+    user = [
+        f"--reuid={USER}",
+        f"--regid={USER}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+    ]
     return ["setpriv", *user, *plain]

@@ -1,4 +1,6 @@
-"""A plugin of pytest that lists at the end of a run the tests that slept longest: waits for luck show."""
+"""A pytest plugin that lists the tests that slept longest at the end of a run: it reveals fixed
+waits.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ import pytest
 
 SHOWN = 10
 NOTES = "PRONGHORN_RUN_NOTES"
-"""A file for what `scripts/stages` prints at the end of all stages, if set: which tests took and slept longest."""
+"""File for the summary of `scripts/stages` after all stages, if set: which tests took and slept
+longest.
+"""
 KEY = "slept_seconds"
 
 slept = 0.0
-"""Seconds that the running test has spent in `time.sleep` and `asyncio.sleep`, those of parallel tasks added up."""
+"""Seconds that the running test has spent in `time.sleep` and `asyncio.sleep`, summed over parallel
+tasks.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,11 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             return await sleep_in_loop(delay, result)
         finally:
-            # One that is cancelled has not slept all of it.
+            # A cancelled sleep did not last all of it.
             slept += time.monotonic() - begin
 
     time.sleep, asyncio.sleep = counted, counted_in_loop
-    # A worker of xdist reports to the process that prints.
+    # An xdist worker reports to the process that prints.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(), "pronghorn-waited")
 
@@ -54,13 +60,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
-    # The report takes it from a worker of xdist to the process that prints.
+    # The report carries it from an xdist worker to the process that prints.
     if call.when == "teardown" and slept > 0:
         outcome.get_result().user_properties.append((KEY, slept))
 
 
 class Table:
-    """Gathers what the reports say and prints it."""
+    """Collects the reports' values and prints them."""
 
     def __init__(self) -> None:
         self.slept: Counter[str] = Counter()
@@ -69,7 +75,9 @@ class Table:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.took[report.nodeid] += report.duration
         if report.when == "teardown":
-            self.slept[report.nodeid] += sum(value for name, value in report.user_properties if name == KEY)
+            self.slept[report.nodeid] += sum(
+                value for name, value in report.user_properties if name == KEY
+            )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         slept = rows(self.slept)

@@ -1,4 +1,4 @@
-"""Waiting for a condition, never for an amount of time."""
+"""Waiting for a condition, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 30.0
-"""How long anything may take on a loaded machine before the test gives up. No test's verdict depends on it."""
+"""Longest time for any step on a loaded machine before the test fails. No verdict depends on it."""
 
 
 def eventually(what: str, condition: Callable[[], T], seconds: float = DEADLINE_SECONDS) -> T:
-    """Asks until the condition holds and returns what it gave; fails with `what` and the last answer."""
+    """Polls until the condition holds; returns its value, or fails with `what` and the last one."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {seconds} s; the last answer was {answer!r}")
+            raise AssertionError(f"{what}: not within {seconds} s; the last value was {answer!r}")
         time.sleep(0.02)

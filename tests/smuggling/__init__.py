@@ -1,7 +1,8 @@
-"""HTTP request smuggling: messages that two readers take for different ones, from what was published about it.
+"""HTTP request smuggling: published messages that two parsers interpret differently.
 
-A case is the exact bytes, where it comes from, and what a strict reader of RFC 9112 makes of it. Each holds a request
-of its own, `INNER`, where a lenient reader would find one, and is followed by an honest one, the marker.
+A case has the exact bytes, the publication, and the result of a strict parser of RFC 9112. Each
+contains a request, `INNER`, where a lenient parser would find one, and is followed by an honest
+request, the marker.
 """
 
 from .http1 import CASES

@@ -22,12 +22,16 @@ def add(name: str, source: str, message: bytes, verdict: Verdict = refused) -> N
     CASES.append(Case(name, source, message, verdict))
 
 
-def post(*lines: bytes, body: bytes = b"", target: bytes = b"/echo", version: bytes = b"HTTP/1.1") -> bytes:
+def post(
+    *lines: bytes, body: bytes = b"", target: bytes = b"/echo", version: bytes = b"HTTP/1.1"
+) -> bytes:
     head = b"".join(line + b"\r\n" for line in lines)
     return b"POST " + target + b" " + version + b"\r\n" + HOST + head + b"\r\n" + body
 
 
-def get(*lines: bytes, target: bytes = b"/bytes/1", version: bytes = b"HTTP/1.1", body: bytes = b"") -> bytes:
+def get(
+    *lines: bytes, target: bytes = b"/bytes/1", version: bytes = b"HTTP/1.1", body: bytes = b""
+) -> bytes:
     return post(*lines, target=target, version=version, body=body).replace(b"POST", b"GET", 1)
 
 
@@ -52,7 +56,11 @@ add(
     post(length(len(LAST_CHUNK + INNER)), CHUNKED, body=LAST_CHUNK + INNER),
 )
 add("TE.CL", REBORN, post(CHUNKED, length(4), body=chunk(INNER) + LAST_CHUNK))
-add("CL.TE in HTTP/1.0", "CVE-2021-33037", post(SIZED, CHUNKED, body=LAST_CHUNK + INNER, version=b"HTTP/1.0"))
+add(
+    "CL.TE in HTTP/1.0",
+    "CVE-2021-33037",
+    post(SIZED, CHUNKED, body=LAST_CHUNK + INNER, version=b"HTTP/1.0"),
+)
 add("TE in HTTP/1.0", "RFC 9112 6.1", post(CHUNKED, body=LAST_CHUNK + INNER, version=b"HTTP/1.0"))
 add(
     "TE in HTTP/1.0 that is kept alive",
@@ -64,15 +72,23 @@ add(
     "CVE-2023-47641",
     post(b"Content-Length: x", CHUNKED, body=LAST_CHUNK + INNER),
 )
-add("an empty length beside TE", "CVE-2023-40225", post(b"Content-Length:", CHUNKED, body=LAST_CHUNK + INNER))
+add(
+    "an empty length beside TE",
+    "CVE-2023-40225",
+    post(b"Content-Length:", CHUNKED, body=LAST_CHUNK + INNER),
+)
 add(
     "connection names content-length beside TE",
     "PortSwigger, Practical HTTP Header Smuggling (2021)",
     post(b"Connection: content-length", SIZED, CHUNKED, body=LAST_CHUNK + INNER),
 )
-add("a second TE after the length", "CVE-2020-8287", post(CHUNKED, SIZED, b"Transfer-Encoding: false", body=LAST_CHUNK))
+add(
+    "a second TE after the length",
+    "CVE-2020-8287",
+    post(CHUNKED, SIZED, b"Transfer-Encoding: false", body=LAST_CHUNK),
+)
 
-# Transfer-encoding that one of two readers does not see.
+# Transfer-encoding that one of two parsers does not see.
 
 OBFUSCATIONS: list[tuple[str, str, bytes]] = [
     ("xchunked", REBORN, b"Transfer-Encoding: xchunked"),
@@ -104,7 +120,11 @@ OBFUSCATIONS: list[tuple[str, str, bytes]] = [
     ("nothing", "CVE-2024-1135", b"Transfer-Encoding:"),
 ]
 for name, source, line in OBFUSCATIONS:
-    add(f"TE with {name}, and a length", source, post(line, length(4), body=chunk(INNER) + LAST_CHUNK))
+    add(
+        f"TE with {name}, and a length",
+        source,
+        post(line, length(4), body=chunk(INNER) + LAST_CHUNK),
+    )
     add(f"TE with {name}", source, post(line, body=LAST_CHUNK + INNER))
 add(
     "TE with an underscore is another field",
@@ -138,33 +158,83 @@ for name, source, value in [
     ("words", KLEIN, b"%d bytes"),
 ]:
     add(f"length with {name}", source, post(b"Content-Length: " + value % len(INNER), body=INNER))
-add("length with digits that are none in ASCII", "CVE-2023-47627", post("Content-Length: ٣".encode(), body=INNER))
-add("length beyond 2^64", "CVE-2021-40346", post(b"Content-Length: 18446744073709551617", body=INNER))
-add("length of 2^64 + its content", GARDEN, post(b"Content-Length: %d" % (2**64 + len(INNER)), body=INNER))
+add(
+    "length with digits that are none in ASCII",
+    "CVE-2023-47627",
+    post("Content-Length: ٣".encode(), body=INNER),
+)
+add(
+    "length beyond 2^64",
+    "CVE-2021-40346",
+    post(b"Content-Length: 18446744073709551617", body=INNER),
+)
+add(
+    "length of 2^64 + its content",
+    GARDEN,
+    post(b"Content-Length: %d" % (2**64 + len(INNER)), body=INNER),
+)
 add("length that is empty", "CVE-2023-40225", post(b"Content-Length:", body=INNER))
 add("two lengths that differ", WATCHFIRE, post(length(0), SIZED, body=INNER))
 add("two lengths that differ, the longer first", WATCHFIRE, post(SIZED, length(0), body=INNER))
 add("two lengths of one number", "RFC 9112 6.3", post(SIZED, SIZED, body=INNER), one_message)
-add("a list of one number", "CVE-2022-42252", post(SIZED + b", %d" % len(INNER), body=INNER), one_message)
-add("a second length that is invalid", "CVE-2020-10108", post(SIZED, b"Content-Length: x", body=INNER))
-add("length with a space before the colon", "CVE-2019-16276", post(b"Content-Length : %d" % len(INNER), body=INNER))
-add("length with a space before the name", "CVE-2024-27982", post(b" Content-Length: %d" % len(INNER), body=INNER))
+add(
+    "a list of one number",
+    "CVE-2022-42252",
+    post(SIZED + b", %d" % len(INNER), body=INNER),
+    one_message,
+)
+add(
+    "a second length that is invalid",
+    "CVE-2020-10108",
+    post(SIZED, b"Content-Length: x", body=INNER),
+)
+add(
+    "length with a space before the colon",
+    "CVE-2019-16276",
+    post(b"Content-Length : %d" % len(INNER), body=INNER),
+)
+add(
+    "length with a space before the name",
+    "CVE-2024-27982",
+    post(b" Content-Length: %d" % len(INNER), body=INNER),
+)
 add(
     "length in a first line that begins with a space",
     "CVE-2024-27982",
     b"GET /bytes/1 HTTP/1.1\r\n " + SIZED + b"\r\n" + HOST + b"\r\n" + INNER,
 )
-add("length with zeros in front", GARDEN, post(b"Content-Length: 000%d" % len(INNER), body=INNER), content(INNER))
-add("length in a folded line", "RFC 9112 5.2", post(b"Content-Length:\r\n %d" % len(INNER), body=INNER))
-add("length folded between digits", GARDEN, post(b"Content-Length: 1\r\n %d" % len(INNER), body=INNER))
+add(
+    "length with zeros in front",
+    GARDEN,
+    post(b"Content-Length: 000%d" % len(INNER), body=INNER),
+    content(INNER),
+)
+add(
+    "length in a folded line",
+    "RFC 9112 5.2",
+    post(b"Content-Length:\r\n %d" % len(INNER), body=INNER),
+)
+add(
+    "length folded between digits",
+    GARDEN,
+    post(b"Content-Length: 1\r\n %d" % len(INNER), body=INNER),
+)
 
-# Lines and their ends.
+# Line endings.
 
 add("LF alone ends every line", "CVE-2019-16785", get().replace(b"\r\n", b"\n") + INNER)
 add("LF alone ends the head", "CVE-2022-32214", post(SIZED).removesuffix(b"\r\n") + b"\n" + INNER)
-add("LF alone ends a field line", "CVE-2021-41136", post(b"X: x\nContent-Length: %d" % len(INNER), body=INNER))
+add(
+    "LF alone ends a field line",
+    "CVE-2021-41136",
+    post(b"X: x\nContent-Length: %d" % len(INNER), body=INNER),
+)
 add("LF CR LF ends the head", "CVE-2022-35256", post(b"X: x\n", body=INNER))
-add("CR alone ends a field line", "CVE-2023-30589", post(b"X: x\rContent-Length: %d" % len(INNER), body=INNER))
+add(
+    "CR alone ends a field line",
+    "CVE-2023-30589",
+    post(b"X: x\rContent-Length: %d" % len(INNER), body=INNER),
+)
 add("CR CR LF ends a field line", GARDEN, post(b"X: x\r", SIZED, body=INNER))
 add("CR in a value", "RFC 9112 2.2", post(b"X: a\rb", body=INNER))
 add("NUL in a value", "RFC 9110 5.5", post(b"X: a\x00b", body=INNER))
@@ -180,7 +250,12 @@ add("a name with a quote", GARDEN, post(b'"Content-Length": 1', body=INNER))
 add("an empty line before the request", "RFC 9112 2.2", b"\r\n" + get(), one_message)
 add("an empty line of LF before the request", GARDEN, b"\n" + get())
 add("white space in front of the request", GARDEN, b" " + get())
-add("an empty line after the content", KLEIN, post(length(3), body=b"abc") + b"\r\n" + INNER, two_messages)
+add(
+    "an empty line after the content",
+    KLEIN,
+    post(length(3), body=b"abc") + b"\r\n" + INNER,
+    two_messages,
+)
 add(
     "bytes after the content",
     WATCHFIRE,
@@ -244,7 +319,9 @@ add(
     b"GET http://localhost/bytes/1 HTTP/1.1\r\n\r\n" + INNER,
 )
 add(
-    "an absolute target with a user", TREQS, b"GET http://localhost@inner/bytes/1 HTTP/1.1\r\n" + HOST + b"\r\n" + INNER
+    "an absolute target with a user",
+    TREQS,
+    b"GET http://localhost@inner/bytes/1 HTTP/1.1\r\n" + HOST + b"\r\n" + INNER,
 )
 add(
     "an absolute target of another scheme",
@@ -259,7 +336,7 @@ THREE = b"3\r\nabc\r\n"
 
 
 def broken(name: str, source: str, body: bytes) -> None:
-    """Chunks that no strict reader takes, for a handler that answers when it has seen their end."""
+    """Chunks that no strict parser accepts, for a handler that responds after their end."""
     add(name, source, post(CHUNKED, target=b"/upload", body=body + INNER), cut_off)
 
 
@@ -290,9 +367,17 @@ for name, source, body in [
 ]:
     broken(f"chunk with {name}", source, body + LAST_CHUNK)
 add(
-    "chunk with an extension", "RFC 9112 7.1.1", post(CHUNKED, body=b"3;a=b;c\r\nabc\r\n" + LAST_CHUNK), content(b"abc")
+    "chunk with an extension",
+    "RFC 9112 7.1.1",
+    post(CHUNKED, body=b"3;a=b;c\r\nabc\r\n" + LAST_CHUNK),
+    content(b"abc"),
 )
-add("chunk with zeros in front", "RFC 9112 7.1", post(CHUNKED, body=b"0003\r\nabc\r\n00" + LAST_CHUNK), content(b"abc"))
+add(
+    "chunk with zeros in front",
+    "RFC 9112 7.1",
+    post(CHUNKED, body=b"0003\r\nabc\r\n00" + LAST_CHUNK),
+    content(b"abc"),
+)
 broken("chunk with white space after the size", FUNKY, b"3 \r\nabc\r\n" + LAST_CHUNK)
 broken("a last chunk that ends in LF", FUNKY, THREE + b"0\n\n")
 broken("a last chunk whose empty line is LF", FUNKY, THREE + b"0\r\n\n")
@@ -318,9 +403,17 @@ broken("trailers without end", "CVE-2023-46589", THREE + b"0\r\n" + b"X: x\r\n" 
 
 # Content that a handler does not read, or that its method does not expect.
 
-add("CL.0: content of a request that is refused", BROWSER, post(SIZED, target=b"/nowhere", body=INNER), one_message)
 add(
-    "CL.0: content of a request that is answered early", BROWSER, post(SIZED, target=b"/early", body=INNER), one_message
+    "CL.0: content of a request that is refused",
+    BROWSER,
+    post(SIZED, target=b"/nowhere", body=INNER),
+    one_message,
+)
+add(
+    "CL.0: content of a request that is answered early",
+    BROWSER,
+    post(SIZED, target=b"/early", body=INNER),
+    one_message,
 )
 add(
     "CL.0: chunks of a request that is answered early",
@@ -336,7 +429,12 @@ add(
     get(SIZED, body=INNER).replace(b"GET", b"HEAD", 1).replace(b"/bytes/1 ", b"/nowhere "),
     one_message,
 )
-add("OPTIONS with content", MUST_DIE, post(SIZED, target=b"*", body=INNER).replace(b"POST", b"OPTIONS", 1), one_message)
+add(
+    "OPTIONS with content",
+    MUST_DIE,
+    post(SIZED, target=b"*", body=INNER).replace(b"POST", b"OPTIONS", 1),
+    one_message,
+)
 add(
     "CONNECT with content",
     "CVE-2021-21295",
@@ -346,10 +444,17 @@ add(
 add(
     "CONNECT with chunks",
     TREQS,
-    post(CHUNKED, target=b"localhost:1", body=chunk(INNER) + LAST_CHUNK).replace(b"POST", b"CONNECT", 1),
+    post(CHUNKED, target=b"localhost:1", body=chunk(INNER) + LAST_CHUNK).replace(
+        b"POST", b"CONNECT", 1
+    ),
     one_message,
 )
-add("TRACE with content", TREQS, post(SIZED, target=b"/x", body=INNER).replace(b"POST", b"TRACE", 1), one_message)
+add(
+    "TRACE with content",
+    TREQS,
+    post(SIZED, target=b"/x", body=INNER).replace(b"POST", b"TRACE", 1),
+    one_message,
+)
 add(
     "a method nobody knows, with content",
     TREQS,
@@ -374,12 +479,27 @@ for name, line in [
 add(
     "expectation in HTTP/1.0",
     MUST_DIE,
-    post(b"Expect: 100-continue", SIZED, b"Connection: keep-alive", body=INNER, version=b"HTTP/1.0"),
+    post(
+        b"Expect: 100-continue", SIZED, b"Connection: keep-alive", body=INNER, version=b"HTTP/1.0"
+    ),
     one_message,
 )
-add("expectation in a folded line", "CVE-2025-32094", post(b"Expect:\r\n 100-continue", SIZED, body=INNER))
-add("expectation with a length of 0", MUST_DIE, post(b"Expect: 100-continue", length(0)) + INNER, two_messages)
-UPGRADE = [b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"]
+add(
+    "expectation in a folded line",
+    "CVE-2025-32094",
+    post(b"Expect:\r\n 100-continue", SIZED, body=INNER),
+)
+add(
+    "expectation with a length of 0",
+    MUST_DIE,
+    post(b"Expect: 100-continue", length(0)) + INNER,
+    two_messages,
+)
+UPGRADE = [
+    b"Connection: Upgrade, HTTP2-Settings",
+    b"Upgrade: h2c",
+    b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
+]
 add("upgrade to h2c", H2C, get(*UPGRADE) + INNER, two_messages)
 add("upgrade to h2c with content", H2C, post(*UPGRADE, SIZED, body=INNER), one_message)
 add("upgrade to h2c that connection does not name", H2C, get(*UPGRADE[1:]) + INNER, two_messages)
@@ -389,10 +509,19 @@ add(
     get(b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 777") + INNER,
     two_messages,
 )
-add("upgrade to TLS", "RFC 2817", get(b"Connection: Upgrade", b"Upgrade: TLS/1.0") + INNER, two_messages)
+add(
+    "upgrade to TLS",
+    "RFC 2817",
+    get(b"Connection: Upgrade", b"Upgrade: TLS/1.0") + INNER,
+    two_messages,
+)
 
-# Heads that are too large for one of two readers.
+# Heads that are too large for one of two parsers.
 
 add("a name of 64 KiB", "CVE-2021-40346", post(b"X" * 65_600 + b": x", SIZED, body=INNER))
-add("a length after a value of 64 KiB", "CVE-2021-40346", post(b"X: " + b"x" * 65_600, SIZED, body=INNER))
+add(
+    "a length after a value of 64 KiB",
+    "CVE-2021-40346",
+    post(b"X: " + b"x" * 65_600, SIZED, body=INNER),
+)
 add("ten thousand field lines", GARDEN, post(*[b"X: x"] * 10_000, SIZED, body=INNER))

@@ -1,4 +1,4 @@
-"""What a case is, and the answers that it may get."""
+"""Definition of a case, and the responses that it may get."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 INNER_SIZE = 13
 MARKER_SIZE = 7
 INNER = f"GET /bytes/{INNER_SIZE} HTTP/1.1\r\nHost: inner\r\n\r\n".encode()
-"""The smuggled request; its answer is known by its size."""
+"""The smuggled request; its response is recognized by its size."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A response as it came, interim ones left out."""
+    """A response as received, without interim ones."""
 
     status: int
     body: bytes
@@ -28,21 +28,24 @@ class Answer:
 
 
 Verdict = Callable[[list[Answer]], bool]
-"""Whether a strict reader may have given these answers, and then closed the connection."""
+"""Returns whether a strict parser may have given these responses, and then closed the connection.
+"""
 
 
 def refused(got: list[Answer]) -> bool:
-    """One error, and nothing that came after it on the connection was looked at."""
+    """One error; nothing after it on the connection was processed."""
     return len(got) == 1 and 400 <= got[0].status < 600
 
 
 def cut_off(got: list[Answer]) -> bool:
-    """The content is wrong: an error if there was time for one, and nothing that came after it was looked at."""
+    """The content is invalid: an error if there was time for one; nothing later was processed."""
     return not got or refused(got)
 
 
 def one_message(got: list[Answer]) -> bool:
-    """All of it is one request, whose answer ends the connection or is followed by the marker's."""
+    """The whole message is one request; its response ends the connection or is followed by the
+    marker's.
+    """
     return (
         1 <= len(got) <= 2
         and not got[0].is_inner
@@ -52,12 +55,12 @@ def one_message(got: list[Answer]) -> bool:
 
 
 def two_messages(got: list[Answer]) -> bool:
-    """Here the inner request is no smuggled one: a strict reader sees it too."""
+    """The inner request is not smuggled here: a strict parser sees it too."""
     return len(got) == 3 and got[1].is_inner and got[2].is_marker
 
 
 def content(expected: bytes) -> Verdict:
-    """One request whose content is this, and then the marker."""
+    """One request with this content, and then the marker."""
 
     def verdict(got: list[Answer]) -> bool:
         return len(got) == 2 and got[0] == Answer(200, expected) and got[1].is_marker
@@ -69,13 +72,15 @@ def content(expected: bytes) -> Verdict:
 class Case:
     name: str
     source: str
-    """The paper, the article or the CVE that it comes from."""
+    """The paper, article or CVE of the case."""
     message: bytes
     verdict: Verdict = refused
 
 
 def answers(stream: bytes) -> list[Answer]:
-    """The responses in all that a server sent on one connection; one that was cut short is none."""
+    """Parses the responses in all data that a server sent on one connection; a truncated one is
+    dropped.
+    """
     found = []
     while stream:
         head, end, stream = stream.partition(b"\r\n\r\n")

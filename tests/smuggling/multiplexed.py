@@ -1,4 +1,6 @@
-"""The cases over HTTP/2 and HTTP/3: requests that would be others, or two, where they are written out as HTTP/1.1."""
+"""Cases over HTTP/2 and HTTP/3: requests that would be another request, or two, when forwarded as
+HTTP/1.1.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ Fields = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class FieldCase:
-    """A request with some of its fields replaced, and others added behind them."""
+    """A request with some fields replaced, and others appended."""
 
     name: str
     source: str
     replaced: tuple[tuple[str, str | None], ...] = ()
-    """None takes a field away."""
+    """None removes a field."""
     added: tuple[tuple[str, str], ...] = ()
     content: bytes = b""
 
@@ -43,13 +45,25 @@ FIELD_CASES = [
     adds("H2.CL: a length of 0", SEQUEL, ("content-length", "0")),
     adds("a length below the content", "CVE-2021-21295", ("content-length", "3")),
     adds("a length above the content", "CVE-2021-21295", ("content-length", "1000")),
-    adds("a length and a bare end of stream", "CVE-2026-33555", ("content-length", "39"), content=b""),
-    adds("two lengths that differ", "CVE-2021-21409", ("content-length", str(len(INNER))), ("content-length", "0")),
+    adds(
+        "a length and a bare end of stream", "CVE-2026-33555", ("content-length", "39"), content=b""
+    ),
+    adds(
+        "two lengths that differ",
+        "CVE-2021-21409",
+        ("content-length", str(len(INNER))),
+        ("content-length", "0"),
+    ),
     adds("a length with a sign", SEQUEL, ("content-length", f"+{len(INNER)}")),
     adds("a length that is no number", SEQUEL, ("content-length", "x")),
     adds("a length that is empty", "CVE-2023-40225", ("content-length", "")),
     adds("a line end in a value", SEQUEL, ("foo", f"bar\r\n\r\n{HEAD}")),
-    adds("a TE in a value", SEQUEL, ("foo", "bar\r\ntransfer-encoding: chunked"), content=b"0\r\n\r\n" + INNER),
+    adds(
+        "a TE in a value",
+        SEQUEL,
+        ("foo", "bar\r\ntransfer-encoding: chunked"),
+        content=b"0\r\n\r\n" + INNER,
+    ),
     adds("LF in a value", SEQUEL, ("foo", "bar\nhost: inner")),
     adds("CR in a value", SEQUEL, ("foo", "bar\rhost: inner")),
     adds("NUL in a value", SEQUEL, ("foo", "bar\x00")),
@@ -75,7 +89,9 @@ FIELD_CASES = [
     replaces("a request in the method", SEQUEL, ":method", f"{HEAD}\r\nfoo: bar\r\n\r\nGET"),
     replaces("a space in the method", SEQUEL, ":method", "GET /bytes/13 HTTP/1.1"),
     replaces("an empty method", SEQUEL, ":method", ""),
-    replaces("a request in the path", SEQUEL, ":path", f"/echo HTTP/1.1\r\nhost: inner\r\n\r\n{HEAD}"),
+    replaces(
+        "a request in the path", SEQUEL, ":path", f"/echo HTTP/1.1\r\nhost: inner\r\n\r\n{HEAD}"
+    ),
     replaces("a space in the path", SEQUEL, ":path", "/bytes/13 HTTP/1.1"),
     replaces("a tab in the path", SEQUEL, ":path", "/bytes/13\tHTTP/1.1"),
     replaces("NUL in the path", SEQUEL, ":path", "/bytes/1\x003"),

@@ -1,4 +1,4 @@
-"""Messages that are almost in order: valid ones with a few of their bytes or lines changed."""
+"""Almost valid messages: valid ones with a few bytes or lines changed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ PIECES = [
 
 
 def mutated(random: Random) -> bytes:
-    """A message with one to three changes."""
+    """Returns a message with one to three changes."""
     message = random.choice(SEEDS)
     for _ in range(random.randint(1, 3)):
-        message = random.choice([inserted, replaced, removed, with_line_again, with_lines_swapped])(message, random)
+        message = random.choice([inserted, replaced, removed, with_line_again, with_lines_swapped])(
+            message, random
+        )
     return message
 
 

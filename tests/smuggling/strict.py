@@ -1,4 +1,4 @@
-"""A strict reader of RFC 9112, written apart from the server's: what bytes may be taken for, and no more."""
+"""A strict parser of RFC 9112, independent of the server's: it accepts only what the RFC allows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([!-~]+) HTTP/1\.([01])\r\n")
 FIELD_LINE = re.compile(rb"(" + TOKEN + rb"):[ \t]*([\t -~\x80-\xff]*?)[ \t]*\r\n")
 CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?\r\n")
 
-# RFC 3986 section 3.2.2. Of what it allows, servers take different parts.
+# RFC 3986 section 3.2.2. Servers accept different subsets of it.
 HOST = re.compile(rb"([A-Za-z0-9._~%!$&'()*+,;=-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 ABSOLUTE = re.compile(rb"https?://" + HOST.pattern + rb"([/?][!-~]*)?")
 
 
 class MalformedError(ValueError):
-    """The stream is no request from here on, or it ends in the middle of one."""
+    """The stream has no valid request from here on, or ends in the middle of one."""
 
 
 class BrokenContentError(Exception):
-    """The head is in order, and what follows is not its content."""
+    """The head is valid, but the content is not."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Message:
     method: bytes
     target: bytes
     content: bytes | None
-    """None where the head is in order and the content is not: that may show after the answer."""
+    """None if the head is valid and the content is not: that may show after the response."""
 
 
 class Reader:
-    """Takes requests from the front of a stream."""
+    """Parses requests from the front of a stream."""
 
     def __init__(self, stream: bytes):
         self.rest = stream
@@ -69,7 +69,11 @@ class Reader:
         fields = self.fields()
         check_target(method, target)
         hosts = [value for name, value in fields if name == b"host"]
-        if len(hosts) > 1 or (minor == b"1" and not hosts) or not all(HOST.fullmatch(host) for host in hosts):
+        if (
+            len(hosts) > 1
+            or (minor == b"1" and not hosts)
+            or not all(HOST.fullmatch(host) for host in hosts)
+        ):
             raise MalformedError("not one host")
         try:
             return Message(method, target, self.content(minor, fields))
@@ -110,7 +114,7 @@ def check_target(method: bytes, target: bytes) -> None:
 
 
 def messages(stream: bytes) -> list[Message]:
-    """The requests at the front of a stream, up to the first thing that is none."""
+    """Returns the requests at the front of a stream, up to the first invalid one."""
     reader, found = Reader(stream), []
     try:
         while reader.rest:

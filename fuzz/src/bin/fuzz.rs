@@ -1,4 +1,4 @@
-//! The fuzzer: libFuzzer on the target that `PRONGHORN_FUZZ_TARGET` names.
+//! The fuzzer: runs libFuzzer on the target in `PRONGHORN_FUZZ_TARGET`.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 fuzz_target!(|data: &[u8]| {
     let target = TARGET.get_or_init(|| {
         let name = std::env::var("PRONGHORN_FUZZ_TARGET").unwrap_or_default();
-        target(&name).unwrap_or_else(|| panic!("PRONGHORN_FUZZ_TARGET names no target: {name:?}"))
+        target(&name).unwrap_or_else(|| panic!("invalid PRONGHORN_FUZZ_TARGET: no target {name:?}"))
     });
     target(data);
 });

@@ -1,4 +1,4 @@
-// An application over FastCGI, with the implementation of Go's standard library.
+// A FastCGI application on Go's standard library.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"os"
 )
 
-// Asked is what it says of a request.
+// Asked is its description of a request.
 type Asked struct {
 	Method  string      `json:"method"`
 	URL     string      `json:"url"`

@@ -1,9 +1,9 @@
-"""An HTTP/3 server on aioquic, for the tests of our own client.
+"""An HTTP/3 server on aioquic, for the tests of our client.
 
-`server.py --cert FILE --key FILE [--host IP] [--retry]` prints `listening on https://IP:PORT (h3)` and runs until
-killed.
-`/bytes/N` answers N bytes, `/new-keys/N` too after a key update, `/request` what it was asked for; `/go-away` gets no
-answer but a GOAWAY that says that no request was processed. Session tickets are kept, so that early data is taken.
+`server.py --cert FILE --key FILE [--host IP] [--retry]` prints `listening on https://IP:PORT (h3)`
+and runs until it is killed. `/bytes/N` returns N bytes, `/new-keys/N` the same after a key update,
+`/request` the request; `/go-away` gets no response, only a GOAWAY that says that no request was
+processed. Session tickets are stored, so that early data is accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aioquic.tls import CipherSuite
 
 
 def pattern(size: int) -> bytes:
-    """The same bytes for the same size, anywhere."""
+    """Returns the same bytes for the same size on every run."""
     return (b"0123456789abcdef" * (size // 16 + 1))[:size]
 
 
@@ -36,13 +36,13 @@ class Answers(QuicConnectionProtocol):
         self.early: dict[int, bool] = {}
 
     def quic_event_received(self, event) -> None:
-        # The first stream of 0-RTT may come before the handshake tells of the protocol.
+        # The first 0-RTT stream may arrive before the handshake announces the protocol.
         self.http = self.http or H3Connection(self._quic)
         for each in self.http.handle_event(event):
             if isinstance(each, HeadersReceived) and each.stream_id not in self.asked:
                 head = {name.decode(): value.decode("latin-1") for name, value in each.headers}
                 self.asked[each.stream_id] = (head, bytearray())
-                # The request is here before the handshake is done.
+                # The request arrives before the handshake is complete.
                 self.early[each.stream_id] = not self._quic._handshake_complete
             elif isinstance(each, DataReceived):
                 self.asked[each.stream_id][1].extend(each.data)
@@ -51,7 +51,8 @@ class Answers(QuicConnectionProtocol):
             # //= RFC 9114 section 4.1
             # //# After sending a request, a client MUST close the stream for sending.
             # //= RFC 9114 section 4.1
-            # //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream closure
+            # //# Unless using the CONNECT method (see Section 4.4), clients MUST NOT make stream
+            # //# closure
             # //# dependent on receiving a response to their request.
             if each.stream_ended:
                 self.answer(each.stream_id)
@@ -81,7 +82,9 @@ class Answers(QuicConnectionProtocol):
                 "early": self.early.pop(stream, False),
             }
             content = json.dumps(seen).encode()
-        self.http.send_headers(stream, [(b":status", b"200"), (b"content-length", str(len(content)).encode())])
+        self.http.send_headers(
+            stream, [(b":status", b"200"), (b"content-length", str(len(content)).encode())]
+        )
         self.http.send_data(stream, content, end_stream=True)
         self.transmit()
 
@@ -92,7 +95,9 @@ async def main() -> None:
     parser.add_argument("--key", required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--retry", action="store_true")
-    parser.add_argument("--cipher", choices=[suite.name for suite in CipherSuite], help="the only one that it takes")
+    parser.add_argument(
+        "--cipher", choices=[suite.name for suite in CipherSuite], help="the only one that it takes"
+    )
     arguments = parser.parse_args()
     configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
     if arguments.cipher:

@@ -1,14 +1,14 @@
-// Runs a headless browser with one tab and carries out the commands that it reads, one line of JSON each.
+// Runs a headless browser with one tab and executes commands from its input, one line of JSON each.
 //
 // usage: node session.mjs OPTIONS (see launch.mjs)
 //
-// | command | answer |
+// | command | response |
 // |---|---|
 // | (at the start) | {"version": …} |
 // | {"visit": url} | {} once the page and its subresources are loaded |
 // | {"evaluate": expression} | {"value": …}: the value of the expression in the page; a promise is awaited |
 //
-// A command that fails is answered by {"error": …}. The browser is closed at the end of the input.
+// The response to a failed command is {"error": …}. The browser is closed at the end of the input.
 import { createInterface } from 'node:readline';
 import { launch } from './launch.mjs';
 

@@ -1,4 +1,4 @@
-// Opens WebTransport sessions in a headless browser and prints what came of them, as one JSON object.
+// Opens WebTransport sessions in a headless browser and prints the results, as one JSON object.
 //
 // usage: node webtransport.mjs '{"origin": …, "hash": base64 of the certificate's SHA-256, and options of launch.mjs}'
 import { launch } from './launch.mjs';
@@ -8,7 +8,7 @@ const { origin, hash, timeoutMs = 60_000, ...options } = JSON.parse(process.argv
 const browser = await launch(options);
 try {
   const page = await browser.newPage();
-  // The page's own origin is trusted by its key; the sessions are by the hash of the certificate.
+  // The page's own origin is trusted by its key, the sessions by the hash of the certificate.
   await page.goto(`${origin}/`, { timeout: timeoutMs });
   const seen = await page.evaluate(
     async (origin, hash) => {
@@ -65,7 +65,8 @@ try {
       const greeting = text(await all((await greeted.incomingUnidirectionalStreams.getReader().read()).value));
       const asked = (await greeted.incomingBidirectionalStreams.getReader().read()).value;
       const question = text(await all(asked.readable));
-      // Before the answer, which is followed by the end of this session. Firefox fetches on another connection, which may be ahead of the session's.
+      // Before the response, after which this session ends. Firefox fetches on another connection, which
+      // may be ahead of the session's.
       let last = '';
       for (let tries = 0; tries < 600 && !last.includes('code 99'); tries++) {
         if (tries > 0) await new Promise((resolve) => setTimeout(resolve, 50));

@@ -1,12 +1,12 @@
-// Headless Chromium with a fresh profile, as all of these clients want it.
+// Headless Chromium with a fresh profile, for all of these clients.
 import puppeteer from 'puppeteer-core';
 
-/** `executablePath`: Chromium. `flags`: more of its arguments. */
+/** `executablePath`: Chromium. `flags`: additional arguments. */
 export function launch(executablePath, flags) {
   return puppeteer.launch({
     executablePath,
     headless: true,
-    // Chromium refuses its sandbox to root.
+    // Chromium does not run its sandbox as root.
     args: [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--no-first-run', '--disable-gpu', ...flags],
   });
 }

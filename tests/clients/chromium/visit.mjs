@@ -1,8 +1,8 @@
-// Loads a page in headless Chromium and prints what the browser says about each request, as one JSON object.
+// Loads a page in headless Chromium and prints the browser's data about each request, as one JSON object.
 //
 // usage: node visit.mjs '{"url": …, "flags": […], "loads": 1, "chromium": path, "awaitsResult": false}'
 //
-// With `awaitsResult` the page sets `globalThis.result` when it has done its work, which may be after the network is idle.
+// With `awaitsResult` the page sets `globalThis.result` when it is done, possibly after the network is idle.
 // Each load is a navigation in the same tab of the same browser, with the cache off.
 import { launch } from './launch.mjs';
 

@@ -1,8 +1,8 @@
-// Opens WebSockets in headless Chromium and prints what came of them, as one JSON object.
+// Opens WebSockets in headless Chromium and prints the results, as one JSON object.
 //
 // usage: node websocket.mjs '{"origin": "https://…", "flags": […], "chromium": path}'
 //
-// The server gives each message back at /ws; `?deflate` and `?contexts` allow compression, and `?close` ends with a code.
+// The server echoes each message at /ws; `?deflate` and `?contexts` allow compression, and `?close` closes with a code.
 import { launch } from './launch.mjs';
 
 const { origin, flags, chromium, timeoutMs = 60_000 } = JSON.parse(process.argv[2]);
@@ -40,7 +40,7 @@ try {
         ? sent === back
         : back instanceof ArrayBuffer && back.byteLength === sent.length && new Uint8Array(back).every((byte, at) => byte === sent[at]);
 
-    // What repeats, and what does not.
+    // Compressible content, and incompressible content.
     const noise = (size) => {
       const bytes = new Uint8Array(size);
       for (let at = 0; at < size; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
@@ -57,7 +57,7 @@ try {
         socket.send(message);
         same.push(isSame(message, await back));
       }
-      // Many at once come back in their order.
+      // Many messages at once are echoed in order.
       const order = [];
       const all = new Promise((resolve) => {
         socket.onmessage = ({ data }) => {

@@ -1,4 +1,4 @@
-"""Clients that nobody of this project wrote, behind one method: `fetch(url, …) -> Response`."""
+"""Independent clients behind one method: `fetch(url, …) -> Response`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Fields = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Fetcher:
-    """One client over one protocol; each fetch opens a connection of its own."""
+    """One client over one protocol; each fetch opens a new connection."""
 
     name: str
     protocol: str
     _fetch: Callable[..., Response]
     ca: Path | None = None
 
-    def fetch(self, url: str, *, method: str = "GET", headers: Fields = (), body: bytes | None = None) -> Response:
+    def fetch(
+        self, url: str, *, method: str = "GET", headers: Fields = (), body: bytes | None = None
+    ) -> Response:
         response = self._fetch(url, ca=self.ca, method=method, headers=list(headers), body=body)
         assert response.protocol == self.protocol, f"{self.name} spoke {response.protocol}"
         return response

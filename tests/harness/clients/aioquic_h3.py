@@ -1,4 +1,4 @@
-"""HTTP/3 by aioquic, with what its client interface leaves out: trailers, GOAWAY, resets, a pause."""
+"""HTTP/3 with aioquic, with additions to its client: trailers, GOAWAY, resets, a pause."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from ..waiting import DEADLINE_SECONDS
 
 
 class ConnectionLostError(ConnectionError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
 
     def __init__(self, event: ConnectionTerminated):
-        super().__init__(f"connection ended with code {event.error_code:#x}: {event.reason_phrase or 'no reason'}")
+        super().__init__(
+            f"connection ended with code {event.error_code:#x}: {event.reason_phrase or 'no reason'}"
+        )
         self.code = event.error_code
 
 
@@ -41,7 +43,7 @@ class StreamResetError(Exception):
 
 @dataclass
 class Exchange:
-    """A request on its way, and what has come back so far."""
+    """A request in progress, and the data received so far."""
 
     stream: int
     head: asyncio.Future
@@ -54,7 +56,7 @@ class Exchange:
         for future in (self.head, self.done):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: a test need not wait for both
+                future.exception()  # Marked as seen: a test need not wait for both.
 
     def response(self) -> Response:
         text = [(name.decode(), value.decode("latin-1")) for name, value in self.headers]
@@ -65,7 +67,9 @@ class Exchange:
 
 
 class HeadAware(H3Connection):
-    """aioquic holds the content-length of an answer to HEAD against its missing body; RFC 9110 section 8.6 does not."""
+    """aioquic compares the content-length of a response to HEAD with its missing body; RFC 9110
+    section 8.6 does not.
+    """
 
     def __init__(self, quic: QuicConnection):
         super().__init__(quic)
@@ -90,8 +94,10 @@ class H3Client(QuicConnectionProtocol):
         self._uni_streams: dict[int, bytearray] = {}
         self._held: list[tuple[bytes, tuple]] | None = None
 
-    def start(self, path: str | bytes, *, method="GET", headers=(), body: bytes | None = None, trailers=()) -> Exchange:
-        """Sends a request; the path is sent as it is."""
+    def start(
+        self, path: str | bytes, *, method="GET", headers=(), body: bytes | None = None, trailers=()
+    ) -> Exchange:
+        """Sends a request; the path is sent as given."""
         loop = asyncio.get_running_loop()
         stream = self._quic.get_next_available_stream_id()
         exchange = Exchange(stream, loop.create_future(), loop.create_future())
@@ -114,10 +120,12 @@ class H3Client(QuicConnectionProtocol):
         return exchange
 
     def start_fields(self, fields: list[tuple[bytes, bytes]]) -> Exchange:
-        """Sends a request of just these fields, and leaves it open."""
+        """Sends a request with exactly these fields, and leaves it open."""
         loop = self._loop
         stream = self._quic.get_next_available_stream_id()
-        exchange = self.exchanges[stream] = Exchange(stream, loop.create_future(), loop.create_future())
+        exchange = self.exchanges[stream] = Exchange(
+            stream, loop.create_future(), loop.create_future()
+        )
         self.http.send_headers(stream, fields)
         self.transmit()
         return exchange
@@ -130,11 +138,11 @@ class H3Client(QuicConnectionProtocol):
         return await self.finish(self.start(path, **asked))
 
     async def head(self, exchange: Exchange) -> None:
-        """Waits for the head of the answer."""
+        """Waits for the head of the response."""
         await asyncio.wait_for(exchange.head, DEADLINE_SECONDS)
 
     def hold(self) -> None:
-        """Stops taking datagrams in: to the server, the network has fallen silent."""
+        """Stops receiving datagrams: to the server, the network is silent."""
         self._held = []
 
     def resume(self) -> None:
@@ -143,7 +151,7 @@ class H3Client(QuicConnectionProtocol):
             super().datagram_received(data, address)
 
     async def rebind(self) -> None:
-        """Goes on from another port of this machine, as behind a NAT that has forgotten its mapping."""
+        """Continues from another port of this machine, as after a NAT rebinding."""
         address = self._transport.get_extra_info("sockname")
         self._transport.abort()
         port = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -153,7 +161,7 @@ class H3Client(QuicConnectionProtocol):
         assert self._transport.get_extra_info("sockname") != address
 
     def vanish(self) -> None:
-        """Is gone without a word: no close is sent, then or later."""
+        """Vanishes: no close is sent, now or later."""
         self._transport.abort()
         self._transport = NoTransport()
         self._closed.set()
@@ -166,7 +174,7 @@ class H3Client(QuicConnectionProtocol):
         await asyncio.wait_for(self.wait_closed(), seconds)
         return self.terminated
 
-    # What aioquic calls.
+    # Methods that aioquic calls.
 
     def datagram_received(self, data: bytes, addr) -> None:
         if self._held is not None:
@@ -185,7 +193,10 @@ class H3Client(QuicConnectionProtocol):
         elif isinstance(event, StreamDataReceived) and event.stream_id % 4 == 3:
             self._read_uni_stream(event)
         for answer in self.http.handle_event(event):
-            if isinstance(answer, HeadersReceived | DataReceived) and answer.stream_id in self.exchanges:
+            if (
+                isinstance(answer, HeadersReceived | DataReceived)
+                and answer.stream_id in self.exchanges
+            ):
                 self._take(self.exchanges[answer.stream_id], answer)
 
     def _take(self, exchange: Exchange, event: HeadersReceived | DataReceived) -> None:
@@ -201,7 +212,9 @@ class H3Client(QuicConnectionProtocol):
             exchange.done.set_result(None)
 
     def _read_uni_stream(self, event: StreamDataReceived) -> None:
-        """aioquic skips GOAWAY frames, so the control stream is read here a second time."""
+        """Parses GOAWAY frames: aioquic skips them, so the control stream is read here a second
+        time.
+        """
         seen = self._uni_streams.setdefault(event.stream_id, bytearray())
         seen += event.data
         buffer = Buffer(data=bytes(seen))
@@ -218,11 +231,11 @@ class H3Client(QuicConnectionProtocol):
                 if identifiers:
                     self.go_away.set()
         except BufferReadError:
-            return  # the rest has yet to come
+            return  # Incomplete.
 
 
 class NoTransport:
-    """Where datagrams of a vanished client go."""
+    """Destination for datagrams of a vanished client."""
 
     def sendto(self, _data, _address) -> None:
         pass
@@ -239,12 +252,18 @@ def encoded(fields) -> list[tuple[bytes, bytes]]:
 async def h3_connection(
     origin: str, ca: Path | None, *, idle_timeout: float = 60.0, **options
 ) -> AsyncIterator[H3Client]:
-    """A connection to the origin's host and port; `options` are fields of aioquic's QuicConfiguration."""
+    """Opens a connection to the origin's host and port; `options` are fields of aioquic's
+    QuicConfiguration.
+    """
     url = urlsplit(origin)
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, idle_timeout=idle_timeout, **options)
+    configuration = QuicConfiguration(
+        is_client=True, alpn_protocols=H3_ALPN, idle_timeout=idle_timeout, **options
+    )
     if ca is not None:
         configuration.load_verify_locations(cafile=str(ca))
-    async with connect(url.hostname, url.port, configuration=configuration, create_protocol=H3Client) as client:
+    async with connect(
+        url.hostname, url.port, configuration=configuration, create_protocol=H3Client
+    ) as client:
         client.authority = url.netloc
         yield client
 
@@ -260,21 +279,31 @@ def fetch(url: str, *, ca: Path, method: str, headers, body: bytes | None) -> Re
 
 
 async def ask_with_aioquic(
-    origin: str, ca: Path, tickets: list, *, early: bool, server_name: str | None = "127.0.0.1", **asked
+    origin: str,
+    ca: Path,
+    tickets: list,
+    *,
+    early: bool,
+    server_name: str | None = "127.0.0.1",
+    **asked,
 ):
-    """One request on a connection of its own, by one of the `tickets`.
+    """Sends one request on a new connection, with one of the `tickets`.
 
-    `early` sends it without waiting for the handshake. `/small.txt` has to be there.
+    `early` sends it without waiting for the handshake. `/small.txt` must exist.
     """
     host, _, port = origin.removeprefix("https://").partition(":")
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name=server_name)
+    configuration = QuicConfiguration(
+        is_client=True, alpn_protocols=H3_ALPN, server_name=server_name
+    )
     configuration.load_verify_locations(cafile=str(ca))
     configuration.session_ticket = tickets.pop() if tickets else None
     options = {"session_ticket_handler": tickets.append, "wait_connected": not early}
-    async with connect(host, int(port), configuration=configuration, create_protocol=H3Client, **options) as client:
+    async with connect(
+        host, int(port), configuration=configuration, create_protocol=H3Client, **options
+    ) as client:
         client.authority = f"{host}:{port}"
         answer = await client.fetch(asked.pop("path"), **asked)
-        # The handshake is done and the tickets have come when the next answer has.
+        # Once the next response is here, the handshake is done and the tickets have arrived.
         await client.fetch("/small.txt")
         tls = client._quic.tls
         return answer, tls.session_resumed, tls.early_data_accepted

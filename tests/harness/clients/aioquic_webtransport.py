@@ -1,4 +1,4 @@
-"""WebTransport sessions by aioquic, which speaks draft 02."""
+"""WebTransport sessions with aioquic, which implements draft 02."""
 
 from __future__ import annotations
 
@@ -13,9 +13,20 @@ from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.buffer import Buffer, BufferReadError, encode_uint_var
 from aioquic.h3.connection import H3_ALPN, H3Connection
-from aioquic.h3.events import DatagramReceived, DataReceived, HeadersReceived, WebTransportStreamDataReceived
+from aioquic.h3.events import (
+    DatagramReceived,
+    DataReceived,
+    HeadersReceived,
+    WebTransportStreamDataReceived,
+)
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ConnectionTerminated, QuicEvent, StopSendingReceived, StreamDataReceived, StreamReset
+from aioquic.quic.events import (
+    ConnectionTerminated,
+    QuicEvent,
+    StopSendingReceived,
+    StreamDataReceived,
+    StreamReset,
+)
 
 from ..waiting import DEADLINE_SECONDS
 
@@ -24,7 +35,7 @@ FIRST_APPLICATION_ERROR = 0x52E4A40FA8DB
 
 
 def application_error(code: int) -> int:
-    """What a stream's reset carries for a code of the application."""
+    """Returns the code of a stream's reset for an application's code."""
     return FIRST_APPLICATION_ERROR + code + code // 0x1E
 
 
@@ -38,7 +49,7 @@ def close_capsule(code: int, reason: str) -> bytes:
 
 @dataclass
 class Stream:
-    """What has come on a stream."""
+    """Data received on a stream."""
 
     content: bytearray = field(default_factory=bytearray)
     is_over: bool = False
@@ -70,7 +81,7 @@ class WebTransportClient(QuicConnectionProtocol):
             case StopSendingReceived():
                 self._of(event.stream_id).stopped = event.error_code
             case StreamDataReceived() if event.stream_id in self._own:
-                # The library reads the answer as frames; there are none.
+                # The library parses the response as frames; there are none.
                 self.streams[event.stream_id].content += event.data
                 self.streams[event.stream_id].is_over |= event.end_stream
                 self._news.set()
@@ -97,7 +108,7 @@ class WebTransportClient(QuicConnectionProtocol):
         stream.is_over |= event.stream_ended
 
     async def until(self, is_true) -> None:
-        """Waits until what has come makes it true."""
+        """Waits until the condition holds for the received data."""
 
         async def wait():
             while not is_true():
@@ -108,7 +119,7 @@ class WebTransportClient(QuicConnectionProtocol):
         await asyncio.wait_for(wait(), DEADLINE_SECONDS)
 
     def ask(self, path: str) -> int:
-        """Asks for a session; its number."""
+        """Requests a session; returns its number."""
         session = self._quic.get_next_available_stream_id()
         head = [
             (b":method", b"CONNECT"),
@@ -155,12 +166,12 @@ class WebTransportClient(QuicConnectionProtocol):
         self.transmit()
 
     def send_content(self, session: int, data: bytes, *, end: bool = False) -> None:
-        """What the request's stream carries: capsules."""
+        """Parses the capsules on the request's stream."""
         self.http.send_data(session, data, end_stream=end)
         self.transmit()
 
     def closed_with(self, session: int) -> tuple[int, str] | None:
-        """Code and reason, if the server has closed the session with a capsule."""
+        """Returns code and reason if the server has closed the session with a capsule."""
         buffer = Buffer(data=bytes(self.connects[session].content))
         try:
             while not buffer.eof():
@@ -175,10 +186,16 @@ class WebTransportClient(QuicConnectionProtocol):
 
 @asynccontextmanager
 async def webtransport(port: int, ca: Path) -> AsyncIterator[WebTransportClient]:
-    configuration = QuicConfiguration(alpn_protocols=H3_ALPN, is_client=True, max_datagram_frame_size=65_536)
+    configuration = QuicConfiguration(
+        alpn_protocols=H3_ALPN, is_client=True, max_datagram_frame_size=65_536
+    )
     configuration.load_verify_locations(str(ca))
     async with connect(
-        "127.0.0.1", port, configuration=configuration, create_protocol=WebTransportClient, local_port=0
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        create_protocol=WebTransportClient,
+        local_port=0,
     ) as client:
         client.port = port
         await client.until(lambda: client.http.received_settings is not None)

@@ -1,4 +1,6 @@
-"""A browser that stays open and does one thing after the other, by way of tests/clients/browser/session.mjs."""
+"""A browser that stays open and runs one command after the other, through
+tests/clients/browser/session.mjs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ SESSION = REPOSITORY / "tests" / "clients" / "browser" / "session.mjs"
 
 
 class BrowserError(Exception):
-    """The browser's own words about what went wrong."""
+    """The browser's own error message."""
 
 
 class Browser:
@@ -24,7 +26,10 @@ class Browser:
     def __init__(self, options: dict[str, Any], *, prefix: list[str | Path] = ()):
         command = [*prefix, "node", SESSION, json.dumps(options)]
         self.popen = subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             self.version: str = self._answer()["version"]
@@ -42,11 +47,11 @@ class Browser:
         end_by_input(self.popen)
 
     def visit(self, url: str) -> None:
-        """Returns when the page and what it refers to are loaded."""
+        """Returns when the page and its resources are loaded."""
         self._ask({"visit": url})
 
     def evaluate(self, expression: str) -> Any:
-        """What an expression comes to in the page, awaited if it is a promise."""
+        """Returns the value of an expression in the page, awaited if it is a promise."""
         return self._ask({"evaluate": expression})["value"]
 
     def _ask(self, asked: dict) -> dict:

@@ -1,4 +1,6 @@
-"""A TLS ClientHello (RFC 8446 section 4.1.2) taken apart and put together, to send another than a library would."""
+"""Parses and serializes a TLS ClientHello (RFC 8446 section 4.1.2), to send one that no library
+would.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Extension(IntEnum):
 
 
 CLIENT_HELLO = 1
-"""The handshake message's type."""
+"""Type of the handshake message."""
 
 
 def handshake_message(message_type: int, body: bytes) -> bytes:
@@ -34,7 +36,9 @@ def handshake_message(message_type: int, body: bytes) -> bytes:
 @dataclass
 class ClientHello:
     fixed: bytes
-    """Version, random, session ID, cipher suites, compression methods: all before the extensions."""
+    """Version, random, session ID, cipher suites, compression methods: all fields before the
+    extensions.
+    """
     extensions: Extensions
 
     @classmethod
@@ -54,13 +58,16 @@ class ClientHello:
 
     def encode(self) -> bytes:
         block = b"".join(
-            kind.to_bytes(2, "big") + len(body).to_bytes(2, "big") + body for kind, body in self.extensions
+            kind.to_bytes(2, "big") + len(body).to_bytes(2, "big") + body
+            for kind, body in self.extensions
         )
         return handshake_message(CLIENT_HELLO, self.fixed + len(block).to_bytes(2, "big") + block)
 
 
 def with_extensions(edit: Callable[[Extensions], Extensions]) -> Callable[[bytes], bytes]:
-    """An `edit_hello` for `RawQuic` that changes the list of extensions: their order, number or content."""
+    """Returns an `edit_hello` for `RawQuic` that changes the list of extensions: order, number or
+    content.
+    """
 
     def edited(message: bytes) -> bytes:
         hello = ClientHello.parse(message)

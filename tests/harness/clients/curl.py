@@ -1,4 +1,4 @@
-"""libcurl by way of curl_cffi: nghttp2 for HTTP/2, ngtcp2 and nghttp3 for HTTP/3."""
+"""libcurl through curl_cffi: nghttp2 for HTTP/2, ngtcp2 and nghttp3 for HTTP/3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fetcher(protocol: str) -> Callable[..., Response]:
 
 
 def session(ca: Path) -> requests.Session:
-    """Connections are kept for the session's life. Paths go out as they are written."""
+    """Opens a session. Connections are kept for its lifetime. Paths are sent as written."""
     return requests.Session(
         verify=str(ca),
         timeout=2 * DEADLINE_SECONDS,
@@ -39,7 +39,9 @@ def session(ca: Path) -> requests.Session:
     )
 
 
-def ask(curl: requests.Session, protocol: str, url: str, *, method="GET", headers=(), body=None) -> Response:
+def ask(
+    curl: requests.Session, protocol: str, url: str, *, method="GET", headers=(), body=None
+) -> Response:
     # No Accept-Encoding: the tests compare bodies byte for byte.
     answer = curl.request(
         method,
@@ -61,7 +63,7 @@ def ask(curl: requests.Session, protocol: str, url: str, *, method="GET", header
 
 
 def heads(url: str, ca: Path, protocol: str, fields=(), status: int = 200) -> list[str]:
-    """The heads of all responses to a request that is answered so, interim ones first, as libcurl writes them."""
+    """Returns the heads of a request's responses, interim ones first, as libcurl writes them."""
     curl, lines = Curl(), []
     try:
         curl.setopt(CurlOpt.URL, url.encode())

@@ -1,4 +1,4 @@
-"""Firefox, headless, by way of tests/clients/browser."""
+"""Headless Firefox, through tests/clients/browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "page.test"
-"""The host in a URL of a page."""
+"""The host in a page's URL."""
 
 PLACES = ["/usr/lib/firefox-esr/firefox-esr", shutil.which("firefox-esr"), shutil.which("firefox")]
 
@@ -22,9 +22,11 @@ def firefox() -> Path:
 
 def common_preferences(address: str = "127.0.0.1") -> dict[str, Any]:
     return {
-        # For every name: the browser's own services reach nothing but the server under test.
+        # Every name resolves to this address: the browser's own services reach only the server
+        # under test.
         "network.dns.forceResolve": address,
-        # launch.mjs has the browser accept certificates of the tests. Without this it accepts them over TCP alone.
+        # launch.mjs makes the browser accept certificates of the tests. Without this it accepts
+        # them only over TCP.
         "network.http.http3.disable_when_third_party_roots_found": False,
     }
 
@@ -36,12 +38,12 @@ def protocol_preferences(protocol: str, host: str, port: int) -> dict[str, Any]:
         "h3": {
             "network.http.http3.alt-svc-mapping-for-testing": f"{host};h3=:{port}",
             "network.http.http3.force-use-alt-svc-mapping-for-testing": True,
-            # Milliseconds that a handshake may take before TCP is tried as well.
+            # Milliseconds of a handshake after which TCP is tried as well.
             "network.http.http3.backup_timer_delay": 60_000,
         },
     }[protocol]
 
 
 def firefox_options(preferences: dict[str, Any]) -> dict[str, Any]:
-    """For what is in tests/clients/browser."""
+    """Returns the launch options for tests/clients/browser."""
     return {"browser": "firefox", "program": str(firefox()), "preferences": preferences}

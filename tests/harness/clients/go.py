@@ -1,4 +1,4 @@
-"""quic-go, and Go's own HTTP/1.1 and HTTP/2, by way of tests/clients/quic-go."""
+"""quic-go, and Go's own HTTP/1.1 and HTTP/2, through tests/clients/quic-go."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ def fetcher(version: str) -> Callable[..., Response]:
 
 
 class RequestFailedError(Exception):
-    """The client's own words about what went wrong."""
+    """The client's own error message."""
 
 
 @dataclass
 class Round:
-    """What came of the same request, sent a number of times at once."""
+    """Results of the same request, sent several times at once."""
 
     connections: int
-    """Opened by the client so far, this round's included."""
+    """Connections opened by the client so far, including this round's."""
     responses: list[Response]
     errors: list[str]
     quic: dict | None
-    """The latest connection over HTTP/3: version, resumed, early_data; and key_updates that the client began."""
+    """The latest HTTP/3 connection: version, resumed, early_data, and key_updates that the client
+    started.
+    """
 
 
 class GoClient:
@@ -59,16 +61,29 @@ class GoClient:
         self.version = version
         self._timeout_seconds = timeout_seconds
         self._folder = tempfile.TemporaryDirectory()
-        command = [*prefix, quic_go_client(), "-http", version, "-ca", ca, "-idle-timeout", idle_timeout, *flags]
+        command = [
+            *prefix,
+            quic_go_client(),
+            "-http",
+            version,
+            "-ca",
+            ca,
+            "-idle-timeout",
+            idle_timeout,
+            *flags,
+        ]
         self.popen = subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> GoClient:
         return self
 
     def __exit__(self, *_exception) -> None:
-        # At the end of its input it closes its connections.
+        # The client closes its connections at the end of its input.
         end_by_input(self.popen)
         self._folder.cleanup()
 
@@ -120,14 +135,16 @@ class GoClient:
         self.popen.stdin.flush()
 
     def go_on(self) -> None:
-        """Lets a round with `hold` read its answer's content."""
+        """Lets a round with `hold` read its response's content."""
         self.popen.stdin.write("\n")
         self.popen.stdin.flush()
 
     def receive_head(self) -> int:
-        """The status, as soon as the head of the answer to a round with `print_head` has come."""
+        """Returns the status as soon as the head of the response to a round with `print_head` has
+        arrived.
+        """
         head = self._line()
-        assert "status" in head, f"no head came: {head}"
+        assert "status" in head, f"no response head arrived: {head}"
         return head["status"]
 
     def receive(self) -> Round:
@@ -149,6 +166,8 @@ def response_of(each: dict) -> Response:
         headers=lower(each["headers"]),
         size=each["size"],
         sha256=each["sha256"],
-        body=base64.b64decode(each["body"]) if "body" in each else (b"" if each["size"] == 0 else None),
+        body=base64.b64decode(each["body"])
+        if "body" in each
+        else (b"" if each["size"] == 0 else None),
         trailers=lower(each["trailers"]),
     )

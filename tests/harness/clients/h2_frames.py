@@ -1,4 +1,6 @@
-"""HTTP/2 by the sans-IO library h2, over TLS or in clear text: the test decides when windows open and what it hears."""
+"""HTTP/2 with the sans-IO library h2, over TLS or in clear text: the test decides when windows open
+and data is read.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ class StreamResetError(Exception):
 
 
 class ConnectionEndedError(ConnectionError):
-    """The server closed the connection before the answer had ended."""
+    """The server closed the connection before the response ended."""
 
 
 GOAWAY = 0x07
-"""The frame's type, RFC 9113 section 6.8."""
+"""Frame type (RFC 9113 section 6.8)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class GoAway:
 
 @dataclass
 class Exchange:
-    """What has come back on a stream so far."""
+    """Data received on a stream so far."""
 
     headers: list[tuple[str, str]] | None = None
     interim: list[list[tuple[str, str]]] = field(default_factory=list)
@@ -52,14 +54,18 @@ class Exchange:
 
     def response(self) -> Response:
         fields = [(name, value) for name, value in self.headers if not name.startswith(":")]
-        return Response.with_body(int(dict(self.headers)[":status"]), "HTTP/2", fields, bytes(self.body))
+        return Response.with_body(
+            int(dict(self.headers)[":status"]), "HTTP/2", fields, bytes(self.body)
+        )
 
 
 class H2Client:
-    """One connection. It reads only when asked to, so a test can keep the server waiting."""
+    """One connection. It only reads when told to, so a test can keep the server waiting."""
 
     def __init__(self, origin: str, ca: Path | None):
-        """Over TLS, or without a certificate in clear text, where the server has to know by the first bytes."""
+        """Connects over TLS, or without a certificate in clear text, where the server must
+        recognize HTTP/2 by the preface.
+        """
         url = urlsplit(origin)
         self.authority = url.netloc
         self.scheme = url.scheme
@@ -68,7 +74,9 @@ class H2Client:
         else:
             self.socket = tls_connection(origin, ca, "h2")
         config = h2.config.H2Configuration(
-            header_encoding="utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
+            header_encoding="utf-8",
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
         )
         self.http = h2.connection.H2Connection(config)
         self.http.initiate_connection()
@@ -89,7 +97,7 @@ class H2Client:
         self.socket.sendall(self.http.data_to_send())
 
     def start(self, path: str, *, method: str = "GET", headers=(), end: bool = True) -> int:
-        """Sends the head of a request, by default all of it, and returns its stream."""
+        """Sends the head of a request, by default a complete request, and returns its stream."""
         stream = self.http.get_next_available_stream_id()
         self.exchanges[stream] = Exchange()
         head = [
@@ -104,7 +112,9 @@ class H2Client:
         return stream
 
     def send_fields(self, fields: list[tuple[str, str]], content: bytes = b"") -> int:
-        """Sends a request of just these fields, in order or not, and its content; returns its stream."""
+        """Sends a request with exactly these fields, valid or not, and its content; returns its
+        stream.
+        """
         stream = self.http.get_next_available_stream_id()
         self.exchanges[stream] = Exchange()
         self.http.send_headers(stream, fields, end_stream=not content)
@@ -120,13 +130,15 @@ class H2Client:
         exchange = self.exchanges[stream]
         while not exchange.ended and exchange.reset is None:
             if not self.read():
-                raise ConnectionEndedError(f"the server closed the connection in mid-answer: {self.go_away}")
+                raise ConnectionEndedError(
+                    f"the server closed the connection in mid-answer: {self.go_away}"
+                )
         if exchange.reset is not None:
             raise StreamResetError(exchange.reset)
         return exchange.response()
 
     def read(self) -> bool:
-        """Takes in what comes next; false at the end of the connection."""
+        """Reads and processes the next data; returns false at the end of the connection."""
         try:
             data = self.socket.recv(65536)
         except (TimeoutError, ConnectionResetError):
@@ -137,7 +149,9 @@ class H2Client:
         self._unread += data
         while frame := self._next_frame():
             if frame[3] == GOAWAY:
-                self.go_away.append(GoAway(*struct.unpack(">II", frame[9:17]), debug_data=frame[17:]))
+                self.go_away.append(
+                    GoAway(*struct.unpack(">II", frame[9:17]), debug_data=frame[17:])
+                )
                 continue
             for event in self.http.receive_data(frame):
                 self._take(event)
@@ -145,10 +159,10 @@ class H2Client:
         return True
 
     def _next_frame(self) -> bytes | None:
-        """The next whole frame, its nine-byte head included.
+        """Returns the next whole frame, including its nine-byte head.
 
-        The library takes a GOAWAY for the end of the connection and refuses what the server still has to send
-        (RFC 9113 section 6.8), so GOAWAY frames are read here.
+        The library treats a GOAWAY as the end of the connection and rejects later frames of the
+        server (RFC 9113 section 6.8), so GOAWAY frames are parsed here.
         """
         if len(self._unread) < 9:
             return None
@@ -160,7 +174,7 @@ class H2Client:
         return frame
 
     def open_windows(self) -> None:
-        """Gives back the credit of all bytes that came while `opens_windows` was off."""
+        """Returns the credit of all bytes received while `opens_windows` was off."""
         self.opens_windows = True
         for stream, exchange in self.exchanges.items():
             if exchange.body and not exchange.ended:

@@ -1,4 +1,4 @@
-"""Many requests on connections that are kept, over each protocol, each spelled as a test says."""
+"""Many requests on kept connections, over each protocol, each spelled by the test."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from .raw_quic import ClosedError
 from .spelled import Answer
 
 SIZES = ((50, 5), (8, 1), (1, 1))
-"""How many requests are open on a connection at once, fewer than the server allows at first, and how often: it ends a
-connection on which too many break a rule."""
+"""Number of open requests on a connection at once, fewer than the server's initial limit, and
+number of batches: the server closes a connection on which too many requests break a rule.
+"""
 
 
 @dataclass(frozen=True)
 class Spelled:
-    """A request. Its bytes are sent as they are."""
+    """A request. Its bytes are sent as given."""
 
     path: bytes = b"/"
-    """With a query, if it has one."""
+    """Includes the query, if there is one."""
     method: str = "GET"
     host: bytes = b"localhost"
     host_field: bytes | None = None
     """`host` beside `:authority`; over HTTP/1.1 the target is then absolute."""
     absolute: bool = False
-    """The target names the host too over HTTP/1.1, as `:authority` does in the others."""
+    """Over HTTP/1.1 the target contains the host, like `:authority` in the others."""
     scheme: str = "https"
     fields: tuple[tuple[str, str], ...] = ()
     protocol: str | None = None
-    """What is to be spoken instead of HTTP."""
+    """The protocol to switch to."""
 
     def head(self, more: Iterable[tuple[str, str]] = ()) -> bytes:
-        """Over HTTP/1.1."""
+        """Encodes the request for HTTP/1.1."""
         is_absolute = self.absolute or self.host_field is not None
         target = self.scheme.encode() + b"://" + self.host + self.path if is_absolute else self.path
         fields = [*self.fields, *more]
@@ -50,7 +51,7 @@ class Spelled:
         return b"\r\n".join([self.method.encode() + b" " + target + b" HTTP/1.1", *lines, b"", b""])
 
     def section(self, more: Iterable[tuple[str, str]] = ()) -> list[tuple[bytes, bytes]]:
-        """The fields over HTTP/2 and HTTP/3."""
+        """Returns the fields for HTTP/2 and HTTP/3."""
         fields = [
             (b":method", b"CONNECT" if self.protocol else self.method.encode()),
             (b":scheme", self.scheme.encode()),
@@ -61,7 +62,9 @@ class Spelled:
             fields.append((b":protocol", self.protocol.encode()))
         if self.host_field is not None:
             fields.append((b"host", self.host_field))
-        return fields + [(name.lower().encode(), value.encode()) for name, value in [*self.fields, *more]]
+        return fields + [
+            (name.lower().encode(), value.encode()) for name, value in [*self.fields, *more]
+        ]
 
 
 Numbered = Sequence[tuple[str, Spelled]]
@@ -69,7 +72,7 @@ Numbered = Sequence[tuple[str, Spelled]]
 
 
 def ask_all(version: str, origin: str, ca: Path, requests: Numbered) -> dict[str, Answer]:
-    """The answers by number, over one protocol."""
+    """Sends the requests over one protocol; returns the responses by number."""
     if version == "1.1":
         return _ask_http1(origin, ca, requests)
     return _ask_multiplexed({"2": _ask_on_http2, "3": _ask_on_http3}[version], origin, ca, requests)
@@ -103,7 +106,7 @@ def _ask_http1(origin: str, ca: Path, requests: Numbered) -> dict[str, Answer]:
 
 
 def _exchange(client: RawH1, request: Spelled, number: str) -> tuple[Answer, bool]:
-    """An answer, and whether the connection can be used again."""
+    """Reads a response; returns it with whether the connection can be reused."""
     try:
         client.socket.sendall(request.head(_number(number)))
         response = HTTPResponse(client.socket, method=request.method)
@@ -116,11 +119,13 @@ def _exchange(client: RawH1, request: Spelled, number: str) -> tuple[Answer, boo
 
 
 def _ask_multiplexed(ask_on, origin: str, ca: Path, requests: Numbered) -> dict[str, Answer]:
-    """In small batches again, and then alone, what shared a connection with a request that ended it."""
+    """Retries requests that shared a connection with one that ended it: in small batches, then
+    alone.
+    """
     answers: dict[str, Answer] = {}
     for size, batches in SIZES:
         left = [one for one in requests if one[0] not in answers]
-        # A tunnel that is granted does not end, so who asks for one is alone.
+        # An open tunnel does not end, so a request for one is sent alone.
         alone = [[[one]] for one in left if one[1].protocol]
         others = _pieces([one for one in left if not one[1].protocol], size)
         for of_connection in [*alone, *_pieces(others, batches)]:
@@ -132,7 +137,9 @@ def _pieces(items: Sequence, size: int) -> list[Sequence]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _ask_on_http2(origin: str, ca: Path, batches: Sequence[Numbered], answers: dict[str, Answer]) -> None:
+def _ask_on_http2(
+    origin: str, ca: Path, batches: Sequence[Numbered], answers: dict[str, Answer]
+) -> None:
     with H2Client(origin, ca) as client:
         try:
             for batch in batches:
@@ -150,7 +157,9 @@ def _ask_at_once_http2(client: H2Client, batch: Numbered, answers: dict[str, Ans
         stream = client.http.get_next_available_stream_id()
         streams.append((stream, number, request))
         client.exchanges[stream] = Exchange()
-        client.http.send_headers(stream, request.section(_number(number)), end_stream=not request.protocol)
+        client.http.send_headers(
+            stream, request.section(_number(number)), end_stream=not request.protocol
+        )
     client.flush()
     for stream, number, request in streams:
         exchange = client.exchanges[stream]
@@ -169,8 +178,10 @@ def _ask_at_once_http2(client: H2Client, batch: Numbered, answers: dict[str, Ans
             answers[number] = Answer(response.status, dict(response.headers), response.body)
 
 
-def _ask_on_http3(origin: str, _ca: Path, batches: Sequence[Numbered], answers: dict[str, Answer]) -> None:
-    # Checking the certificate takes longer than the handshake, and is not what these requests are for.
+def _ask_on_http3(
+    origin: str, _ca: Path, batches: Sequence[Numbered], answers: dict[str, Answer]
+) -> None:
+    # Verifying the certificate takes longer than the handshake, and is not tested here.
     with RawH3(origin) as client:
         client.open()
         try:

@@ -1,7 +1,7 @@
-"""QUIC frames (RFC 9000 section 19) as bytes: written with any value in any field, and taken apart again.
+"""QUIC frames (RFC 9000 section 19) as bytes: encoded with any value in any field, and parsed.
 
-No function here checks what it is given: a field may contradict another, or the limits of the RFC. Where a test wants a
-broken length or a cut frame, it writes the bytes itself with `varint`.
+No function here checks its arguments: a field may contradict another, or the limits of the RFC. For
+an invalid length or a truncated frame, a test writes the bytes itself with `varint`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ NOT_ACK_ELICITING = {
 
 
 def varint(value: int, *, size: int | None = None) -> bytes:
-    """A variable-length integer (RFC 9000 section 16); `size` (1, 2, 4 or 8) asks for a longer form than it needs."""
+    """Encodes a variable-length integer (RFC 9000 section 16); `size` (1, 2, 4 or 8) sets a longer
+    form than needed.
+    """
     if size is None:
         size = 1 if value < 1 << 6 else 2 if value < 1 << 14 else 4 if value < 1 << 30 else 8
     prefix = {1: 0, 2: 1, 4: 2, 8: 3}[size]
@@ -63,8 +65,10 @@ def varint(value: int, *, size: int | None = None) -> bytes:
 
 
 def frame(frame_type: int, *fields: int | bytes) -> bytes:
-    """A type and its fields: integers become variable-length ones, bytes stand as they are."""
-    return b"".join(part if isinstance(part, bytes) else varint(part) for part in (frame_type, *fields))
+    """Encodes a type and its fields: integers become variable-length ones, bytes are copied."""
+    return b"".join(
+        part if isinstance(part, bytes) else varint(part) for part in (frame_type, *fields)
+    )
 
 
 def padding(count: int = 1) -> bytes:
@@ -75,8 +79,10 @@ def ping() -> bytes:
     return frame(FrameType.PING)
 
 
-def ack(ranges: Iterable[range], *, delay: int = 0, ecn: tuple[int, int, int] | None = None) -> bytes:
-    """Acknowledges packet numbers, whether they were sent or not; `delay` is the encoded field."""
+def ack(
+    ranges: Iterable[range], *, delay: int = 0, ecn: tuple[int, int, int] | None = None
+) -> bytes:
+    """Acknowledges packet numbers, sent or not; `delay` is the encoded field."""
     falling = sorted(ranges, key=lambda each: -each.start)
     first = falling[0]
     parts: list[int] = [first.stop - 1, delay, len(falling) - 1, len(first) - 1]
@@ -133,8 +139,12 @@ def streams_blocked(limit: int, *, bidi: bool) -> bytes:
     return frame(FrameType.STREAMS_BLOCKED_BIDI if bidi else FrameType.STREAMS_BLOCKED_UNI, limit)
 
 
-def new_connection_id(sequence: int, retire_prior_to: int, cid: bytes, reset_token: bytes = bytes(16)) -> bytes:
-    return frame(FrameType.NEW_CONNECTION_ID, sequence, retire_prior_to, bytes([len(cid)]), cid, reset_token)
+def new_connection_id(
+    sequence: int, retire_prior_to: int, cid: bytes, reset_token: bytes = bytes(16)
+) -> bytes:
+    return frame(
+        FrameType.NEW_CONNECTION_ID, sequence, retire_prior_to, bytes([len(cid)]), cid, reset_token
+    )
 
 
 def retire_connection_id(sequence: int) -> bytes:
@@ -167,14 +177,14 @@ def datagram(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame that came; `fields` are in the RFC's order, lengths left out."""
+    """A received frame; `fields` are in the RFC's order, without lengths."""
 
     type: int
     fields: tuple = ()
     fin: bool = False
-    """Of STREAM frames alone, as is the type without its flags."""
+    """Only for STREAM frames, as is the type without its flags."""
     acknowledged: list[range] = field(default_factory=list)
-    """Of ACK frames alone."""
+    """Only for ACK frames."""
 
     @property
     def ack_eliciting(self) -> bool:
@@ -196,11 +206,11 @@ PLAIN_FIELDS = {
     FrameType.RETIRE_CONNECTION_ID: 1,
     FrameType.HANDSHAKE_DONE: 0,
 }
-"""How many variable-length integers the frames have that have nothing else."""
+"""Number of variable-length integers in frames that consist only of them."""
 
 
 def parse(payload: bytes) -> list[Frame]:
-    """The frames of a packet, padding left out. The server under test is expected to send valid ones."""
+    """Parses the frames of a packet, without padding. The server under test sends valid ones."""
     buffer = Buffer(data=payload)
     frames = []
     while not buffer.eof():
@@ -218,7 +228,11 @@ def parse_one(frame_type: int, buffer: Buffer) -> Frame:
         stream_id = pull()
         offset = pull() if frame_type & 0x04 else 0
         size = pull() if frame_type & 0x02 else buffer.capacity - buffer.tell()
-        return Frame(FrameType.STREAM, (stream_id, offset, buffer.pull_bytes(size)), fin=bool(frame_type & 0x01))
+        return Frame(
+            FrameType.STREAM,
+            (stream_id, offset, buffer.pull_bytes(size)),
+            fin=bool(frame_type & 0x01),
+        )
     match frame_type:
         case FrameType.ACK | FrameType.ACK_ECN:
             largest, delay, count = pull(), pull(), pull()

@@ -1,4 +1,6 @@
-"""What QUIC packets (RFC 9000) are made of: levels, headers, transport parameters, error codes; and what has come."""
+"""Parts of QUIC packets (RFC 9000): levels, headers, transport parameters, error codes; and
+received data.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,25 @@ from aioquic.quic.packet import QuicPacketType, encode_long_header_first_byte
 from .quic_frames import Frame, varint
 
 Level = tls.Epoch
-"""Encryption levels: INITIAL, ZERO_RTT, HANDSHAKE, ONE_RTT. The second and the last share packet numbers."""
+"""Encryption levels: INITIAL, ZERO_RTT, HANDSHAKE, ONE_RTT. The second and the last share packet
+numbers.
+"""
 
 SMALLEST_INITIAL = 1200
-"""RFC 9000 section 14.1: the smallest datagram that an Initial packet may come in."""
+"""RFC 9000 section 14.1: the smallest datagram for an Initial packet."""
 TAG_SIZE = 16
 PACKET_TYPES = {
     Level.INITIAL: QuicPacketType.INITIAL,
     Level.ZERO_RTT: QuicPacketType.ZERO_RTT,
     Level.HANDSHAKE: QuicPacketType.HANDSHAKE,
 }
-LEVELS = {packet_type: level for level, packet_type in PACKET_TYPES.items()} | {QuicPacketType.ONE_RTT: Level.ONE_RTT}
+LEVELS = {packet_type: level for level, packet_type in PACKET_TYPES.items()} | {
+    QuicPacketType.ONE_RTT: Level.ONE_RTT
+}
 
 
 class TransportError(IntEnum):
-    """RFC 9000 section 20.1."""
+    """Error codes (RFC 9000 section 20.1)."""
 
     NO_ERROR = 0x00
     INTERNAL_ERROR = 0x01
@@ -49,7 +55,7 @@ class TransportError(IntEnum):
 
 
 class Parameter(IntEnum):
-    """RFC 9000 section 18.2 and RFC 9221."""
+    """Transport parameters (RFC 9000 section 18.2 and RFC 9221)."""
 
     ORIGINAL_DESTINATION_CONNECTION_ID = 0x00
     MAX_IDLE_TIMEOUT = 0x01
@@ -104,20 +110,23 @@ def decode_parameters(data: bytes) -> Parameters:
 
 @dataclass(frozen=True)
 class Close:
-    """A CONNECTION_CLOSE frame that came."""
+    """A received CONNECTION_CLOSE frame."""
 
     layer: str
     """`transport` (type 0x1c) or `application` (type 0x1d)."""
     code: int
     frame_type: int | None
-    """Which frame the server blames; of the transport layer alone, 0 where it does not know."""
+    """Frame type that the server reports as the cause; only in the transport layer, 0 if unknown.
+    """
     reason: str
     level: Level
 
     @property
     def alert(self) -> int | None:
-        """The TLS alert in a CRYPTO_ERROR (RFC 9001 section 4.8)."""
-        return self.code - 0x100 if self.layer == "transport" and 0x100 <= self.code <= 0x1FF else None
+        """Returns the TLS alert in a CRYPTO_ERROR (RFC 9001 section 4.8)."""
+        return (
+            self.code - 0x100 if self.layer == "transport" and 0x100 <= self.code <= 0x1FF else None
+        )
 
     def __str__(self) -> str:
         blamed = "" if self.frame_type is None else f", frame {self.frame_type:#x}"
@@ -126,7 +135,7 @@ class Close:
 
 @dataclass
 class Packet:
-    """A packet before protection. `edit_packet` may change anything in it."""
+    """A packet before protection. `edit_packet` may change any part of it."""
 
     level: Level
     payload: bytes
@@ -136,12 +145,14 @@ class Packet:
     version: int
     token: bytes = b""
     number_size: int = 4
-    """With four bytes a packet without any frame can be protected; with fewer, it needs `4 - number_size` bytes."""
+    """With four bytes, a packet without any frame can be protected; with fewer, it needs `4 -
+    number_size` bytes.
+    """
     reserved_bits: int = 0
-    """0 to 3; RFC 9000 section 17 wants 0."""
+    """0 to 3; RFC 9000 section 17 requires 0."""
     fixed_bit: bool = True
     key_phase: int | None = None
-    """None for the current one."""
+    """None for the current key phase."""
 
     def header(self, key_phase: int) -> bytes:
         number = (self.number & ((1 << 8 * self.number_size) - 1)).to_bytes(self.number_size, "big")
@@ -168,7 +179,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Received:
-    """A packet that came and could be read."""
+    """A received packet that could be decrypted."""
 
     level: Level
     number: int
@@ -177,13 +188,13 @@ class Received:
 
 @dataclass
 class Incoming:
-    """A stream's receiving side: what has come in order, and how it ended."""
+    """A stream's receiving side: the data in order, and how the stream ended."""
 
     data: bytearray = field(default_factory=bytearray)
     final_size: int | None = None
     reset: int | None = None
     stopped: int | None = None
-    """The code of a STOP_SENDING for our side of it."""
+    """Code of a STOP_SENDING for our side of it."""
     _pieces: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -206,7 +217,7 @@ class Incoming:
 
 
 class Numbers:
-    """A set of packet numbers, held as ranges in rising order."""
+    """A set of packet numbers, stored as ascending ranges."""
 
     def __init__(self) -> None:
         self.ranges: list[range] = []

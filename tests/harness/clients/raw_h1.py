@@ -1,4 +1,4 @@
-"""HTTP/1.1 written by hand on a TLS or clear-text socket: requests that no library would send."""
+"""Hand-written HTTP/1.1 on a TLS or clear-text socket: requests that no library would send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tls import tls_connection
 
 
 class RawH1:
-    """One connection; in clear text it needs no `ca`."""
+    """One connection; without `ca` in clear text."""
 
     def __init__(self, origin: str, ca: Path | None):
         url = urlsplit(origin)
@@ -30,10 +30,16 @@ class RawH1:
         self.socket.close()
 
     def fetch(self, path: str | bytes, *, method: str = "GET", headers=()) -> Response:
-        """Sends the path as it is, on a connection that is kept."""
+        """Sends the path as given, on a connection that is kept."""
         target = path if isinstance(path, bytes) else path.encode()
         lines = [f"host: {self.authority}", *(f"{name}: {value}" for name, value in headers)]
-        head = method.encode() + b" " + target + b" HTTP/1.1\r\n" + "".join(f"{line}\r\n" for line in lines).encode()
+        head = (
+            method.encode()
+            + b" "
+            + target
+            + b" HTTP/1.1\r\n"
+            + "".join(f"{line}\r\n" for line in lines).encode()
+        )
         self.socket.sendall(head + b"\r\n")
         return self.receive(method)
 

@@ -51,7 +51,7 @@ class Setting(IntEnum):
 
 
 class H3Error(IntEnum):
-    """RFC 9114 section 8.1 and RFC 9204 section 6."""
+    """Error codes (RFC 9114 section 8.1 and RFC 9204 section 6)."""
 
     H3_NO_ERROR = 0x0100
     H3_GENERAL_PROTOCOL_ERROR = 0x0101
@@ -78,7 +78,7 @@ class H3Error(IntEnum):
 CONTROL_STREAM = 2
 ENCODER_STREAM = 6
 DECODER_STREAM = 10
-"""Where `open` puts the client's unidirectional streams."""
+"""Stream numbers that `open` uses for the client's unidirectional streams."""
 
 
 def frame(frame_type: int, payload: bytes = b"") -> bytes:
@@ -90,7 +90,9 @@ def settings(pairs: Iterable[tuple[int, int]] = ()) -> bytes:
 
 
 def prefixed(value: int, bits: int, first: int = 0) -> bytes:
-    """An integer with a prefix of so many bits (RFC 7541 section 5.1), in a byte whose other bits are `first`."""
+    """Encodes an integer with a prefix of this many bits (RFC 7541 section 5.1), in a byte whose
+    other bits are `first`.
+    """
     full = (1 << bits) - 1
     if value < full:
         return bytes([first | value])
@@ -104,18 +106,22 @@ def prefixed(value: int, bits: int, first: int = 0) -> bytes:
 
 
 SECTION_PREFIX = b"\x00\x00"
-"""Required insert count and base of a field section that uses no dynamic table (RFC 9204 section 4.5.1)."""
+"""Required insert count and base of a field section without dynamic references (RFC 9204 section
+4.5.1).
+"""
 
 
 def literal(name: str | bytes, value: str | bytes) -> bytes:
-    """A literal field line with a literal name (RFC 9204 section 4.5.6), without Huffman code and with any octets."""
+    """Encodes a literal field line with a literal name (RFC 9204 section 4.5.6), without Huffman
+    coding and with any octets.
+    """
     name = name.encode() if isinstance(name, str) else name
     value = value.encode() if isinstance(value, str) else value
     return prefixed(len(name), 3, 0x20) + name + prefixed(len(value), 7) + value
 
 
 def indexed(index: int, *, static: bool = True) -> bytes:
-    """An indexed field line (RFC 9204 section 4.5.2)."""
+    """Encodes an indexed field line (RFC 9204 section 4.5.2)."""
     return prefixed(index, 6, 0xC0 if static else 0x80)
 
 
@@ -133,7 +139,7 @@ def data(payload: bytes) -> bytes:
 
 @dataclass
 class Answer:
-    """What a request stream carried back. Interim responses stand before the last one."""
+    """Responses on a request stream. Interim responses precede the last one."""
 
     heads: list[list[tuple[str, str]]] = field(default_factory=list)
     body: bytes = b""
@@ -153,7 +159,10 @@ class Answer:
 
 
 class RawH3(RawQuic):
-    """One connection. It announces no dynamic table, so the server's field sections stand by themselves."""
+    """One connection.
+
+    It announces no dynamic table, so the server's field sections are self-contained.
+    """
 
     def __init__(self, origin: str, *arguments, **options):
         super().__init__(origin, *arguments, **options)
@@ -161,7 +170,7 @@ class RawH3(RawQuic):
         self._next_request = 0
 
     def open(self, pairs: Iterable[tuple[int, int]] = ()) -> RawH3:
-        """The handshake, then the three streams that each client has."""
+        """Runs the handshake, then opens the three streams that each client has."""
         self.handshake()
         self.write(CONTROL_STREAM, varint(StreamType.CONTROL) + settings(pairs))
         self.write(ENCODER_STREAM, varint(StreamType.QPACK_ENCODER))
@@ -178,12 +187,17 @@ class RawH3(RawQuic):
         return stream
 
     def get(self, path: str = "/", *more: Field, method: str = "GET") -> list[Field]:
-        """The fields of a request that is in order."""
-        start = [(":method", method), (":scheme", "https"), (":authority", self.authority), (":path", path)]
+        """Returns the fields of a valid request."""
+        start = [
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", self.authority),
+            (":path", path),
+        ]
         return [*start, *more]
 
     def request(self, fields: Iterable[Field], *frames: bytes, fin: bool = True) -> int:
-        """Sends a HEADERS frame, then the frames given, on the next request stream."""
+        """Sends a HEADERS frame and the given frames on the next request stream."""
         return self.raw_request(headers(fields), *frames, fin=fin)
 
     def raw_request(self, *parts: bytes, fin: bool = True) -> int:
@@ -200,17 +214,20 @@ class RawH3(RawQuic):
         return self.answer(self.request(self.get(path, *more)))
 
     def is_served(self, path: str = "/") -> bool:
-        """Whether an honest request on this connection still gets its answer."""
+        """Returns whether an honest request on this connection still gets its response."""
         return self.fetch(path).status == 200
 
     def error(self, stream: int) -> Close | int | None:
-        """How the server took a bad request: the close of the connection, the code of a reset, or None: an answer.
+        """Returns the server's reaction to an invalid request: the close of the connection, the
+        code of a reset, or None for a response.
 
-        A stream error may come as RESET_STREAM, STOP_SENDING or both (RFC 9114 section 8).
+        A stream error may arrive as RESET_STREAM, STOP_SENDING or both (RFC 9114 section 8).
         """
         incoming = self.streams.setdefault(stream, Incoming())
         try:
-            self.wait(f"an end of stream {stream}", lambda: incoming.ended or incoming.stopped is not None)
+            self.wait(
+                f"an end of stream {stream}", lambda: incoming.ended or incoming.stopped is not None
+            )
         except ClosedError:
             return self.closed
         return incoming.stopped if incoming.reset is None else incoming.reset
@@ -226,7 +243,7 @@ def parse_answer(incoming: Incoming) -> Answer:
             frame_type = buffer.pull_uint_var()
             payload = buffer.pull_bytes(buffer.pull_uint_var())
         except BufferReadError:
-            break  # a reset cut the last frame
+            break  # A reset truncated the last frame.
         if frame_type == H3Frame.HEADERS:
             _, fields = decoder.feed_header(0, payload)
             text = [(name.decode(), value.decode("latin-1")) for name, value in fields]

@@ -1,28 +1,28 @@
 """A QUIC client that does what a test tells it, whether the RFC allows it or not.
 
-It stands on aioquic's TLS client and packet protection, and on nothing of its connection: there is no state machine
-that would refuse to send something. A handshake runs by itself, what comes is acknowledged, lost handshake messages and
-stream data are sent again; all else happens when the test says so.
+It uses aioquic's TLS client and packet protection, but not its connection: no state machine can
+refuse to send something. The handshake, acknowledgements, and retransmission of handshake messages
+and stream data are automatic; everything else happens when the test says so.
 
     with RawQuic(server.origin, ca) as quic:
         quic.handshake()
         quic.send(quic_frames.new_token(b"x"))               # any bytes as frames, in any packet number space
-        closed = quic.wait_closed()                          # what the server said about it
+        closed = quic.wait_closed()                          # the server's reaction
         assert (closed.layer, closed.code) == ("transport", TransportError.PROTOCOL_VIOLATION)
 
-What a test can bend:
+A test can modify:
 
-| argument or attribute | what it changes |
+| argument or attribute | changes |
 |---|---|
 | `edit_parameters` | the transport parameters, a dict of identifiers to bytes (in the order sent) |
-| `edit_hello` | the ClientHello, bytes to bytes; the handshake goes on from the changed one (`client_hello` helps) |
-| `edit_crypto` | each flight of TLS messages before it goes into CRYPTO frames, without TLS knowing |
+| `edit_hello` | the ClientHello, bytes to bytes; the handshake continues with the result (`client_hello` helps) |
+| `edit_crypto` | each flight of TLS messages before it goes into CRYPTO frames; TLS does not see the change |
 | `edit_packet` | each `Packet` before it is protected: reserved bits, packet number, connection IDs, frames |
-| `make_ack` | what is acknowledged: ACK frames that lie, or none |
+| `make_ack` | acknowledgements: false ACK frames, or none |
 | `ticket`, `token` | resumption and 0-RTT (`quic.tickets` of an earlier connection), an address token |
 | `port` | the UDP socket: many connections may share one, a connection may move to another |
 
-Everything blocks; nothing waits without the deadline of `waiting`. One thread a `Port`.
+All calls block, with the deadline of `waiting`. One thread per `Port`.
 """
 
 from __future__ import annotations
@@ -65,12 +65,14 @@ from .quic_packets import (
 )
 
 CRYPTO_CHUNK = 1000
-"""How much of a TLS flight goes into one packet: fits the smallest datagram with every header."""
+"""Bytes of a TLS flight per packet: fits the smallest datagram with every header."""
 STREAM_CHUNK = 1100
 ACK_RANGES = 32
-"""How many of the newest ranges an ACK frame names."""
+"""Number of ranges in an ACK frame; the newest are kept."""
 FIRST_PROBE_SECONDS = 0.4
-"""When unacknowledged handshake messages and stream data are sent again; doubles each time."""
+"""Interval after which unacknowledged handshake messages and stream data are resent; doubles each
+time.
+"""
 
 
 class ClosedError(ConnectionError):
@@ -82,7 +84,7 @@ class ClosedError(ConnectionError):
 
 
 class Port:
-    """A UDP socket towards a server; the connections on it are told apart by their connection IDs."""
+    """A UDP socket towards a server; its connections are distinguished by their connection IDs."""
 
     def __init__(self, origin: str, *, source: str = ""):
         url = urlsplit(origin)
@@ -93,7 +95,7 @@ class Port:
         self.socket.connect((url.hostname, url.port))
         self.connections: dict[bytes, RawQuic] = {}
         self.stray = 0
-        """Datagrams for no connection of this port."""
+        """Datagrams without a connection on this port."""
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -102,12 +104,14 @@ class Port:
 
     def send(self, datagram: bytes) -> None:
         self.bytes_sent += len(datagram)
-        # A port that is closed refuses a datagram in the next call. The test will see that nothing comes.
+        # On a closed port, the next call fails. The test will see that no data arrives.
         with suppress(ConnectionRefusedError):
             self.socket.send(datagram)
 
     def receive(self, seconds: float) -> bool:
-        """Waits for datagrams and hands all that have come to their connections; false if none came."""
+        """Waits for datagrams and passes all received ones to their connections; returns false if
+        there were none.
+        """
         if not select.select([self.socket], [], [], max(0.0, seconds))[0]:
             return False
         touched: dict[int, RawQuic] = {}
@@ -134,14 +138,17 @@ class Port:
             if connection := self.connections.get(datagram[1 : 1 + size]):
                 return connection
         if len(self.connections) == 1:
-            # Perhaps to a connection ID that the test has issued.
+            # Possibly for a connection ID that the test has issued.
             return next(iter(self.connections.values()))
-        # A stateless reset is for whoever remembers its token.
-        return next((each for each in self.connections.values() if datagram[-16:] in each.reset_tokens), None)
+        # A stateless reset belongs to the connection that knows its token.
+        return next(
+            (each for each in self.connections.values() if datagram[-16:] in each.reset_tokens),
+            None,
+        )
 
 
 class EditedTls(tls.Context):
-    """aioquic's TLS, which goes on from a ClientHello that the test has changed."""
+    """aioquic's TLS, which continues with a ClientHello that the test has changed."""
 
     edit_hello: Callable[[bytes], bytes] | None = None
 
@@ -158,7 +165,7 @@ class EditedTls(tls.Context):
 
 
 class RawQuic:
-    """One connection. Nothing is sent before `start` or `handshake`."""
+    """One connection. Sends nothing before `start` or `handshake`."""
 
     def __init__(
         self,
@@ -179,9 +186,12 @@ class RawQuic:
         scid: bytes | None = None,
         port: Port | None = None,
     ):
-        """Without `ca` the server's certificate is not checked, which saves time where many connections are made.
+        """Creates a connection.
 
-        `edit_hello` breaks the binder of a ticket: use one or the other.
+        Without `ca` the server's certificate is not verified, which saves time with many
+        connections.
+
+        `edit_hello` invalidates the binder of a ticket: use one or the other.
         """
         self.port = port or Port(origin)
         self._owns_port = port is None
@@ -192,7 +202,9 @@ class RawQuic:
         self.peer_cid = self.original_dcid
         self.edit_packet = edit_packet
         self.edit_crypto = edit_crypto
-        self.make_ack: Callable[[Level, list[range]], bytes | None] = lambda _level, ranges: quic_frames.ack(ranges)
+        self.make_ack: Callable[[Level, list[range]], bytes | None] = lambda _level, ranges: (
+            quic_frames.ack(ranges)
+        )
 
         parameters = default_parameters(self.scid)
         if edit_parameters is not None:
@@ -202,7 +214,9 @@ class RawQuic:
         self._start_tls(name, alpn, ca, cipher_suites, edit_hello, ticket)
 
         self._cryptos = {level: CryptoPair() for level in Level}
-        self._cryptos[Level.INITIAL].setup_initial(self.original_dcid, is_client=True, version=version)
+        self._cryptos[Level.INITIAL].setup_initial(
+            self.original_dcid, is_client=True, version=version
+        )
         self.next_number = {Level.INITIAL: 0, Level.HANDSHAKE: 0, Level.ONE_RTT: 0}
         self._largest = {Level.INITIAL: -1, Level.HANDSHAKE: -1, Level.ONE_RTT: -1}
         self._seen = {level: Numbers() for level in self._largest}
@@ -210,30 +224,32 @@ class RawQuic:
         self._crypto_in = {level: Incoming() for level in self._largest}
         self._crypto_read = dict.fromkeys(self._largest, 0)
         self._crypto_sent = dict.fromkeys(self._largest, 0)
-        self._unacked: dict[Level, dict[int, tuple[Level, bytes]]] = {level: {} for level in self._largest}
+        self._unacked: dict[Level, dict[int, tuple[Level, bytes]]] = {
+            level: {} for level in self._largest
+        }
         self._probe_seconds = FIRST_PROBE_SECONDS
         self._probe_at = float("inf")
         self._stream_sent: dict[int, int] = {}
 
         self.received: list[Received] = []
-        """Every packet that came and could be read, in order."""
+        """All received packets that could be decrypted, in order."""
         self.acked = {level: Numbers() for level in self._largest}
-        """Which of our packets the server has acknowledged."""
+        """Our packets that the server has acknowledged."""
         self.streams: dict[int, Incoming] = {}
         self.tickets: list[tls.SessionTicket] = []
         self.tokens: list[bytes] = []
         self.peer_parameters: Parameters = {}
         self.peer_cids: dict[int, bytes] = {}
-        """Connection IDs of the server by their sequence numbers."""
+        """The server's connection IDs by sequence number."""
         self.reset_tokens: set[bytes] = set()
         self.offered_versions: list[int] | None = None
-        """What a Version Negotiation packet said."""
+        """Versions of a Version Negotiation packet."""
         self.retries = 0
         self.bytes_received = 0
         self.confirmed = False
         self.closed: Close | None = None
         self.was_reset = False
-        """A stateless reset has come."""
+        """Whether a stateless reset has arrived."""
         self.port.connections[self.scid] = self
 
     def _start_tls(self, name, alpn, ca, cipher_suites, edit_hello, ticket) -> None:
@@ -245,7 +261,7 @@ class RawQuic:
             server_name=name,
             verify_mode=ssl.CERT_NONE if ca is None else ssl.CERT_REQUIRED,
         )
-        # One key share is enough for any server, and the others cost four times as much to make.
+        # One key share is enough for any server; all of them take four times as long to generate.
         self.tls._supported_groups = [tls.Group.X25519]
         self.tls.edit_hello = edit_hello
         self.tls.handshake_extensions = [
@@ -254,20 +270,27 @@ class RawQuic:
         self.tls.session_ticket = ticket
         self.tls.new_session_ticket_cb = lambda new: self.tickets.append(new)
         self.tls.update_traffic_key_cb = self._on_key
-        self._tls_out = {level: Buffer(capacity=1 << 17) for level in (Level.INITIAL, Level.HANDSHAKE, Level.ONE_RTT)}
+        self._tls_out = {
+            level: Buffer(capacity=1 << 17)
+            for level in (Level.INITIAL, Level.HANDSHAKE, Level.ONE_RTT)
+        }
 
     def __enter__(self) -> RawQuic:
         return self
 
     def __exit__(self, *_exception) -> None:
-        """Closes the connection if the server has not, and is gone."""
-        if self.closed is None and not self.was_reset and self._cryptos[Level.ONE_RTT].send.is_valid():
+        """Closes the connection if the server has not, and releases it."""
+        if (
+            self.closed is None
+            and not self.was_reset
+            and self._cryptos[Level.ONE_RTT].send.is_valid()
+        ):
             self.edit_packet = None
             self.send(quic_frames.application_close(0x100))
         self.vanish()
 
     def vanish(self) -> None:
-        """Is gone without a word."""
+        """Vanishes without a close."""
         self.port.connections.pop(self.scid, None)
         if self._owns_port:
             self.port.close()
@@ -275,7 +298,7 @@ class RawQuic:
     # The handshake.
 
     def hello(self) -> bytes:
-        """Makes the ClientHello without sending it, for a test that sends CRYPTO frames of its own."""
+        """Makes the ClientHello without sending it, for a test that sends its own CRYPTO frames."""
         self.tls.handle_message(b"", self._tls_out)
         return self._taken(Level.INITIAL)
 
@@ -285,7 +308,7 @@ class RawQuic:
         return self
 
     def handshake(self) -> RawQuic:
-        """Runs until HANDSHAKE_DONE has come."""
+        """Runs until HANDSHAKE_DONE has arrived."""
         if self.tls.state == tls.State.CLIENT_HANDSHAKE_START:
             self.start()
         self.wait("the end of the handshake", lambda: self.confirmed)
@@ -293,7 +316,7 @@ class RawQuic:
 
     @property
     def has_keys(self) -> bool:
-        """Whether 1-RTT packets can be sent."""
+        """Returns whether 1-RTT packets can be sent."""
         return self._cryptos[Level.ONE_RTT].send.is_valid()
 
     @property
@@ -307,7 +330,7 @@ class RawQuic:
     # Sending.
 
     def packet(self, payload: bytes, level: Level = Level.ONE_RTT) -> Packet:
-        """A packet with the next number; `protect` makes it a datagram or a part of one."""
+        """Returns a packet with the next number; `protect` makes it a datagram or part of one."""
         space = number_space(level)
         number = self.next_number[space]
         self.next_number[space] += 1
@@ -318,11 +341,14 @@ class RawQuic:
         header = packet.header(crypto.key_phase)
         return crypto.encrypt_packet(header, packet.payload, packet.number)
 
-    def send(self, *frames: bytes, level: Level = Level.ONE_RTT, reliable: bool = False, **changes) -> int:
-        """Sends a packet in a datagram of its own and returns its number; `changes` are fields of `Packet`.
+    def send(
+        self, *frames: bytes, level: Level = Level.ONE_RTT, reliable: bool = False, **changes
+    ) -> int:
+        """Sends a packet in a separate datagram and returns its number; `changes` are fields of
+        `Packet`.
 
-        An Initial packet is padded to the smallest size that a server takes. A `reliable` one is sent again, with a
-        new number, until it is acknowledged.
+        An Initial packet is padded to the smallest accepted size. A `reliable` one is resent with a
+        new number until it is acknowledged.
         """
         packet = self.packet(b"".join(frames), level)
         for name, value in changes.items():
@@ -340,37 +366,47 @@ class RawQuic:
         return packet.number
 
     def send_datagram(self, datagram: bytes) -> None:
-        """Sends bytes as they are, such as several protected packets in a row."""
+        """Sends bytes as given, such as several protected packets in a row."""
         self.port.send(datagram)
 
     def send_crypto(self, data: bytes, level: Level) -> None:
-        """Sends TLS messages in CRYPTO frames, after those that were sent before."""
+        """Sends TLS messages in CRYPTO frames, after the earlier ones."""
         for at in range(0, len(data), CRYPTO_CHUNK):
             piece = data[at : at + CRYPTO_CHUNK]
-            self.send(quic_frames.crypto(self._crypto_sent[level], piece), level=level, reliable=True)
+            self.send(
+                quic_frames.crypto(self._crypto_sent[level], piece), level=level, reliable=True
+            )
             self._crypto_sent[level] += len(piece)
 
-    def write(self, stream: int, data: bytes, *, fin: bool = False, level: Level = Level.ONE_RTT) -> None:
-        """Sends bytes on a stream after those that were sent before; no window holds them back."""
+    def write(
+        self, stream: int, data: bytes, *, fin: bool = False, level: Level = Level.ONE_RTT
+    ) -> None:
+        """Sends bytes on a stream after the earlier ones, ignoring windows."""
         at = 0
         while at < len(data) or (fin and at == len(data)):
             piece = data[at : at + STREAM_CHUNK]
             offset = self._stream_sent.get(stream, 0)
             last = at + len(piece) == len(data)
-            self.send(quic_frames.stream(stream, piece, offset=offset, fin=fin and last), level=level, reliable=True)
+            self.send(
+                quic_frames.stream(stream, piece, offset=offset, fin=fin and last),
+                level=level,
+                reliable=True,
+            )
             self._stream_sent[stream] = offset + len(piece)
             at += max(len(piece), 1)
 
     def sent_on(self, stream: int) -> int:
-        """How many bytes `write` has sent on a stream."""
+        """Returns the number of bytes that `write` has sent on a stream."""
         return self._stream_sent.get(stream, 0)
 
     def update_key(self) -> None:
-        """The next 1-RTT packet uses the next keys (RFC 9001 section 6), whether that is allowed now or not."""
+        """Uses the next keys for the next 1-RTT packet (RFC 9001 section 6), whether that is
+        allowed now or not.
+        """
         self._cryptos[Level.ONE_RTT].update_key()
 
     def move(self, port: Port) -> None:
-        """Goes on from another address."""
+        """Continues from another address."""
         del self.port.connections[self.scid]
         if self._owns_port:
             self.port.close()
@@ -380,8 +416,10 @@ class RawQuic:
 
     # Waiting.
 
-    def wait(self, what: str, condition: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> object:
-        """Takes in what comes until the condition holds, and returns what it gave."""
+    def wait(
+        self, what: str, condition: Callable[[], object], seconds: float = DEADLINE_SECONDS
+    ) -> object:
+        """Processes received data until the condition holds; returns its value."""
         deadline = time.monotonic() + seconds
         while True:
             if answer := condition():
@@ -390,7 +428,9 @@ class RawQuic:
                 raise ClosedError(self.closed, what)
             now = time.monotonic()
             if now > deadline:
-                raise AssertionError(f"{what}: not within {seconds} s; the last packets were {self.received[-3:]}")
+                raise AssertionError(
+                    f"{what}: not within {seconds} s; the last packets were {self.received[-3:]}"
+                )
             self.turn(deadline)
 
     def wait_closed(self, seconds: float = DEADLINE_SECONDS) -> Close:
@@ -398,27 +438,30 @@ class RawQuic:
         return self.closed
 
     def wait_stream(self, stream: int) -> Incoming:
-        """Waits until a stream has ended, by its end or by a reset."""
+        """Waits until a stream has ended or was reset."""
         incoming = self.streams.setdefault(stream, Incoming())
         self.wait(f"the end of stream {stream}", lambda: incoming.ended)
         return incoming
 
     def settle(self, rounds: int = 3) -> Close | None:
-        """Waits until the server has taken in all that was sent: the connection's end, or None if it lives on.
+        """Waits until the server has processed all that was sent; returns the connection's end, or
+        None if it is open.
 
-        A packet with a PING is acknowledged after what came before it was acted on. What an application above QUIC
-        says about it may follow in a later packet, so this goes a few rounds.
+        A packet with a PING is acknowledged after the data before it was processed. Reactions of an
+        application above QUIC may follow in a later packet, so this takes a few rounds.
         """
         for _ in range(rounds):
             number = self.send(quic_frames.ping())
             try:
-                self.wait("an acknowledgement", lambda number=number: number in self.acked[Level.ONE_RTT])
+                self.wait(
+                    "an acknowledgement", lambda number=number: number in self.acked[Level.ONE_RTT]
+                )
             except ClosedError:
                 return self.closed
         return None
 
     def turn(self, deadline: float) -> None:
-        """Waits for datagrams once, and sends again what was lost."""
+        """Waits for datagrams once, and resends lost data."""
         now = time.monotonic()
         self.port.receive(min(deadline, self._probe_at) - now)
         if time.monotonic() >= self._probe_at:
@@ -431,8 +474,10 @@ class RawQuic:
         for level, frames in lost:
             self.send(frames, level=level, reliable=True)
         if not lost and not self.confirmed:
-            # RFC 9002 section 6.2.2.1: the server may be held back by the amplification limit.
-            level = Level.HANDSHAKE if self._cryptos[Level.HANDSHAKE].send.is_valid() else Level.INITIAL
+            # RFC 9002 section 6.2.2.1: the server may be blocked by the amplification limit.
+            level = (
+                Level.HANDSHAKE if self._cryptos[Level.HANDSHAKE].send.is_valid() else Level.INITIAL
+            )
             self.send(quic_frames.ping(), level=level)
         self._probe_seconds *= 2
         self._arm()
@@ -465,7 +510,9 @@ class RawQuic:
             level = LEVELS[header.packet_type]
             space = number_space(level)
             try:
-                _, payload, number = self._cryptos[level].decrypt_packet(packet, offset, self._largest[space] + 1)
+                _, payload, number = self._cryptos[level].decrypt_packet(
+                    packet, offset, self._largest[space] + 1
+                )
             except CryptoError:
                 if level == Level.ONE_RTT:
                     self._check_reset(datagram)
@@ -528,10 +575,14 @@ class RawQuic:
                 self._arm()
             case FrameType.CONNECTION_CLOSE if self.closed is None:
                 code, blamed, reason = frame.fields
-                self.closed = Close("transport", code, blamed, reason.decode(errors="replace"), level)
+                self.closed = Close(
+                    "transport", code, blamed, reason.decode(errors="replace"), level
+                )
             case FrameType.APPLICATION_CLOSE if self.closed is None:
                 code, reason = frame.fields
-                self.closed = Close("application", code, None, reason.decode(errors="replace"), level)
+                self.closed = Close(
+                    "application", code, None, reason.decode(errors="replace"), level
+                )
 
     def _on_ack(self, space: Level, ranges: list[range]) -> None:
         for acknowledged in ranges:
@@ -563,22 +614,26 @@ class RawQuic:
                 self.send_crypto(flight, out)
 
     def _taken(self, level: Level) -> bytes:
-        """What TLS wants to send, changed by the test."""
+        """Returns the pending TLS messages, as changed by the test."""
         data = self._tls_out[level].data
         self._tls_out[level].seek(0)
         return self.edit_crypto(level, data) if data and self.edit_crypto is not None else data
 
-    def _on_key(self, direction: tls.Direction, level: Level, suite: tls.CipherSuite, secret: bytes) -> None:
+    def _on_key(
+        self, direction: tls.Direction, level: Level, suite: tls.CipherSuite, secret: bytes
+    ) -> None:
         pair = self._cryptos[level]
         context = pair.send if direction == tls.Direction.ENCRYPT else pair.recv
         context.setup(cipher_suite=suite, secret=secret, version=self.version)
 
     def acknowledge(self) -> None:
-        """Sends the ACK frames that are due, as `make_ack` wants them."""
+        """Sends the ACK frames that are due, as `make_ack` returns them."""
         if self.closed is None:
             for level in sorted(self._ack_due, key=lambda level: level.value):
                 if not self._cryptos[level].send.is_valid():
                     continue
-                if frame := self.make_ack(level, self._seen[number_space(level)].ranges[-ACK_RANGES:]):
+                if frame := self.make_ack(
+                    level, self._seen[number_space(level)].ranges[-ACK_RANGES:]
+                ):
                     self.send(frame, level=level)
         self._ack_due.clear()

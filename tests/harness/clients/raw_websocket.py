@@ -1,4 +1,6 @@
-"""WebSocket by hand over the three protocols: a test sends what frames it likes, and hears what comes."""
+"""Hand-written WebSocket over the three protocols: a test sends any frames, and reads the
+responses.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Frame:
     rsv: int = 0
 
     def encode(self) -> bytes:
-        """As a client sends it."""
+        """Encodes the frame as a client does."""
         length = len(self.payload)
         if length < 126:
             size = bytes([0x80 | length])
@@ -47,7 +49,7 @@ def close_frame(code: int | None = 1000, reason: bytes = b"") -> Frame:
 
 
 class WebSocketWire:
-    """An open connection; each protocol fills in how bytes go and come."""
+    """An open connection; each protocol implements sending and receiving bytes."""
 
     def __init__(self):
         self.headers: dict[str, str] = {}
@@ -58,7 +60,7 @@ class WebSocketWire:
         raise NotImplementedError
 
     def receive_bytes(self) -> bytes:
-        """What comes next; nothing at the end."""
+        """Returns the next bytes; empty at the end."""
         raise NotImplementedError
 
     def send(self, frames: Iterable[Frame], chop: int | None = None) -> None:
@@ -68,13 +70,13 @@ class WebSocketWire:
             self.send_bytes(data[start : start + (chop or len(data))])
 
     def frames(self) -> Iterator[Frame]:
-        """What the server sends, until its end."""
+        """Returns the server's frames until its end."""
         while True:
             while (frame := self._take()) is not None:
                 yield frame
             piece = self.receive_bytes()
             if not piece:
-                assert not self._unread, "the end is in the middle of a frame"
+                assert not self._unread, "the connection ended in the middle of a frame"
                 return
             self._unread += piece
 
@@ -82,7 +84,7 @@ class WebSocketWire:
         data = self._unread
         if len(data) < 2:
             return None
-        assert not data[1] & 0x80, "a server masks nothing"
+        assert not data[1] & 0x80, "the server masked a frame"
         length, start = data[1], 2
         if length == 126:
             if len(data) < 4:
@@ -94,7 +96,12 @@ class WebSocketWire:
             length, start = struct.unpack_from("!Q", data, 2)[0], 10
         if len(data) < start + length:
             return None
-        frame = Frame(data[0] & 0xF, bytes(data[start : start + length]), bool(data[0] & 0x80), data[0] >> 4 & 7)
+        frame = Frame(
+            data[0] & 0xF,
+            bytes(data[start : start + length]),
+            bool(data[0] & 0x80),
+            data[0] >> 4 & 7,
+        )
         del data[: start + length]
         return frame
 
@@ -123,10 +130,12 @@ class Http1Wire(WebSocketWire):
         self._unread += rest
         status, *fields = head.decode().split("\r\n")
         assert status.startswith("HTTP/1.1 101"), status
-        self.headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
+        self.headers = {
+            name.lower(): value for name, _, value in (field.partition(": ") for field in fields)
+        }
 
     def send_bytes(self, data: bytes) -> None:
-        # When the server has ended the connection, what it said can still be read.
+        # After the server has closed the connection, its earlier data can still be read.
         with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             self.socket.sendall(data)
 
@@ -197,7 +206,9 @@ class Http3Wire(WebSocketWire):
         self.client, self.loop = client, loop
         self._run(self._settings())
         head = _extended_connect(client.authority, path, headers)
-        self.exchange = client.start_fields([(name.encode(), value.encode()) for name, value in head])
+        self.exchange = client.start_fields(
+            [(name.encode(), value.encode()) for name, value in head]
+        )
         self._run(client.head(self.exchange))
         self.headers = {name.decode(): value.decode() for name, value in self.exchange.headers}
         assert self.headers[":status"] == "200", self.headers
@@ -208,7 +219,9 @@ class Http3Wire(WebSocketWire):
     async def _settings(self) -> None:
         while self.client.http.received_settings is None:
             await asyncio.sleep(0.001)
-        assert self.client.http.received_settings.get(0x08) == 1, "the server offers no extended CONNECT"
+        assert self.client.http.received_settings.get(0x08) == 1, (
+            "the server offers no extended CONNECT"
+        )
 
     def send_bytes(self, data: bytes) -> None:
         if self.exchange.done.done():
@@ -232,8 +245,10 @@ class Http3Wire(WebSocketWire):
 
 
 @contextmanager
-def open_websocket(version: str, origin: str, ca: Path, path: str = "/ws", headers=()) -> Iterator[WebSocketWire]:
-    """A WebSocket connection over HTTP/1.1, 2 or 3."""
+def open_websocket(
+    version: str, origin: str, ca: Path, path: str = "/ws", headers=()
+) -> Iterator[WebSocketWire]:
+    """Opens a WebSocket connection over HTTP/1.1, HTTP/2 or HTTP/3."""
     if version == "1.1":
         with RawH1(origin, ca) as raw:
             yield Http1Wire(raw, path, headers)

@@ -1,4 +1,6 @@
-"""A ClientHello out of the datagrams that a client sent: Initial keys are no secret (RFC 9001, section 5.2)."""
+"""Extracts a ClientHello from recorded datagrams: Initial keys are not secret (RFC 9001 section
+5.2).
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,25 @@ from .quic_frames import FrameType, parse
 from .quic_packets import Incoming
 
 X25519_MLKEM768 = 0x11EC
-"""The group with a post-quantum half."""
+"""The hybrid group with a post-quantum part."""
 
 
 @dataclass(frozen=True)
 class RecordedHello:
     hello: ClientHello
     packets: int
-    """That it took to bring the message."""
+    """Number of packets with the message."""
     offsets: list[int]
-    """Of its pieces, in the order in which they were sent."""
+    """Offsets of its pieces, in sending order."""
 
     @property
     def extensions(self) -> list[int]:
-        """Their types in the order sent, without reserved ones (RFC 8701)."""
+        """Returns the extension types in sending order, without reserved ones (RFC 8701)."""
         return [kind for kind, _ in self.hello.extensions if not reserved(kind)]
 
     @property
     def key_shares(self) -> list[int]:
-        """The groups that it brings a share of, without reserved ones (RFC 8446, section 4.2.8)."""
+        """Returns the groups with a key share, without reserved ones (RFC 8446 section 4.2.8)."""
         buffer = Buffer(data=dict(self.hello.extensions)[Extension.KEY_SHARE])
         buffer.pull_uint16()
         groups = []
@@ -47,7 +49,7 @@ def reserved(value: int) -> bool:
 
 
 def recorded_hello(datagrams: Iterable[bytes]) -> RecordedHello:
-    """Of the first connection attempt among what one client sent."""
+    """Extracts the hello of the first connection attempt of one client's datagrams."""
     crypto = None
     came, offsets, packets = Incoming(), [], 0
     for datagram in datagrams:
@@ -57,7 +59,9 @@ def recorded_hello(datagrams: Iterable[bytes]) -> RecordedHello:
             continue
         if crypto is None:
             crypto = CryptoPair()
-            crypto.setup_initial(cid=header.destination_cid, is_client=False, version=header.version)
+            crypto.setup_initial(
+                cid=header.destination_cid, is_client=False, version=header.version
+            )
         packet = datagram[: header.packet_length]
         _, payload, _ = crypto.decrypt_packet(packet, buffer.tell(), packets)
         pieces = [frame.fields for frame in parse(payload) if frame.type == FrameType.CRYPTO]

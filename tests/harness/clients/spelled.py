@@ -1,4 +1,6 @@
-"""Requests spelled as a test says, over each protocol: targets, hosts and methods that no library would send."""
+"""Requests spelled by the test, over each protocol: targets, hosts and methods that no library
+would send.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ VERSIONS = ("1.1", "2", "3")
 
 @dataclass
 class Answer:
-    """`status` is None where the server reset the stream, or closed the connection."""
+    """A response. `status` is None if the server reset the stream, or closed the connection."""
 
     status: int | None
     headers: dict[str, str]
@@ -25,16 +27,22 @@ class Answer:
 
 @dataclass
 class Speller:
-    """Asks a server of tests over one protocol; each request has a connection of its own."""
+    """Sends requests to a test server over one protocol; each request has a new connection."""
 
     version: str
     origin: str
     ca: Path
 
     def ask(
-        self, path: str = "/", *, method: str = "GET", host: str | None = None, headers=(), protocol: str | None = None
+        self,
+        path: str = "/",
+        *,
+        method: str = "GET",
+        host: str | None = None,
+        headers=(),
+        protocol: str | None = None,
     ) -> Answer:
-        """`protocol`: what is to be spoken instead of HTTP."""
+        """Sends a request. `protocol`: the protocol to switch to."""
         host = host or self.origin.partition("://")[2]
         ask = {"1.1": self._http1, "2": self._http2, "3": self._http3}[self.version]
         return ask(path, method, host, list(headers), protocol)
@@ -56,10 +64,12 @@ class Speller:
                 assert client.read(), "the server offers no extended CONNECT"
             stream = client.http.get_next_available_stream_id()
             client.exchanges[stream] = exchange = Exchange()
-            client.http.send_headers(stream, fields_of(path, method, host, headers, protocol), end_stream=not protocol)
+            client.http.send_headers(
+                stream, fields_of(path, method, host, headers, protocol), end_stream=not protocol
+            )
             client.flush()
             try:
-                # A tunnel that is granted does not end.
+                # An open tunnel does not end.
                 while protocol and exchange.headers is None and exchange.reset is None:
                     assert client.read(), "the server closed the connection"
                 if protocol and exchange.headers and dict(exchange.headers)[":status"] == "200":
@@ -72,7 +82,9 @@ class Speller:
     def _http3(self, path, method, host, headers, protocol) -> Answer:
         with RawH3(self.origin, self.ca) as client:
             client.open()
-            stream = client.request(fields_of(path, method, host, headers, protocol), fin=not protocol)
+            stream = client.request(
+                fields_of(path, method, host, headers, protocol), fin=not protocol
+            )
             if client.error(stream) is not None and not client.streams[stream].data:
                 return Answer(None, {}, b"")
             answer = client.answer(stream)

@@ -1,4 +1,4 @@
-"""TLS connections over TCP by the standard library, for the clients that speak on a bare socket."""
+"""TLS over TCP with the standard library, for clients on a plain socket."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def tls_connection(origin: str, ca: Path, alpn: str | None) -> ssl.SSLSocket:
 
 
 def vanish(connection: socket.socket) -> None:
-    """Closes with a reset, as a client does that crashed with data unread."""
+    """Closes with a reset, like a client that crashed with unread data."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     socket.socket.close(connection)

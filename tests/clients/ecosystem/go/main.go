@@ -1,4 +1,4 @@
-// Command ecosystem-go runs the scenarios of tests/e2e/test_ecosystem.py with clients for Go.
+// Command ecosystem-go runs the scenarios of tests/e2e/test_ecosystem.py with Go clients.
 //
 // usage: ecosystem-go CLIENT PROTOCOL SCENARIO ORIGIN CA FILE TAG
 package main
@@ -16,6 +16,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,10 +25,9 @@ const (
 	mib        = 1 << 20
 	cancelled  = 4
 	bystanders = 3
-	idle       = 31 * time.Second
 )
 
-// An answer is what the test compares.
+// An answer is the result that the test compares.
 type answer struct {
 	Status   int    `json:"status"`
 	Protocol string `json:"protocol"`
@@ -36,7 +36,7 @@ type answer struct {
 	Text     string `json:"text"`
 }
 
-// A runner has a client, and the site that it asks.
+// A runner has a client and its site.
 type runner struct {
 	client      *http.Client
 	origin, tag string
@@ -79,6 +79,9 @@ func run(protocol, scenario, origin, ca, file, tag string) ([]answer, error) {
 		transport.Protocols.SetHTTP1(true)
 	}
 	r := &runner{&http.Client{Transport: transport}, origin, tag, content}
+	if seconds, rests := strings.CutPrefix(scenario, "idle-"); rests {
+		return r.inTurn(r.get("/small.txt"), rest(seconds+"s"), r.get("/small.txt"))
+	}
 	switch scenario {
 	case "small":
 		return r.inTurn(r.get("/small.txt"), r.get("/small.txt"))
@@ -90,8 +93,6 @@ func run(protocol, scenario, origin, ca, file, tag string) ([]answer, error) {
 		return r.inTurn(r.post("/upload", withoutLength(r.content)))
 	case "refused":
 		return r.inTurn(r.post("/forbidden", withoutLength(r.content)), r.get("/small.txt"))
-	case "idle":
-		return r.inTurn(r.get("/small.txt"), rest, r.get("/small.txt"))
 	case "cancel":
 		return r.cancel()
 	case "shutdown":
@@ -100,7 +101,7 @@ func run(protocol, scenario, origin, ca, file, tag string) ([]answer, error) {
 	return nil, fmt.Errorf("unknown scenario %q", scenario)
 }
 
-// withoutLength hides how long the content is.
+// withoutLength hides the content's length.
 func withoutLength(content []byte) io.Reader {
 	return io.MultiReader(bytes.NewReader(content))
 }
@@ -127,9 +128,12 @@ func (r *runner) post(path string, content io.Reader) func() (*answer, error) {
 	}
 }
 
-func rest() (*answer, error) {
-	time.Sleep(idle)
-	return nil, nil
+func rest(duration string) func() (*answer, error) {
+	return func() (*answer, error) {
+		idle, err := time.ParseDuration(duration)
+		time.Sleep(idle)
+		return nil, err
+	}
 }
 
 func (r *runner) inTurn(steps ...func() (*answer, error)) ([]answer, error) {
@@ -170,7 +174,7 @@ func finish(response *http.Response, onPiece func(int)) (*answer, error) {
 	return &answer{response.StatusCode, response.Proto, size, hex.EncodeToString(digest.Sum(nil)), string(text)}, nil
 }
 
-// cancel ends downloads early while bystanders are in the middle of theirs, which read slowly for that.
+// cancel ends downloads early while bystanders, which read slowly, are still in progress.
 func (r *runner) cancel() ([]answer, error) {
 	// A connection that all can share.
 	first, err := r.get("/small.txt")()
@@ -244,7 +248,7 @@ func (r *runner) cancelOne() error {
 	return err
 }
 
-// shutdown reads the first bytes, says so, and reads on when it is told to.
+// shutdown reads the first bytes, reports it, and continues when told to.
 func (r *runner) shutdown() ([]answer, error) {
 	response, err := r.client.Get(r.url("/large.bin"))
 	if err != nil {

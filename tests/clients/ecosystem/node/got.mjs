@@ -1,4 +1,4 @@
-// Got, whose HTTP/2 is that of Node.js by way of http2-wrapper.
+// Got, whose HTTP/2 is that of Node.js through http2-wrapper.
 import { Agent } from "node:https";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -8,13 +8,13 @@ import { main } from "./scenarios.mjs";
 
 main(({ protocol, ca }) => {
   const http2 = protocol === "2";
-  // Connections are kept, as those of HTTP/2 are.
+  // Keeps connections, as over HTTP/2.
   const agent = http2 ? undefined : { https: new Agent({ keepAlive: true }) };
   const client = got.extend({ http2, agent, https: { certificateAuthority: ca }, retry: { limit: 0 }, throwHttpErrors: false });
   return async (method, url, content) => {
     const request = client.stream(url, { method, ...(Buffer.isBuffer(content) && { body: content }) });
     if (content && !Buffer.isBuffer(content)) {
-      // Of an upload that is refused, the rest is not sent.
+      // The rest of a rejected upload is not sent.
       pipeline(Readable.from(content), request, { end: true }).catch(() => {});
     }
     const [response] = await once(request, "response");

@@ -1,4 +1,4 @@
-// The scenarios of tests/e2e/test_ecosystem.py for clients of Node.js.
+// The scenarios of tests/e2e/test_ecosystem.py for Node.js clients.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { once } from "node:events";
@@ -7,9 +7,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 const MIB = 1 << 20;
 const CANCELLED = 4;
 const BYSTANDERS = 3;
-const IDLE_MILLISECONDS = 31_000;
 
-/** Reads an answer `{ status, protocol, content }` to its end, where content is an async iterable. */
+/** Reads a response `{ status, protocol, content }` to its end, where content is an async iterable. */
 async function finish(answer, onPiece) {
   const hash = createHash("sha256");
   let size = 0;
@@ -24,7 +23,7 @@ async function finish(answer, onPiece) {
   return { status: answer.status, protocol, bytes: size, sha256: hash.digest("hex"), text };
 }
 
-/** Content whose length the client is not told. */
+/** Content without a known length. */
 async function* pieces(content) {
   for (let start = 0; start < content.length; start += 65536) yield content.subarray(start, start + 65536);
 }
@@ -51,7 +50,7 @@ const scenarios = {
     return [refusal, await finish(await get("/small.txt"))];
   },
 
-  // Bystanders read slowly until the other downloads are cancelled, so that they are in the middle of theirs.
+  // The bystanders read slowly until the other downloads are cancelled, so that they are still in progress.
   async cancel({ get }) {
     // A connection that all can share.
     const first = await finish(await get("/small.txt"));
@@ -89,13 +88,13 @@ const scenarios = {
     return [first, ...(await Promise.all(bystanders)), await finish(await get("/small.txt"))];
   },
 
-  async idle({ get }) {
+  async idle({ get, seconds }) {
     const first = await finish(await get("/small.txt"));
-    await sleep(IDLE_MILLISECONDS);
+    await sleep(1000 * seconds);
     return [first, await finish(await get("/small.txt"))];
   },
 
-  // Reads the first bytes, says so, and reads on when it is told to.
+  // Reads the first bytes, reports it, and continues when told to.
   async shutdown({ get }) {
     let told = false;
     return [
@@ -109,12 +108,15 @@ const scenarios = {
   },
 };
 
-/** Runs the scenario of the command line. `connect({ protocol, ca })` gives `request(method, url, content)`. */
+/** Runs the scenario of the command line. `connect({ protocol, ca })` returns `request(method, url, content)`. */
 export async function main(connect) {
   const [protocol, scenario, origin, ca, file, tag] = process.argv.slice(2);
   const request = await connect({ protocol, ca: readFileSync(ca) });
   const url = (path) => `${origin}${path}?${tag}`;
-  const answers = await scenarios[scenario]({
+  // `idle-31` rests for 31 seconds.
+  const [name, seconds] = scenario.split("-");
+  const answers = await scenarios[name]({
+    seconds: Number(seconds),
     get: (path) => request("GET", url(path)),
     post: (path, content) => request("POST", url(path), content),
     content: readFileSync(file),

@@ -1,9 +1,9 @@
-// undici, which is the fetch of Node.js.
+// undici, Node.js's fetch.
 import { Agent, fetch } from "undici";
 import diagnostics from "node:diagnostics_channel";
 import { main } from "./scenarios.mjs";
 
-// A response of fetch does not say its protocol: that of the only kind of connections does.
+// A fetch response does not report its protocol, so it is taken from the configured connections.
 let negotiated;
 diagnostics.channel("undici:client:connected").subscribe(({ socket }) => {
   negotiated = socket.alpnProtocol;

@@ -1,4 +1,4 @@
-"""aiohttp, which speaks HTTP/1.1 alone."""
+"""aiohttp, which only supports HTTP/1.1."""
 
 from __future__ import annotations
 

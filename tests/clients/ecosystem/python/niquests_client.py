@@ -22,7 +22,9 @@ class Niquests(Client):
 
     @asynccontextmanager
     async def send(self, method, url, content=None):
-        response = await self.session.request(method, url, data=content, verify=self.ca, stream=True, timeout=60)
+        response = await self.session.request(
+            method, url, data=content, verify=self.ca, stream=True, timeout=60
+        )
         try:
             protocol = {11: "HTTP/1.1", 20: "HTTP/2", 30: "HTTP/3"}[response.raw.version]
             yield Answer(response.status_code, protocol, await response.iter_content(65536))

@@ -13,12 +13,11 @@ from pathlib import Path
 
 MIB = 1 << 20
 CANCELLED, BYSTANDERS = 4, 3
-IDLE_SECONDS = 31
 
 
 @dataclass
 class Answer:
-    """A response whose content has not been read yet."""
+    """A response whose content has not been read."""
 
     status: int
     protocol: str
@@ -32,7 +31,11 @@ class Client:
         raise NotImplementedError
 
     def send(self, method: str, url: str, content=None) -> AbstractAsyncContextManager[Answer]:
-        """Content is bytes, or an asynchronous iterator of unknown length. Leaving the context early cancels."""
+        """Sends a request.
+
+        Content is bytes, or an asynchronous iterator of unknown length. Leaving the context early
+        cancels.
+        """
         raise NotImplementedError
 
 
@@ -86,7 +89,9 @@ async def refused(client: Client, url, file: Path) -> list[dict]:
 
 
 async def cancel(client: Client, url, file: Path) -> list[dict]:
-    """Bystanders read slowly until the other downloads are cancelled, so that they are in the middle of theirs."""
+    """The bystanders read slowly until the other downloads are cancelled, so that they are still in
+    progress.
+    """
     # A connection that all can share.
     first = await whole(client, "GET", url("/small.txt"))
     cancelled = asyncio.Event()
@@ -116,17 +121,24 @@ async def cancel(client: Client, url, file: Path) -> list[dict]:
         await started.acquire()
     await asyncio.gather(*(cancel_one() for _ in range(CANCELLED)))
     cancelled.set()
-    return [first, *await asyncio.gather(*bystanders), await whole(client, "GET", url("/small.txt"))]
+    return [
+        first,
+        *await asyncio.gather(*bystanders),
+        await whole(client, "GET", url("/small.txt")),
+    ]
 
 
-async def idle(client: Client, url, file: Path) -> list[dict]:
-    first = await whole(client, "GET", url("/small.txt"))
-    await asyncio.sleep(IDLE_SECONDS)
-    return [first, await whole(client, "GET", url("/small.txt"))]
+def idle(seconds: int):
+    async def rest(client: Client, url, file: Path) -> list[dict]:
+        first = await whole(client, "GET", url("/small.txt"))
+        await asyncio.sleep(seconds)
+        return [first, await whole(client, "GET", url("/small.txt"))]
+
+    return rest
 
 
 async def shutdown(client: Client, url, file: Path) -> list[dict]:
-    """Reads the first bytes, says so, and reads on when it is told to."""
+    """Reads the first bytes, reports it, and continues when told to."""
     async with client.send("GET", url("/large.bin")) as answer:
         told = False
 
@@ -140,7 +152,15 @@ async def shutdown(client: Client, url, file: Path) -> list[dict]:
         return [await finish(answer, wait)]
 
 
-SCENARIOS = {each.__name__: each for each in (small, download, upload, stream, refused, cancel, idle, shutdown)}
+SCENARIOS = {
+    each.__name__: each for each in (small, download, upload, stream, refused, cancel, shutdown)
+}
+
+
+def find(scenario: str):
+    """Returns the function of a scenario; `idle-31` rests for 31 seconds."""
+    name, _, seconds = scenario.partition("-")
+    return idle(int(seconds)) if name == "idle" else SCENARIOS[scenario]
 
 
 def main(client: type[Client]) -> None:
@@ -148,6 +168,6 @@ def main(client: type[Client]) -> None:
 
     async def run() -> list[dict]:
         async with client(protocol, ca) as started:
-            return await SCENARIOS[scenario](started, lambda path: f"{origin}{path}?{tag}", Path(file))
+            return await find(scenario)(started, lambda path: f"{origin}{path}?{tag}", Path(file))
 
     print(json.dumps({"answers": asyncio.run(run())}))

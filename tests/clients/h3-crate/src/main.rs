@@ -1,9 +1,13 @@
 //! An HTTP/3 client on the crates h3 and quinn, for the end-to-end tests.
 //!
-//! `h3-crate-client --ca ca.pem [--count N] [--data FILE] [--rebind] [--update-keys] [--early-data] URL` sends the same request N times
-//! at once on one connection and prints a line of JSON with the responses. With `--rebind` it sends one request first, and the others
-//! from another port. With `--update-keys` it updates its keys when the first content of each response has come. With `--early-data` it
-//! sends one request on a connection before, whose TLS session is resumed, and says in `early_data` whether the server took it.
+//! `h3-crate-client --ca ca.pem [--count N] [--data FILE] [--rebind] [--update-keys] [--early-data]
+//! URL`
+//!
+//! Sends the same request N times concurrently on one connection and prints a line of JSON with the
+//! responses. `--rebind` sends one request first, and the others from another port. `--update-keys`
+//! updates the keys when the first data of each response has arrived. `--early-data` sends one
+//! request on an earlier connection, resumes its TLS session, and reports in `early_data` whether
+//! the server accepted early data.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -29,19 +33,19 @@ struct Arguments {
     /// PEM file with the certificates to trust
     #[arg(long)]
     ca: PathBuf,
-    /// Requests at once
+    /// Number of concurrent requests
     #[arg(long, default_value_t = 1)]
     count: usize,
-    /// File to send as content
+    /// File to send as the request body
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Move to another port after a first request
+    /// Switch to another port after the first request
     #[arg(long)]
     rebind: bool,
-    /// Update the keys in the middle of each response
+    /// Update the keys during each response
     #[arg(long)]
     update_keys: bool,
-    /// Resume the session of a connection before, and ask before the handshake is done
+    /// Resume the session of an earlier connection and send the request as early data
     #[arg(long)]
     early_data: bool,
     url: Uri,
@@ -50,19 +54,26 @@ struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let arguments = Arguments::parse();
-    let host = arguments.url.host().ok_or("the URL names no host")?;
+    let host = arguments.url.host().ok_or("the URL has no host")?;
     let address: IpAddr = host.trim_matches(['[', ']']).parse()?;
     let remote = SocketAddr::new(address, arguments.url.port_u16().unwrap_or(443));
-    let any_port: SocketAddr = if address.is_ipv4() { (Ipv4Addr::LOCALHOST, 0).into() } else { (Ipv6Addr::LOCALHOST, 0).into() };
+    let any_port: SocketAddr = if address.is_ipv4() {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    } else {
+        (Ipv6Addr::LOCALHOST, 0).into()
+    };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(&arguments.ca)? {
         roots.add(certificate?)?;
     }
-    let mut tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let mut tls =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     tls.enable_early_data = arguments.early_data;
     let mut endpoint = quinn::Endpoint::client(any_port)?;
-    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)));
+    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(
+        QuicClientConfig::try_from(tls)?,
+    )));
     let request = Exchange {
         url: arguments.url.clone(),
         content: arguments.data.as_ref().map(std::fs::read).transpose()?.map(Bytes::from),
@@ -79,7 +90,8 @@ async fn main() -> Result<(), Failure> {
     }
     let connecting = endpoint.connect(remote, &address.to_string())?;
     let connection = if arguments.early_data {
-        let (connection, accepted) = connecting.into_0rtt().map_err(|_| "no session that allows early data")?;
+        let (connection, accepted) =
+            connecting.into_0rtt().map_err(|_| "the session does not allow early data")?;
         early = Some(accepted);
         connection
     } else {
@@ -90,7 +102,9 @@ async fn main() -> Result<(), Failure> {
         responses.push(request.clone().run(connection.clone(), requests.clone()).await?);
         endpoint.rebind(UdpSocket::bind(any_port)?)?;
     }
-    let running: Vec<_> = (0..arguments.count).map(|_| tokio::spawn(request.clone().run(connection.clone(), requests.clone()))).collect();
+    let running: Vec<_> = (0..arguments.count)
+        .map(|_| tokio::spawn(request.clone().run(connection.clone(), requests.clone())))
+        .collect();
     for each in running {
         responses.push(each.await??);
     }
@@ -99,7 +113,7 @@ async fn main() -> Result<(), Failure> {
         None => false,
     };
     println!("{}", json!({ "responses": responses, "early_data": early_data }));
-    // The connection closes when nobody can send on it any more.
+    // The connection closes when no sender is left.
     drop(requests);
     driving.await?;
     endpoint.wait_idle().await;
@@ -123,9 +137,15 @@ struct Exchange {
 }
 
 impl Exchange {
-    async fn run(self, connection: quinn::Connection, mut requests: Requests) -> Result<Value, Failure> {
+    async fn run(
+        self,
+        connection: quinn::Connection,
+        mut requests: Requests,
+    ) -> Result<Value, Failure> {
         let method = if self.content.is_some() { Method::POST } else { Method::GET };
-        let mut stream = requests.send_request(Request::builder().method(method).uri(self.url).body(())?).await?;
+        let mut stream = requests
+            .send_request(Request::builder().method(method).uri(self.url).body(())?)
+            .await?;
         if let Some(content) = self.content {
             stream.send_data(content).await?;
         }
@@ -140,8 +160,11 @@ impl Exchange {
             size += data.len();
             hash.update(&data);
         }
-        let digest = hash.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digest =
+            hash.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         let trailers = stream.recv_trailers().await?.map_or(0, |trailers| trailers.len());
-        Ok(json!({ "status": response.status().as_u16(), "size": size, "sha256": digest, "trailers": trailers }))
+        Ok(
+            json!({ "status": response.status().as_u16(), "size": size, "sha256": digest, "trailers": trailers }),
+        )
     }
 }

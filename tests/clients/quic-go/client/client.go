@@ -16,29 +16,31 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// client is one HTTP client and, over HTTP/3, what lies below it.
+// client is one HTTP client and, over HTTP/3, its QUIC connection and sockets.
 type client struct {
 	transport   http.RoundTripper
 	connections atomic.Int64
-	// keyUpdates counts those that this side began, on all connections.
+	// keyUpdates counts the key updates that this side started, on all connections.
 	keyUpdates atomic.Int64
-	// latest is nil unless it speaks HTTP/3.
+	// latest is nil except over HTTP/3.
 	latest atomic.Pointer[quic.Conn]
-	// sockets are those that connections were opened on or have moved to, where it can migrate.
+	// tickets holds a value once the latest HTTP/3 connection has received a session ticket.
+	tickets chan struct{}
+	// sockets are those of all connections, including those migrated to.
 	sockets []*quic.Transport
 	quicOptions
 }
 
 type quicOptions struct {
 	idleTimeout time.Duration
-	// offerV2 starts with QUIC version 2, and takes version 1 if the server wants it.
+	// offerV2 starts with QUIC version 2, and accepts version 1 if the server selects it.
 	offerV2 bool
-	// canMigrate gives it connection IDs, without which quic-go cannot tell at a second socket whose packets come.
+	// canMigrate enables connection IDs, which quic-go needs to assign packets on a second socket.
 	canMigrate bool
 }
 
 func newClient(version string, tlsConfig *tls.Config, options quicOptions) (*client, error) {
-	client := &client{quicOptions: options}
+	client := &client{quicOptions: options, tickets: make(chan struct{}, 1)}
 	var dialer net.Dialer
 	tcp := &http.Transport{
 		TLSClientConfig:    tlsConfig,
@@ -57,6 +59,8 @@ func newClient(version string, tlsConfig *tls.Config, options quicOptions) (*cli
 		tcp.Protocols.SetHTTP2(true)
 		client.transport = tcp
 	case "3":
+		tlsConfig = tlsConfig.Clone()
+		tlsConfig.ClientSessionCache = notifyingCache{tlsConfig.ClientSessionCache, client.tickets}
 		config := &quic.Config{MaxIdleTimeout: options.idleTimeout, Tracer: client.trace}
 		client.transport = client.http3(tlsConfig, config)
 	default:
@@ -81,7 +85,7 @@ func (c *client) http3(tlsConfig *tls.Config, config *quic.Config) *http3.Transp
 
 func (c *client) dial(ctx context.Context, address string, tlsConfig *tls.Config, config *quic.Config) (*quic.Conn, error) {
 	if c.offerV2 {
-		// The transport of HTTP/3 takes a single version only.
+		// The HTTP/3 transport accepts only a single version.
 		config = config.Clone()
 		config.Versions = []quic.Version{quic.Version2, quic.Version1}
 	}
@@ -109,16 +113,23 @@ func (c *client) socket() (*quic.Transport, error) {
 	return transport, nil
 }
 
-func (c *client) reconnect() error {
+// reconnect waits for a session ticket first: the response to early data may arrive before it, and with the ticket of
+// the old connection, which a server takes once, early data would be rejected.
+func (c *client) reconnect(ctx context.Context) error {
 	old, ok := c.transport.(*http3.Transport)
 	if !ok {
 		return errors.New("only HTTP/3 can reconnect")
+	}
+	select {
+	case <-c.tickets:
+	case <-ctx.Done():
+		return errors.New("the server sent no session ticket")
 	}
 	c.transport = c.http3(old.TLSClientConfig, old.QUICConfig)
 	return old.Close()
 }
 
-// migrate proves a path from another port and goes on over it (RFC 9000, section 9.2).
+// migrate validates a path from another port and continues over it (RFC 9000 section 9.2).
 func (c *client) migrate(ctx context.Context) error {
 	connection := c.latest.Load()
 	if connection == nil || !c.canMigrate {
@@ -158,7 +169,24 @@ func (c *client) close() error {
 	return err
 }
 
-// trace hears of a connection's events by way of its qlog: quic-go has no other word about key updates.
+// notifyingCache tells of each session that is stored.
+type notifyingCache struct {
+	tls.ClientSessionCache
+	stored chan<- struct{}
+}
+
+func (c notifyingCache) Put(key string, state *tls.ClientSessionState) {
+	c.ClientSessionCache.Put(key, state)
+	if state == nil {
+		return
+	}
+	select {
+	case c.stored <- struct{}{}:
+	default:
+	}
+}
+
+// trace receives a connection's qlog events: quic-go reports key updates only there.
 func (c *client) trace(context.Context, bool, quic.ConnectionID) qlogwriter.Trace {
 	return recorder{c}
 }

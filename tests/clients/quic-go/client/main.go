@@ -2,8 +2,8 @@
 // net/http for HTTP/1.1 and HTTP/2, with one interface.
 //
 // It reads one JSON round per line from standard input and answers each with one JSON line on
-// standard output. Connections live as long as the process does, so a test can send a round, do
-// something to the server, and send another one over what is left of the connection.
+// standard output. Connections live as long as the process does, so a test can send a round,
+// manipulate the server, and send another round over the same connection.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// field is a name and a value: header and trailer fields keep their order and their repetitions.
+// field is a name and a value: header and trailer fields keep their order and duplicates.
 type field [2]string
 
 // round is one line of input: the same request, count times, all at once.
@@ -39,13 +39,13 @@ type round struct {
 	BodyLengthUnknown bool   `json:"body_length_unknown"`
 	Count             int    `json:"count"`
 	TimeoutSeconds    int    `json:"timeout_seconds"`
-	// PrintHead prints {"status": …} once the head is there and before the body is read. Only for a count of one.
+	// PrintHead prints {"status": …} once the head has arrived and before the body is read. Only for a count of one.
 	PrintHead bool `json:"print_head"`
 	// Hold waits for another line of input before the body is read. Only for a count of one.
 	Hold bool `json:"hold"`
-	// Reconnect closes the connection of HTTP/3 first; the TLS session is kept for the next one.
+	// Reconnect waits for a session ticket and closes the HTTP/3 connection first; the TLS session is kept for the next one.
 	Reconnect bool `json:"reconnect"`
-	// Migrate goes on over another port of this machine once the head is there. Only for a count of one, with -can-migrate.
+	// Migrate continues over another port of this machine once the head has arrived. Only for a count of one, with -can-migrate.
 	Migrate bool `json:"migrate"`
 }
 
@@ -54,7 +54,7 @@ type result struct {
 	// Connections counts the connections that this process has opened so far.
 	Connections int64      `json:"connections"`
 	Responses   []response `json:"responses"`
-	// QUIC is the state of the latest connection, over HTTP/3.
+	// QUIC is the state of the latest HTTP/3 connection.
 	QUIC *quicState `json:"quic,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type quicState struct {
 	Version   string `json:"version"`
 	Resumed   bool   `json:"resumed"`
 	EarlyData bool   `json:"early_data"`
-	// KeyUpdates counts those that this side began, on all connections.
+	// KeyUpdates counts the key updates that this side started, on all connections.
 	KeyUpdates int64 `json:"key_updates"`
 }
 
@@ -73,7 +73,7 @@ type response struct {
 	Trailers []field `json:"trailers"`
 	Size     int64   `json:"size"`
 	SHA256   string  `json:"sha256"`
-	// Body is left out where it is larger than maxPrintedBody.
+	// Body is omitted if it is larger than maxPrintedBody.
 	Body  []byte `json:"body,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -122,7 +122,10 @@ func run() error {
 			return fmt.Errorf("reading a round: %w", err)
 		}
 		if asked.Reconnect {
-			if err := client.reconnect(); err != nil {
+			ctx, cancel := asked.context()
+			err := client.reconnect(ctx)
+			cancel()
+			if err != nil {
 				return err
 			}
 		}
@@ -131,7 +134,7 @@ func run() error {
 			return err
 		}
 	}
-	// A client at its end says so; one that a test kills does not.
+	// A client that exits closes its connections; a killed one does not.
 	return errors.Join(lines.Err(), client.close())
 }
 
@@ -150,8 +153,12 @@ func (asked round) run(client *client, heads *json.Encoder, lines *bufio.Scanner
 	return responses
 }
 
+func (asked round) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Duration(max(asked.TimeoutSeconds, 1))*time.Second)
+}
+
 func (asked round) one(client *client, heads *json.Encoder, lines *bufio.Scanner) response {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(max(asked.TimeoutSeconds, 1))*time.Second)
+	ctx, cancel := asked.context()
 	defer cancel()
 	got, err := asked.send(ctx, client, heads, lines)
 	if err != nil {
@@ -218,7 +225,7 @@ func (asked round) request(ctx context.Context) (*http.Request, error) {
 	}
 	if body != nil {
 		request.ContentLength = length
-		// For a connection that closes before anything was sent.
+		// For a connection that closes before the request was sent.
 		request.GetBody = func() (io.ReadCloser, error) { return os.Open(asked.BodyFile) }
 		if asked.BodyLengthUnknown {
 			request.ContentLength = -1
@@ -250,7 +257,7 @@ func fields(header http.Header) []field {
 	return all
 }
 
-// limited keeps the first maxPrintedBody bytes and counts the rest as written.
+// limited keeps the first maxPrintedBody bytes and reports the rest as written.
 type limited struct{ buffer *bytes.Buffer }
 
 func (l *limited) Write(bytes []byte) (int, error) {

@@ -1,5 +1,5 @@
-// Command planted serves a folder over HTTP/1.1, 2 and 3 with a fault that is known, for tests of whether the lab finds it:
-// an answer over HTTP/2 comes late, HTTP/3 is announced and nobody is there, or all answers over HTTP/3 are errors.
+// Command planted serves a folder over HTTP/1.1, 2 and 3 with a known fault, which the lab must find: a late response
+// over HTTP/2, HTTP/3 announced without a server, or only errors over HTTP/3.
 //
 // It prints one line, `listening on https://HOST:PORT`, and runs until SIGTERM.
 package main

@@ -1,5 +1,4 @@
-// Command quic-go-server is a server that nobody of this project wrote, for the tests of `pronghorn get`: quic-go
-// for HTTP/3, Go's own net/http for HTTP/1.1 and HTTP/2, on one port.
+// Command quic-go-server is an independent server for the tests of `pronghorn get`: quic-go for HTTP/3, Go's own net/http for HTTP/1.1 and HTTP/2, on one port.
 //
 // It prints one line, `listening on https://HOST:PORT (h1, h2, h3)`, and runs until it is killed.
 package main
@@ -58,7 +57,7 @@ func serve(cert, key, host string, retry bool) error {
 	transport := &quic.Transport{Conn: udp, VerifySourceAddress: func(net.Addr) bool { return retry }}
 	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(config.Clone()), &quic.Config{
 		Allow0RTT: true,
-		// quic-go has no other word about key updates than the events of qlog.
+		// quic-go reports key updates only as qlog events.
 		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return recorder{} },
 	})
 	if err != nil {
@@ -71,16 +70,16 @@ func serve(cert, key, host string, retry bool) error {
 	return <-failed
 }
 
-// connectionKey is where a request's context has its QUIC connection.
+// connectionKey is the key of the QUIC connection in a request's context.
 type connectionKey struct{}
 
-// tookEarlyData says whether early data was taken on the connection of a request.
+// tookEarlyData returns whether early data was accepted on a request's connection.
 func tookEarlyData(r *http.Request) bool {
 	connection, ok := r.Context().Value(connectionKey{}).(*quic.Conn)
 	return ok && connection.ConnectionState().Used0RTT
 }
 
-// keyUpdates counts those that this side began, on all connections.
+// keyUpdates counts the key updates that this side started, on all connections.
 var keyUpdates atomic.Int64
 
 type recorder struct{}
@@ -96,7 +95,7 @@ func (recorder) RecordEvent(event qlogwriter.Event) {
 
 func (recorder) Close() error { return nil }
 
-// listen takes a TCP port and the UDP port of the same number; another process may hold the latter.
+// listen binds a TCP port and the UDP port of the same number, which another process may use.
 func listen(host string) (net.Listener, net.PacketConn, error) {
 	var err error
 	for range 20 {
@@ -149,7 +148,7 @@ func routes() http.Handler {
 	return mux
 }
 
-// describe answers with the request as it arrived.
+// describe responds with the request as received.
 func describe(w http.ResponseWriter, r *http.Request) {
 	hash := sha256.New()
 	size, err := io.Copy(hash, r.Body)

@@ -16,7 +16,7 @@ import org.apache.hc.core5.http.io.entity.InputStreamEntity;
 import org.apache.hc.core5.http2.HttpVersionPolicy;
 import org.apache.hc.core5.util.Timeout;
 
-/** Apache HttpClient 5: the asynchronous client, which speaks both protocols, behind its classic face. */
+/** Apache HttpClient 5: the asynchronous client, which supports both protocols, through its classic API. */
 final class Apache implements Library {
     private final CloseableHttpClient client;
 
@@ -50,7 +50,7 @@ final class Apache implements Library {
                     try {
                         response.close();
                     } catch (java.io.IOException expected) {
-                        // It says that the response was cancelled.
+                        // Reports that the response was cancelled.
                     }
                 });
     }

@@ -16,7 +16,7 @@ import org.eclipse.jetty.http2.client.transport.ClientConnectionFactoryOverHTTP2
 import org.eclipse.jetty.io.ClientConnector;
 import org.eclipse.jetty.util.ssl.SslContextFactory;
 
-/** Jetty's client, as its documentation sets it up for both protocols. */
+/** Jetty's client, set up for both protocols as in its documentation. */
 final class Jetty implements Library {
     private final HttpClient client;
 

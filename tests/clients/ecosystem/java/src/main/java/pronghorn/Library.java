@@ -4,13 +4,13 @@ import java.io.InputStream;
 
 /** An HTTP client library. */
 interface Library {
-    /** Sends a request and returns when the head of its response is there. */
+    /** Sends a request and returns when the response head has arrived. */
     Answer send(String method, String url, Content content) throws Exception;
 
-    /** Content of a request; `known` says whether the client is told its length. */
+    /** Content of a request; `known`: whether the client knows its length. */
     record Content(byte[] bytes, boolean known) {}
 
-    /** A response whose content has not been read yet. */
+    /** A response whose content has not been read. */
     record Answer(int status, String protocol, InputStream content, Cancel cancel) {}
 
     /** Ends a response early. */

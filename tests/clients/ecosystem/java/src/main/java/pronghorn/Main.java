@@ -27,7 +27,6 @@ public final class Main {
     private static final int MIB = 1 << 20;
     private static final int CANCELLED = 4;
     private static final int BYSTANDERS = 3;
-    private static final long IDLE_MILLISECONDS = 31_000;
 
     private final Library library;
     private final String origin;
@@ -46,7 +45,7 @@ public final class Main {
             System.err.println("usage: CLIENT PROTOCOL SCENARIO ORIGIN CA FILE TAG");
             System.exit(2);
         }
-        // Clients leave threads behind, so the end is said explicitly.
+        // Clients leave threads running, so the exit is explicit.
         try {
             Library library = library(args[0], args[1].equals("2"), new Trust(Path.of(args[4])));
             Main main = new Main(library, args[3], args[6], Files.readAllBytes(Path.of(args[5])));
@@ -68,7 +67,7 @@ public final class Main {
         };
     }
 
-    /** The authority of the tests, in the forms that the libraries want. */
+    /** The certificate authority of the tests, in the forms that the libraries need. */
     static final class Trust {
         final SSLContext context;
         final X509TrustManager manager;
@@ -88,6 +87,9 @@ public final class Main {
     }
 
     private List<String> run(String scenario) throws Exception {
+        if (scenario.startsWith("idle-")) {
+            return idle(Long.parseLong(scenario.substring("idle-".length())));
+        }
         return switch (scenario) {
             case "small" -> List.of(get("/small.txt"), get("/small.txt"));
             case "download" -> List.of(get("/large.bin"));
@@ -95,7 +97,6 @@ public final class Main {
             case "stream" -> List.of(post("/upload", false));
             case "refused" -> List.of(post("/forbidden", false), get("/small.txt"));
             case "cancel" -> cancel();
-            case "idle" -> idle();
             case "shutdown" -> shutdown();
             default -> throw new IllegalArgumentException("unknown scenario " + scenario);
         };
@@ -135,7 +136,7 @@ public final class Main {
                 answer.status(), answer.protocol(), size, HexFormat.of().formatHex(digest.digest()), quoted);
     }
 
-    /** Bystanders read slowly until the other downloads are cancelled, so that they are in the middle of theirs. */
+    /** The bystanders read slowly until the other downloads are cancelled, so that they are still in progress. */
     private List<String> cancel() throws Exception {
         List<String> answers = new ArrayList<>();
         // A connection that all can share.
@@ -183,13 +184,13 @@ public final class Main {
         return answers;
     }
 
-    private List<String> idle() throws Exception {
+    private List<String> idle(long seconds) throws Exception {
         String first = get("/small.txt");
-        rest(IDLE_MILLISECONDS);
+        rest(1000 * seconds);
         return List.of(first, get("/small.txt"));
     }
 
-    /** Reads the first bytes, says so, and reads on when it is told to. */
+    /** Reads the first bytes, reports it, and continues when told to. */
     private List<String> shutdown() throws Exception {
         boolean[] told = {false};
         return List.of(finish(send("GET", "/large.bin", null), size -> {

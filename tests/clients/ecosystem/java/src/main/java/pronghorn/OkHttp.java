@@ -10,7 +10,7 @@ import okhttp3.RequestBody;
 import okhttp3.Response;
 import okio.BufferedSink;
 
-/** OkHttp, the usual client of Android. */
+/** OkHttp, the usual client on Android. */
 final class OkHttp implements Library {
     private final OkHttpClient client;
 
