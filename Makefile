@@ -5,24 +5,24 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# What `make bench` measures and `make test-long` counts, unless the environment names another program.
+# Measured by `make bench` and counted by `make test-long`, unless the environment names another program.
 RELEASED_PROGRAM := $(or $(PRONGHORN),$(TARGET_DIR)/release/pronghorn)
 RELEASED_ECHO := $(or $(PRONGHORN_ECHO),$(TARGET_DIR)/release/examples/echo)
-# The program that the demo and the tests run: built in a third of the time that a release takes (Cargo.toml).
+# The program of the demo and the tests: it builds in a third of a release build's time (Cargo.toml).
 export PRONGHORN ?= $(TARGET_DIR)/quick/pronghorn
 # The engine's example handler.
 export PRONGHORN_ECHO ?= $(TARGET_DIR)/quick/examples/echo
 # The engine's example of WebTransport.
 export PRONGHORN_WEBTRANSPORT ?= $(TARGET_DIR)/quick/examples/webtransport
 
-# Set to --locked where Cargo.lock must not change, as CI does.
+# Set to --locked if Cargo.lock must not change, as in CI.
 CARGO_FLAGS ?=
-# More arguments for pytest, such as PYTEST_FLAGS="-k range".
+# Extra arguments for pytest, such as PYTEST_FLAGS="-k range".
 PYTEST_FLAGS ?=
 PYTEST := .venv/bin/python -m pytest -c tests/pytest.ini $(PYTEST_FLAGS)
-# Number of end-to-end tests that run at a time. They wait for browsers, timers and each other's packets half of the time.
+# Number of parallel end-to-end tests. Half of the time they wait for browsers, timers and packets.
 PYTEST_WORKERS ?= $(shell echo $$((2 * $$(nproc))))
-CARGO_TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test --no-fail-fast)
+CARGO_TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run --no-fail-fast,test --no-fail-fast)
 
 .PHONY: help
 help: ## Show this list
@@ -33,13 +33,15 @@ demo: build-lab ## Compare HTTP/2 and HTTP/3 in a real browser; prints a table a
 	$(lab) run packages/lab/plans/demo.toml --out lab-results/demo-$$(date -u +%Y%m%dT%H%M%SZ)
 
 .PHONY: test
-test: ## All tests but the long ones; prints the time of each stage at its end
+test: ## Run all tests except the long ones; prints the time of each stage at the end
 	scripts/stages setup build test-rust test-js test-e2e test-serial test-lab instructions fuzz
 
 .PHONY: lint
-lint: setup ## Formatting and lints of every language
+lint: setup ## Check formatting and lints of every language
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- --deny warnings
+# Everything else builds it with all features.
+	cargo clippy $(CARGO_FLAGS) -p pronghorn-server --no-default-features -- -D warnings
 	npm run lint
 	.venv/bin/ruff format --check tests bench
 	.venv/bin/ruff check tests bench
@@ -50,10 +52,27 @@ lint: setup ## Formatting and lints of every language
 	cd tests/clients/ecosystem/go && go vet ./...
 	cd tests/applications/fastcgi && go vet ./...
 	cd bench/peers/quic-go && go vet ./...
-	for peer in rust tokio-quiche; do cargo fmt --manifest-path bench/peers/$$peer/Cargo.toml --check; done
+	for peer in bench/peers/rust bench/peers/tokio-quiche tests/clients/ecosystem/rust; do cargo fmt --manifest-path $$peer/Cargo.toml --check; done
+	$(TARGET_DIR)/test-clients/actionlint .github/workflows/*.yml
+	$(MAKE) package
+	scripts/import-cycles
+
+.PHONY: doc
+doc: ## Build the API documentation of the crates, in target/doc; warnings are errors
+	RUSTDOCFLAGS="--deny warnings" cargo doc $(CARGO_FLAGS) --workspace --no-deps
+
+# Set to empty to also build each crate from its package, which takes minutes.
+PACKAGE_FLAGS ?= --no-verify
+
+.PHONY: package
+package: ## Build the crate and npm packages of a release, without uploading them
+	cargo package $(CARGO_FLAGS) --workspace --allow-dirty --quiet $(PACKAGE_FLAGS)
+	npm pack --dry-run --ignore-scripts --workspaces --loglevel error >/dev/null
 
 .PHONY: test-long
-test-long: build setup-java static optimized ## Soak tests, the static and the optimized program, an hour of fuzzing, many simulations, ten million paths, the calibration of the emulated link; wants a quiet machine
+test-long: build setup-long static optimized ## Run soak tests, the static and the optimized program, an hour of fuzzing, many simulations, ten million paths, the calibration of the emulated link; needs a quiet machine
+# Not in `make lint`, which would build gRPC for it.
+	cd tests/clients/rpc/go && go vet ./...
 	$(PYTEST) -m long --timeout 1800
 	PRONGHORN=$(TARGET_DIR)/optimized/pronghorn $(PYTEST) -n auto -m "not serial and not long" tests/e2e
 	$(MAKE) instructions-released
@@ -70,92 +89,92 @@ test-long: build setup-java static optimized ## Soak tests, the static and the o
 
 CALIBRATED_PROFILES ?= $(sort $(wildcard profiles/*.toml))
 
-# More arguments for the bench, such as BENCH_ARGS="--only pronghorn,h2o --workloads small-10x100 --rounds 5".
+# Extra arguments for the bench, such as BENCH_ARGS="--only pronghorn,h2o --workloads small-10x100 --rounds 5".
 BENCH_ARGS ?=
 
 .PHONY: bench
-bench: bench-setup build-program ## Measure the server beside others: CPU, rates, latency, memory (BENCHMARKING.md); wants a quiet machine
+bench: bench-setup build-program ## Compare the server with others: CPU, rates, latency, memory (BENCHMARKING.md); needs a quiet machine
 	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: build-program ## The same in a minute: one small round of what is there
+bench-quick: build-program ## Run the same in a minute: one small round of the installed servers
 	bench/setup python
 	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench --quick --out $$(mktemp -d)/quick $(BENCH_ARGS)
 
 .PHONY: bench-node
-bench-node: build-program optimized ## Measure the npm package beside Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); wants a quiet machine
+bench-node: build-program optimized ## Compare the npm package with Bun, uWebSockets.js, node:http and others (BENCHMARKING.md); needs a quiet machine
 	bench/setup node
 	PRONGHORN=target/optimized/pronghorn bench/.venv/bin/python -m bench --suite node --name node $(BENCH_ARGS)
 
 .PHONY: bench-proxy
-bench-proxy: build-program optimized ## Measure the gateway beside nginx and Caddy as reverse proxies (BENCHMARKING.md); wants a quiet machine
+bench-proxy: build-program optimized ## Compare the gateway with nginx and Caddy as reverse proxies (BENCHMARKING.md); needs a quiet machine
 	bench/setup caddy
 	PRONGHORN=$(RELEASED_PROGRAM) bench/.venv/bin/python -m bench --suite proxy --name proxy $(BENCH_ARGS)
 
 .PHONY: bench-scale
-bench-scale: build-program ## Measure how cost grows with sites, certificates, routes, upstreams, connections, beside nginx (BENCHMARKING.md)
+bench-scale: build-program ## Measure how cost grows with sites, certificates, routes, upstreams, connections, compared with nginx (BENCHMARKING.md)
 	PRONGHORN=$(RELEASED_PROGRAM) python3 -m bench.scale $(BENCH_ARGS)
 
-# The parts of the targets above, each usable by itself.
+# Parts of the targets above, usable separately.
 
 .PHONY: bench-setup
-bench-setup: ## Install what the bench needs, and build those peers that registries have
+bench-setup: ## Install the requirements of the bench, and build the peers that registries have
 	bench/setup
 
 .PHONY: test-rust
-test-rust: build-debug ## Unit and integration tests of the crates
-	cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets
-	cargo test $(CARGO_FLAGS) --workspace --doc
+test-rust: build-debug ## Run unit and integration tests of the crates
+	tests=0; cargo $(CARGO_TEST) $(CARGO_FLAGS) --workspace --all-targets || tests=$$?; \
+		cargo test $(CARGO_FLAGS) --workspace --doc && exit $$tests
 
-# Such as --update, after a change that is meant to cost more.
+# For example --update, after a change that intentionally costs more.
 INSTRUCTIONS_ARGS ?=
 
 .PHONY: instructions
-instructions: build ## What a request, a handshake and a MiB cost in instructions, against what they may (BENCHMARKING.md)
+instructions: build ## Count instructions per request, handshake and MiB, and compare them with their bounds (BENCHMARKING.md)
 	python3 -m bench.instructions --build quick $(INSTRUCTIONS_ARGS)
 
 .PHONY: instructions-released
-instructions-released: build-program ## The same for the program as released
+instructions-released: build-program ## Count the same for the release build
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-engine --example echo
 	PRONGHORN=$(RELEASED_PROGRAM) PRONGHORN_ECHO=$(RELEASED_ECHO) python3 -m bench.instructions --build release $(INSTRUCTIONS_ARGS)
 
-# How long the fuzzer looks for inputs that break a parser, all targets together.
+# Total fuzzing time of all targets.
 FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
-fuzz: setup ## Search for inputs that break a parser; the replay of those that were found is part of test-rust
+fuzz: setup ## Fuzz the parsers; test-rust replays the inputs found before
 	CARGO_FLAGS="$(CARGO_FLAGS)" scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: test-js
-test-js: setup build-debug ## Tests of the npm packages
+test-js: setup build-debug ## Run tests of the npm packages
 	npm run build --workspace packages/lab
 	npm test
 
 .PHONY: test-node-versions
-test-node-versions: setup ## Tests of the npm package under Node.js 20 to 26, which npm has as packages
+test-node-versions: setup ## Run tests of the npm package under Node.js 20 to 26, installed from npm
 	CARGO_FLAGS="$(CARGO_FLAGS)" PRONGHORN_PROFILE=debug npm run build --workspace packages/pronghorn
 	npm run test:versions --workspace packages/pronghorn
 
 .PHONY: test-e2e
-test-e2e: build ## The program under clients that others wrote
+test-e2e: build ## Run end-to-end tests of the program with independent clients
 	$(PYTEST) -n $(PYTEST_WORKERS) -m "not serial and not long" tests/e2e bench/tests
 
 .PHONY: test-serial
-test-serial: build ## Those that measure the machine, one after the other
+test-serial: build ## Run the tests that measure time, one after the other
 	$(PYTEST) -m "serial and not long"
 
 .PHONY: test-lab
-test-lab: build ## Small campaigns of the lab in Chromium
+test-lab: build ## Run small campaigns of the lab in Chromium
 	npm run test:e2e
 
 .PHONY: build
-build: setup ## The program and what the tests run, optimised, and the lab
+build: setup ## Build the program and the test programs, optimized, and the lab
 	cargo build $(CARGO_FLAGS) --profile quick --bins --examples -p pronghorn-cli -p pronghorn-engine -p pronghorn-server -p custom-layer -p h3-crate-client
 	npm run build --workspace packages/lab
 
-# One command for all, since cargo chooses the features of libraries for the packages of a command: others would build the libraries again.
+# One command for all: cargo selects library features per command, so separate commands would rebuild the libraries.
 .PHONY: build-debug
-build-debug: setup ## The crates with their tests, and the addon of the npm package, in debug
+build-debug: setup ## Build the crates with their tests, and the addon of the npm package, in debug
 	cargo build $(CARGO_FLAGS) --workspace --all-targets
 	npm run build --workspace packages/pronghorn -- --addon $(TARGET_DIR)/debug/libpronghorn_node.so
 
@@ -165,35 +184,35 @@ build-lab: setup-lab
 	npm run build --workspace packages/lab
 
 .PHONY: build-program
-build-program: ## The program as released
+build-program: ## Build the program in release mode
 	cargo build $(CARGO_FLAGS) --release -p pronghorn-cli
 
-# What cargo calls this machine.
+# Target triple of this machine.
 HOST_TARGET = $(shell rustc --version --verbose | sed -n 's/^host: //p')
 
-# A target of its own, so that what runs while it is built (macros, build scripts) is linked as ever.
+# With an explicit target, macros and build scripts, which run during the build, are still linked dynamically.
 .PHONY: static
-static: ## The program as one file that needs no shared library, in target/static (docs/gateway/operations.md)
+static: ## Build the program as one file without shared libraries, in target/static (docs/gateway/operations.md)
 	RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" \
 	    cargo build $(CARGO_FLAGS) --release --target $(HOST_TARGET) -p pronghorn-cli
 	mkdir -p $(TARGET_DIR)/static
 	cp $(TARGET_DIR)/$(HOST_TARGET)/release/pronghorn $(TARGET_DIR)/static/pronghorn
 
 .PHONY: optimized
-optimized: setup-optimized ## The program and the addon as published: laid out by what runs in them, in target/optimized (docs/gateway/operations.md)
+optimized: setup-optimized ## Build the program and the addon as published, with profile-guided optimization, in target/optimized (docs/gateway/operations.md)
 	CARGO_FLAGS="$(CARGO_FLAGS)" scripts/optimized
 
 .PHONY: setup
-setup: ## Install what is missing (Debian, npm, Python packages; test clients)
+setup: ## Install missing requirements (Debian, npm, Python packages; test clients)
 	scripts/setup all
 
 .PHONY: setup-lab
 setup-lab:
 	scripts/setup lab
 
-.PHONY: setup-java
-setup-java:
-	scripts/setup java
+.PHONY: setup-long
+setup-long:
+	scripts/setup long
 
 .PHONY: setup-optimized
 setup-optimized:

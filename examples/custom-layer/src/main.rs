@@ -1,11 +1,12 @@
-//! The `pronghorn` program with a layer of one's own: `server-timing` tells browsers how long an answer took to make.
+//! The `pronghorn` program with a custom layer: `server-timing` tells browsers how long a response
+//! took to generate.
 //!
 //! ```toml
 //! layers = [{ name = "server-timing", metric = "app" }]
 //! ```
 //!
-//! All that `pronghorn` does this program does, with one more name that routes and sites may have in `layers`. The layer itself is one of tower
-//! and knows nothing of Pronghorn.
+//! This program does everything that `pronghorn` does, and accepts one more name in `layers` of
+//! routes and sites. The layer itself is a tower layer and does not depend on Pronghorn.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -21,19 +22,22 @@ use tower_service::Service;
 
 fn main() -> ExitCode {
     let layers = Registry::standard().with_tower("server-timing", |options: Options| {
-        // An error is told at the layer's line of the configuration.
+        // An error is reported at the layer's line of the configuration.
         if !options.metric.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(format!("{:?} is no name of a metric: letters and digits", options.metric));
+            return Err(format!(
+                "invalid metric name {:?}: use letters and digits",
+                options.metric
+            ));
         }
         Ok(ServerTimingLayer { metric: options.metric })
     });
     pronghorn_cli::main(&layers)
 }
 
-/// What may stand beside the name in a configuration. A wrong key or type is told where it stands.
+/// Options of the layer. Unknown keys and wrong types are reported with their position.
 #[derive(Deserialize, JsonSchema)]
 struct Options {
-    /// What the time is called in the field.
+    /// Name of the metric in the `server-timing` field.
     #[serde(default = "metric")]
     metric: String,
 }
@@ -54,7 +58,7 @@ impl<S> Layer<S> for ServerTimingLayer {
     }
 }
 
-/// Adds the field `server-timing` to each response of the service that is in it.
+/// Adds the field `server-timing` to each response of the inner service.
 #[derive(Clone)]
 struct ServerTiming<S> {
     inner: S,
@@ -68,7 +72,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    // A service is on one worker, so that its futures need not be sent to other threads.
+    // A service stays on one worker, so its futures need not be `Send`.
     type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
