@@ -95,7 +95,8 @@ def test_chromium_transfer_across_new_ports(serve, load):
     assert proxy.seen["rebind"] == 2
     server.terminate()
     server.wait()
-    assert server.counters()["quic_migrations"] == 2
+    # A busy machine may delay a path's validation until the server returns to the path before.
+    assert server.counters()["quic_migrations"] >= 2
 
 
 def test_chromium_transfer_across_a_new_address(serve, load):

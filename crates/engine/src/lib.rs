@@ -132,8 +132,9 @@ pub use shared_fields::{SharedFields, announced_length};
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
 pub use tls::{
-    ACME_TLS, ClientCertificate, ClientCertificatePolicy, Identity, Policy, Sessions,
-    TlsParameters, TlsSummary, TlsVersion, provider,
+    ACME_TLS, ClientCertificate, ClientCertificatePolicy, Identity, OnSessions, Policy,
+    SessionName, Sessions, SharedSession, SharedSessions, TlsParameters, TlsSummary, TlsVersion,
+    provider,
 };
 pub use transport::Secret;
 pub use transport_stats::TransportStats;

@@ -7,6 +7,7 @@ mod compression;
 mod invalid_server_names;
 mod provider;
 mod sessions;
+mod shared_sessions;
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,6 +26,7 @@ pub(crate) use invalid_server_names::{BufferedClientHello, BufferedRecords};
 pub use provider::provider;
 use sessions::Scope;
 pub use sessions::Sessions;
+pub use shared_sessions::{OnSessions, SessionName, SharedSession, SharedSessions};
 
 use crate::limits::Limits;
 use crate::stats::{Counter, Stats};

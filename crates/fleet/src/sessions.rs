@@ -1,0 +1,1 @@
+//! TLS sessions that several servers share in Redis, sealed.

@@ -1,0 +1,1 @@
+//! Private keys on other machines: both sides of the Keyless SSL protocol.
