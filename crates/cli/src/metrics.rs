@@ -88,15 +88,19 @@ struct Family {
 type Durations = fn(&Stats) -> &Histogram;
 
 /// Durations: accessor, name, label, description.
-const HISTOGRAMS: [(Durations, &str, &str, &str); 3] = [
+const HISTOGRAMS: [(Durations, &str, &str, &str); 4] = [
     (|stats| &stats.tcp_handshake, "handshake_seconds", "transport=\"tcp\"", HANDSHAKE_TIME),
     (|stats| &stats.quic_handshake, "handshake_seconds", "transport=\"quic\"", HANDSHAKE_TIME),
     (|stats| &stats.quic_rtt, "quic_rtt_seconds", "", RTT),
+    (|stats| &stats.turns, "worker_turn_seconds", "", TURNS),
 ];
 const HANDSHAKE_TIME: &str =
     "Time from the acceptance of a connection to the end of its handshake.";
 const RTT: &str = "Estimated round-trip times of QUIC connections: one sample per connection and \
     second with traffic, and one at its end.";
+
+const TURNS: &str =
+    "Time that turns of the workers took: how long one holds up all connections of its worker.";
 
 const OFFERED: (&str, &str) =
     ("early_data_offered_total", "Connections whose client sent early data (0-RTT).");

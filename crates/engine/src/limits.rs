@@ -50,6 +50,8 @@ const SESSION_BYTES: u64 = 4 << 10;
 const SESSION_STREAM_BYTES: u64 = 64 << 10;
 /// Bytes that a handshake uses: its buffers and the certificate in flight.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
+/// Bytes of stack that a thread for a slow signature uses.
+const SIGNING_THREAD_BYTES: u64 = 128 << 10;
 /// Bytes that an exchange uses besides its head: 64 KiB of body chunks in each direction.
 const EXCHANGE_BYTES: u64 = 128 << 10;
 /// Bytes buffered behind a head that waits for the header table: data read together with it.

@@ -22,6 +22,8 @@ macro_rules! counters {
             /// Estimated round-trip times of QUIC connections, sampled once a second while data is
             /// sent or received, and at the end.
             pub quic_rtt: Histogram,
+            /// Time that the worker's turns took: how long a turn holds up all other connections.
+            pub turns: Histogram,
             /// Closed QUIC connections, by side and code.
             pub quic_closes: Closes,
         }
@@ -64,6 +66,14 @@ counters! {
     /// Retry packets sent to make QUIC clients validate their address, because many handshakes were
     /// open.
     quic_retries_sent,
+    /// Handshakes that had to wait for a shared session or the signature of a slow key.
+    handshakes_parked,
+    /// Handshakes that are waiting for such now.
+    handshakes_parked_now,
+    /// Handshakes refused, or sent a Retry, because too many were waiting.
+    parked_handshakes_refused,
+    /// Datagrams dropped because too many bytes waited for a QUIC handshake.
+    parked_datagrams_dropped,
     /// QUIC connections that completed their handshake.
     quic_connected,
     /// QUIC connections open now, including those in their handshake.

@@ -6,6 +6,7 @@ mod connected;
 mod head_clock;
 mod info;
 mod listener;
+mod parked;
 mod prior_knowledge;
 mod proxy_protocol;
 mod queue;

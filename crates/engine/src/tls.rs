@@ -4,10 +4,14 @@ mod client_certificates;
 mod client_hello;
 mod client_sessions;
 mod compression;
+mod hello_summary;
 mod invalid_server_names;
+mod parking;
 mod provider;
 mod sessions;
+mod shared_scope;
 mod shared_sessions;
+mod signing_threads;
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,12 +25,19 @@ pub(crate) use client_certificates::clear_request_note;
 pub use client_certificates::{ClientCertificate, ClientCertificatePolicy};
 pub(crate) use client_hello::{EarlyDataOffer, RecordedOffer};
 pub(crate) use client_sessions::ClientSessions;
+pub(crate) use hello_summary::HelloSummary;
 use invalid_server_names::server_provider;
 pub(crate) use invalid_server_names::{BufferedClientHello, BufferedRecords};
+use parking::Signing;
+pub(crate) use parking::{ListenerTls, Parking};
 pub use provider::provider;
 use sessions::Scope;
 pub use sessions::Sessions;
+pub(crate) use shared_scope::Fetched;
+use shared_scope::SharedScope;
 pub use shared_sessions::{OnSessions, SessionName, SharedSession, SharedSessions};
+use signing_threads::SigningThreads;
+pub use signing_threads::SlowKeys;
 
 use crate::limits::Limits;
 use crate::stats::{Counter, Stats};
@@ -49,6 +60,18 @@ pub struct Identity {
     certificate: Vec<u8>,
     /// Created by the first listener, unless it was given.
     sessions: Arc<OnceLock<Arc<Sessions>>>,
+    shared: Option<SharedIdentity>,
+    slow_keys: Option<Arc<dyn SlowKeys>>,
+    /// Created by the first listener.
+    signing_threads: Arc<OnceLock<SigningThreads>>,
+}
+
+/// Sessions that an identity shares with other machines.
+#[derive(Clone, Debug)]
+struct SharedIdentity {
+    store: Arc<dyn SharedSessions>,
+    /// Takes the place of the certificate: it is equal on all machines.
+    binding: [u8; 32],
 }
 
 impl Identity {
@@ -61,17 +84,16 @@ impl Identity {
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, rustls::Error> {
         let certificate = chain.first().map(|first| first.to_vec()).unwrap_or_default();
-        let mut tcp = rustls::ServerConfig::builder_with_provider(server_provider())
+        let tcp = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain.clone(), key.clone_key())?;
         // RFC 9001, section 4.2: clients MUST NOT offer TLS versions older than 1.3.
-        let mut quic = rustls::ServerConfig::builder_with_provider(server_provider())
+        let quic = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        configure(&mut tcp, &mut quic);
-        Ok(Self { tcp: Arc::new(tcp), quic: Arc::new(quic), certificate, sessions: Arc::default() })
+        Ok(Self::configured(tcp, quic, certificate))
     }
 
     /// Creates an identity whose chain and key `resolver` chooses for each handshake, by server
@@ -110,25 +132,37 @@ impl Identity {
                 }
                 None => (resolver, Arc::new(NoClientAuth)),
             };
-        let mut tcp = rustls::ServerConfig::builder_with_provider(server_provider())
+        let tcp = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions)?
             .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(resolver.clone());
-        let mut quic = rustls::ServerConfig::builder_with_provider(server_provider())
+        let quic = rustls::ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
-        configure(&mut tcp, &mut quic);
-        if policy.acme_challenges {
-            tcp.alpn_protocols.push(ACME_TLS.to_vec());
-        }
         // Random bytes take the place of the one certificate: no other identity has them.
-        Ok(Self {
+        let mut identity = Self::configured(tcp, quic, rand::random::<[u8; 32]>().to_vec());
+        if policy.acme_challenges {
+            Arc::make_mut(&mut identity.tcp).alpn_protocols.push(ACME_TLS.to_vec());
+        }
+        Ok(identity)
+    }
+
+    fn configured(
+        mut tcp: rustls::ServerConfig,
+        mut quic: rustls::ServerConfig,
+        certificate: Vec<u8>,
+    ) -> Self {
+        configure(&mut tcp, &mut quic);
+        Self {
             tcp: Arc::new(tcp),
             quic: Arc::new(quic),
-            certificate: rand::random::<[u8; 32]>().to_vec(),
+            certificate,
             sessions: Arc::default(),
-        })
+            shared: None,
+            slow_keys: None,
+            signing_threads: Arc::default(),
+        }
     }
 
     /// Uses this session store. Identities may share a store; none resumes the sessions of another.
@@ -138,6 +172,30 @@ impl Identity {
     #[must_use]
     pub fn with_sessions(mut self, sessions: Arc<Sessions>) -> Self {
         self.sessions = Arc::new(OnceLock::from(sessions));
+        self
+    }
+
+    /// Shares sessions with other machines: they are kept in `store`, and in no other.
+    ///
+    /// `binding` is a hash of all settings that decide whether a session may be resumed, except the
+    /// limits of QUIC, which count by themselves: certificates, the policy for client certificates.
+    /// Machines resume each other's sessions if it is equal. A handshake that offers a session is
+    /// parked until the store has answered.
+    #[must_use]
+    pub fn with_shared_sessions(
+        mut self,
+        store: Arc<dyn SharedSessions>,
+        binding: [u8; 32],
+    ) -> Self {
+        self.shared = Some(SharedIdentity { store, binding });
+        self
+    }
+
+    /// Runs handshakes whose key is slow on other threads, at most
+    /// [`Limits::signing_threads`] at once.
+    #[must_use]
+    pub fn with_slow_keys(mut self, keys: Arc<dyn SlowKeys>) -> Self {
+        self.slow_keys = Some(keys);
         self
     }
 
@@ -164,22 +222,13 @@ impl Identity {
         .map(drop)
     }
 
-    pub(crate) fn tcp(
-        &self,
-        options: &TlsOptions<'_>,
-        stats: &Arc<Stats>,
-    ) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn tcp(&self, options: &TlsOptions<'_>, stats: &Arc<Stats>) -> ListenerTls {
         let mut tls = rustls::ServerConfig::clone(&self.tcp);
-        tls.session_storage = self.store(options.limits).view(self.scope("tcp"), stats);
         tls.max_early_data_size = if options.early_data { TCP_EARLY_DATA_BYTES } else { 0 };
-        Arc::new(tls)
+        self.listener(tls, "tcp", options, stats)
     }
 
-    pub(crate) fn quic(
-        &self,
-        options: &TlsOptions<'_>,
-        stats: &Arc<Stats>,
-    ) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn quic(&self, options: &TlsOptions<'_>, stats: &Arc<Stats>) -> ListenerTls {
         let mut tls = rustls::ServerConfig::clone(&self.quic);
         //= RFC 9000 section 7.4.1
         //# If 0-RTT data is accepted by the server, the server MUST NOT reduce any limits or alter any values that might be violated by
@@ -192,26 +241,61 @@ impl Identity {
         //# violated by the client with its 0-RTT data.
         // A listener with other limits does not resume the session.
         let limits = format!("quic {:?}", options.limits);
-        tls.session_storage = self.store(options.limits).view(self.scope(&limits), stats);
         tls.max_early_data_size = if options.early_data { QUIC_EARLY_DATA_BYTES } else { 0 };
-        Arc::new(tls)
+        self.listener(tls, &limits, options, stats)
+    }
+
+    /// Completes the TLS of one transport with its sessions.
+    fn listener(
+        &self,
+        mut tls: rustls::ServerConfig,
+        transport: &str,
+        options: &TlsOptions<'_>,
+        stats: &Arc<Stats>,
+    ) -> ListenerTls {
+        let limits = options.limits;
+        let shared = self.shared.as_ref().map(|shared| {
+            let scope = scope(&shared.binding, transport);
+            let store = shared.store.clone();
+            Arc::new(SharedScope::new(store, scope, limits.session_lifetime(), stats))
+        });
+        tls.session_storage = match &shared {
+            Some(shared) => shared.clone(),
+            None => self.store(limits).view(scope(&self.certificate, transport), stats),
+        };
+        let signing = self.slow_keys.as_ref().map(|keys| Signing {
+            keys: keys.clone(),
+            threads: self
+                .signing_threads
+                .get_or_init(|| {
+                    let count = |value| usize::try_from(value).unwrap_or(usize::MAX);
+                    SigningThreads::new(
+                        count(limits.signing_threads()),
+                        count(limits.parked_handshakes()),
+                    )
+                })
+                .clone(),
+        });
+        let parking = (shared.is_some() || signing.is_some())
+            .then(|| Arc::new(Parking { sessions: shared, signing }));
+        ListenerTls { config: Arc::new(tls), parking }
     }
 
     fn store(&self, limits: &Limits) -> &Arc<Sessions> {
         self.sessions.get_or_init(|| Sessions::new(limits))
     }
+}
 
-    /// Returns the scope of a session: it is resumed only with the certificate and the transport
-    /// that it was made with. TLS itself checks that the server name is the same, and for early
-    /// data the protocol.
-    fn scope(&self, transport: &str) -> Scope {
-        let mut hash = digest::Context::new(&digest::SHA256);
-        hash.update(&(self.certificate.len() as u64).to_be_bytes());
-        hash.update(&self.certificate);
-        hash.update(transport.as_bytes());
-        let hash = hash.finish();
-        *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
-    }
+/// Returns the scope of a session: it is resumed only with the certificate, or what takes its place,
+/// and the transport that it was made with. TLS itself checks that the server name is the same, and
+/// for early data the protocol.
+fn scope(certificate: &[u8], transport: &str) -> Scope {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    hash.update(&(certificate.len() as u64).to_be_bytes());
+    hash.update(certificate);
+    hash.update(transport.as_bytes());
+    let hash = hash.finish();
+    *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
 }
 
 /// What a worker's configuration decides about TLS.
@@ -458,7 +542,7 @@ mod tests {
         let other_table = limits(Limits::default().with_qpack_table_bytes(2_000).unwrap());
         let other_blocked_streams =
             limits(Limits::default().with_qpack_blocked_streams(15).unwrap());
-        let store = |tls: Arc<rustls::ServerConfig>| tls.session_storage.clone();
+        let store = |tls: ListenerTls| tls.config.session_storage.clone();
         assert!(store(here.quic(&config.tls_options(), &stats)).put(vec![1; 32], vec![7; 100]));
         for elsewhere in [
             here.tcp(&config.tls_options(), &stats),
@@ -520,7 +604,7 @@ mod tests {
 
         let (sessions, stats) = (Sessions::new(&Limits::default()), Arc::default());
         let server = identity(&sessions).quic(&Config::default().tls_options(), &stats);
-        let mut server = ServerConnection::new(server, Version::V1, Vec::new()).unwrap();
+        let mut server = ServerConnection::new(server.config, Version::V1, Vec::new()).unwrap();
         let mut provider = CryptoProvider::clone(&super::provider());
         provider.kx_groups.insert(0, &UnknownGroup);
         let client = rustls::ClientConfig::builder_with_provider(Arc::new(provider));

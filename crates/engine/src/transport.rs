@@ -8,11 +8,16 @@ mod congestion;
 mod connection_id;
 #[cfg(test)]
 mod contract;
+mod first_flight;
+mod frames;
 mod initial_keys;
 mod interface;
 mod keys;
 mod padding;
+mod parked_session;
 mod quinn;
+mod ready_tls;
+mod server_parameters;
 mod session;
 mod types;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     BLOCKED_STREAM_BYTES, CONNECTION_BYTES, DATAGRAM_BYTES, EXCHANGE_BYTES, HANDSHAKE_BYTES,
-    LARGEST_SESSION_BYTES, Limit, LimitError, SESSION_BYTES, SESSION_STREAM_BYTES, STREAM_BYTES,
-    Scope, USED_TOKEN_BYTES, Unit, milliseconds,
+    LARGEST_SESSION_BYTES, Limit, LimitError, SESSION_BYTES, SESSION_STREAM_BYTES,
+    SIGNING_THREAD_BYTES, STREAM_BYTES, Scope, USED_TOKEN_BYTES, Unit, milliseconds,
 };
 
 /// Maps a limit's unit to its Rust type, and converts between that type and the table's number.
@@ -129,6 +129,30 @@ limits! {
         acts "New clients must validate their address first (Retry). This costs them a round trip \
             and stops clients with forged addresses. A token of an earlier connection also \
             validates the address.";
+
+    /// Maximum number of handshakes that wait for a shared session or the signature of a slow key,
+    /// over QUIC and TCP each.
+    parked_handshakes, with_parked_handshakes: Count, 1_000, 0 => 1_000_000, Worker;
+        memory |limits| limits
+            .parked_handshakes
+            .saturating_mul(limits.parked_handshake_bytes.saturating_add(2 * HANDSHAKE_BYTES));
+        counter parked_handshakes_refused;
+        acts "QUIC clients must validate their address first (Retry); validated ones and TCP clients \
+            are refused.";
+
+    /// Maximum bytes of datagrams that are buffered for a QUIC handshake that waits, early data for
+    /// the most part.
+    parked_handshake_bytes, with_parked_handshake_bytes: Bytes, 64 << 10, 4 << 10 => 10 << 20,
+        Connection;
+        memory |limits| limits.parked_handshake_bytes;
+        counter parked_datagrams_dropped;
+        acts "Further datagrams are dropped, which the client sends again.";
+
+    /// Maximum number of threads that run handshakes with slow keys.
+    signing_threads, with_signing_threads: Count, 128, 1 => 4_096, Group;
+        memory |limits| limits.signing_threads.saturating_mul(SIGNING_THREAD_BYTES);
+        counter parked_handshakes_refused;
+        acts "Further handshakes wait, at most `parked_handshakes`.";
 
     /// Maximum time for a connection's handshake, QUIC or TLS over TCP.
     handshake_timeout, with_handshake_timeout: Time, 10 * SECOND, 100 => HOUR, Connection;

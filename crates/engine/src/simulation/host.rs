@@ -14,6 +14,7 @@ use crate::dispatch::Dispatcher;
 use crate::http3::{self, Http3};
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
 use crate::stats::Stats;
+use crate::tls::ListenerTls;
 use crate::transport::{
     Datagram, EndpointKeys, Quinn, QuinnConfig, SendConfig, Transmit, Transport,
 };
@@ -41,7 +42,7 @@ impl Host {
     pub(crate) fn new(
         now: Instant,
         config: Config,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<ListenerTls>,
         handler: impl Handler,
         seed: u64,
     ) -> Self {

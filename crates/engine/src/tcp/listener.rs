@@ -5,13 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use http::HeaderValue;
 use mio::Interest;
-use rustls::ServerConfig;
 use socket2::SockRef;
 
 use super::connected::Outcome;
@@ -25,6 +23,7 @@ use crate::limits::TCP_UNSENT_BYTES;
 use crate::message::{Peer, Protocol};
 use crate::runtime::{ReactorHandle, Registration, Sleep};
 use crate::shutdown::{HANDSHAKE_SHUTDOWN_DELAY, ShutdownNotice};
+use crate::tls::ListenerTls;
 use crate::udp::canonical;
 
 /// Pause in accepting when the process is out of descriptors: the queue stays, and the error would
@@ -35,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct TcpListener {
     registration: Registration,
     socket: mio::net::TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ListenerTls>,
     alt_svc: Option<HeaderValue>,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -43,7 +42,7 @@ pub(crate) struct TcpListener {
 impl TcpListener {
     pub(crate) fn new(
         socket: std::net::TcpListener,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<ListenerTls>,
         alt_svc: Option<HeaderValue>,
         reactor: &ReactorHandle,
     ) -> io::Result<Self> {
@@ -55,7 +54,7 @@ impl TcpListener {
     }
 
     /// Sets the TLS configuration of connections accepted from now on.
-    pub(crate) fn set_tls(&mut self, tls: Arc<ServerConfig>) {
+    pub(crate) fn set_tls(&mut self, tls: ListenerTls) {
         self.tls = Some(tls);
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use http::HeaderValue;
-use rustls::ServerConfig;
 use tokio::io::AsyncWrite;
 
 use super::connected::{Connected, Outcome};
@@ -19,11 +18,11 @@ use crate::http1::serve as serve_http1;
 use crate::http2::serve as serve_http2;
 use crate::message::{Peer, Protocol};
 use crate::shutdown::{HANDSHAKE_SHUTDOWN_DELAY, ShutdownNotice};
-use crate::tls::ACME_TLS;
+use crate::tls::{ACME_TLS, ListenerTls};
 
 pub(super) async fn serve_tls(
     stream: TcpStream,
-    tls: Arc<ServerConfig>,
+    tls: ListenerTls,
     peer: Peer,
     alt_svc: Option<HeaderValue>,
     dispatcher: Rc<Dispatcher>,
@@ -33,7 +32,8 @@ pub(super) async fn serve_tls(
     let path = stream.path();
     // The futures of the phases are boxed, so that a connection allocates only what its current
     // phase needs.
-    let mut handshake = Box::pin(TlsStream::accept(stream, tls, context.stats.clone()));
+    let mut handshake =
+        Box::pin(TlsStream::accept(stream, tls, &context.config.limits, context.stats.clone()));
     let mut timeout = pin!(context.handle.sleep(context.config.limits.handshake_timeout()));
     let mut shutdown = ShutdownNotice::new(&context.shutdown);
     let io = poll_fn(|cx| match handshake.as_mut().poll(cx) {

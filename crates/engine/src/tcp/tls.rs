@@ -14,17 +14,19 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::PeerEnd;
 use super::blocking_io::{FirstFlight, InspectedRead, PolledRead, PolledWrite};
 use super::clear_text::ClearText;
+use super::parked::{Beginning, Unanswered};
 use crate::handshake_signal::HandshakeSignal;
+use crate::limits::Limits;
 use crate::stats::Stats;
 use crate::tls::{
-    ClientCertificate, Negotiated, RecordedOffer, ServerHandshake, TlsParameters, TlsSummary,
-    clear_request_note,
+    ClientCertificate, ListenerTls, Negotiated, RecordedOffer, ServerHandshake, TlsParameters,
+    TlsSummary, clear_request_note,
 };
 
 /// Maximum early data that a client sends, and keeps a copy of until it knows that the server
@@ -142,28 +144,53 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     /// Does the server's handshake, or as much of it as is needed to answer early data. A
     /// clear-text client is returned as the error, with its request.
     pub(super) async fn accept(
-        io: T,
-        config: Arc<ServerConfig>,
+        mut io: T,
+        listener: ListenerTls,
+        limits: &Limits,
         stats: Arc<Stats>,
     ) -> Result<Self, Option<(Self, ClearText)>> {
+        let began = Instant::now();
+        let ListenerTls { config, parking } = listener;
         let takes_early_data = config.max_early_data_size > 0;
         clear_request_note();
         let mut tls = Box::new(ServerConnection::new(config).map_err(|_| None)?);
         tls.set_buffer_limit(Some(COLLECTED_BYTES + RECORDS_PER_WRITE * RECORD_OVERHEAD));
+        let mut beginning =
+            Beginning { tls, offer: RecordedOffer::default(), flight: Box::default() };
+        let mut refusal = None;
+        if let Some(parking) = parking {
+            // Boxed, since most listeners have no such handshakes.
+            beginning = match Box::pin(beginning.answer(&mut io, &parking, limits, &stats)).await {
+                Ok(answered) => answered,
+                Err(Unanswered::Closed) => return Err(None),
+                Err(Unanswered::Refused(beginning, error)) => {
+                    refusal = Some(error);
+                    beginning
+                }
+            };
+        }
+        let Beginning { tls, offer, flight } = beginning;
         let mut stream = Self::new(
             io,
             Side::Server {
                 tls,
-                offer: RecordedOffer::default(),
-                beginning: Some(Box::default()),
+                offer,
+                beginning: Some(flight),
                 takes_early_data,
                 decided: false,
                 early_is_read: false,
                 stats,
-                began: Instant::now(),
+                began,
             },
         );
-        match poll_fn(|cx| stream.poll_handshake(cx)).await {
+        let handshake = poll_fn(|cx| match refusal.take() {
+            Some(error) => Poll::Ready(Err(stream.refuse(cx, error))),
+            None => {
+                stream.side.inspect_handshake();
+                stream.poll_handshake(cx)
+            }
+        });
+        match handshake.await {
             Ok(()) => Ok(stream),
             Err(_) => Err(stream.clear_text().map(|request| (stream, request))),
         }
@@ -283,12 +310,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             read => read?,
         };
         if let Err(error) = self.side.process_new_packets() {
-            self.progress.fail(&error.to_string());
-            // Sends an alert to the peer, if the socket accepts it at once and the peer speaks TLS.
-            if self.clear_text().is_none() {
-                let _ = self.poll_flush_tls(cx);
-            }
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            return Poll::Ready(Err(self.refuse(cx, error)));
         }
         if read == 0 {
             self.progress.fail("the peer closed the connection");
@@ -298,6 +320,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
             self.on_handshake_done()?;
         }
         Poll::Ready(Ok(read))
+    }
+
+    /// Ends the connection after an error of TLS.
+    fn refuse(&mut self, cx: &mut Context<'_>, error: rustls::Error) -> io::Error {
+        self.progress.fail(&error.to_string());
+        // Sends an alert to the peer, if the socket accepts it at once and the peer speaks TLS.
+        if self.clear_text().is_none() {
+            let _ = self.poll_flush_tls(cx);
+        }
+        io::Error::new(io::ErrorKind::InvalidData, error)
     }
 
     fn on_handshake_done(&mut self) -> io::Result<()> {

@@ -178,7 +178,7 @@ mod tests {
     /// first message.
     fn first_flight(identity: &Identity, client: &ClientConfig) -> usize {
         let server = identity.quic(&Config::default().tls_options(), &std::sync::Arc::default());
-        let mut server = ServerConnection::new(server, Version::V1, Vec::new()).unwrap();
+        let mut server = ServerConnection::new(server.config, Version::V1, Vec::new()).unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let mut client =
             ClientConnection::new(client.clone().into(), Version::V1, name, Vec::new()).unwrap();

@@ -8,6 +8,7 @@
 //! cannot be verified.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::hash::{Context, Hash, HashAlgorithm, Output};
@@ -23,7 +24,7 @@ const SERVER_NAME: u16 = 0;
 const REPLACEMENT: u16 = 0xff6e;
 const CLIENT_HELLO: u8 = 1;
 /// Type and length of a handshake message (RFC 8446, section 4).
-const MESSAGE_HEADER_BYTES: usize = 4;
+pub(super) const MESSAGE_HEADER_BYTES: usize = 4;
 /// Content type, version and length (RFC 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 /// Content types of records.
@@ -63,7 +64,7 @@ fn original(messages: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Finds an extension of a ClientHello. Returns its offset and content.
-fn extension(message: &[u8], wanted: u16) -> Option<(usize, &[u8])> {
+pub(super) fn extension(message: &[u8], wanted: u16) -> Option<(usize, &[u8])> {
     // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section
     // 4.1.2).
     let mut at = MESSAGE_HEADER_BYTES + 34;
@@ -131,6 +132,8 @@ pub(crate) struct BufferedRecords {
     ready: usize,
     /// Number of bytes after those that belong to a record passed on unbuffered.
     passing: usize,
+    /// Range of the bytes that a ClientHello, or the beginning of one, has among those to be read.
+    hello: Option<Range<usize>>,
 }
 
 impl BufferedRecords {
@@ -154,6 +157,7 @@ impl BufferedRecords {
                     let Some(content) = self.bytes.get_mut(begin..begin + size) else { return };
                     renumber(content);
                     self.ready = begin + size;
+                    self.hello.get_or_insert(begin..begin + size);
                 }
                 None if kind == HANDSHAKE && size > 0 => return,
                 _ => self.passing = RECORD_HEADER_BYTES + size,
@@ -164,6 +168,30 @@ impl BufferedRecords {
     /// Passes on the buffered bytes and all that follow: they are not TLS, or the peer has ended.
     pub(crate) fn pass_through(&mut self) {
         (self.ready, self.passing) = (self.bytes.len(), usize::MAX);
+    }
+
+    /// Whether a record can be read that has a ClientHello, or the beginning of one.
+    pub(crate) fn has_client_hello(&self) -> bool {
+        self.hello.is_some()
+    }
+
+    /// Returns the ClientHello that can be read, if it is complete in one record.
+    pub(crate) fn client_hello(&self) -> Option<&[u8]> {
+        let content = self.bytes.get(self.hello.clone()?)?;
+        let whole = MESSAGE_HEADER_BYTES + length(content.get(1..MESSAGE_HEADER_BYTES)?);
+        content.get(..whole)
+    }
+
+    /// Returns the number of bytes that can be read.
+    pub(crate) fn ready_bytes(&self) -> usize {
+        self.ready
+    }
+
+    /// Takes all bytes that can be read.
+    pub(crate) fn take_ready(&mut self) -> Vec<u8> {
+        let rest = self.bytes.split_off(self.ready);
+        (self.ready, self.hello) = (0, None);
+        std::mem::replace(&mut self.bytes, rest)
     }
 
     /// Whether no bytes are buffered.
@@ -177,6 +205,7 @@ impl BufferedRecords {
         buffer[..count].copy_from_slice(&self.bytes[..count]);
         self.bytes.drain(..count);
         self.ready -= count;
+        self.hello = None;
         if self.bytes.is_empty() {
             self.bytes = Vec::new();
         }

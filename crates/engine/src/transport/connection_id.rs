@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::Hasher;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand::rngs::StdRng;
@@ -43,7 +44,7 @@ impl ConnectionIds {
     /// operating system.
     pub(crate) fn generator(&self, worker: u8, seed: Option<[u8; 32]>) -> Generator {
         let rng = seed.map_or_else(|| StdRng::from_rng(&mut rand::rng()), StdRng::from_seed);
-        Generator { ids: self.clone(), worker, rng }
+        Generator { ids: self.clone(), worker, rng, reserved: ReservedId::default() }
     }
 
     /// Returns the worker that issued `id`; any number if it is not one of ours.
@@ -105,14 +106,47 @@ pub(super) fn is_answerable(ids: &ConnectionIds, worker: u8, datagram: &[u8]) ->
         && datagram.get(1..).is_some_and(|id| ids.answers(worker, id))
 }
 
+/// An ID that was chosen before its connection was accepted.
+#[derive(Clone, Default)]
+pub(super) struct ReservedId(Option<Arc<Mutex<Option<ConnectionId>>>>);
+
+impl ReservedId {
+    /// Creates a place for IDs, to be shared with a generator.
+    pub(super) fn new() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Lets the generator return this ID next.
+    pub(super) fn set(&self, id: ConnectionId) {
+        if let Some(place) = &self.0 {
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        }
+    }
+
+    /// Takes the ID back, if no connection has got it.
+    pub(super) fn take(&self) -> Option<ConnectionId> {
+        self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 pub(crate) struct Generator {
     ids: ConnectionIds,
     worker: u8,
     rng: StdRng,
+    reserved: ReservedId,
+}
+
+impl Generator {
+    pub(super) fn with_reserved(self, reserved: ReservedId) -> Self {
+        Self { reserved, ..self }
+    }
 }
 
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
+        if let Some(reserved) = self.reserved.take() {
+            return reserved;
+        }
         let mut id = [0; LENGTH];
         self.rng.fill_bytes(&mut id[1..]);
         id[0] = self.worker ^ self.ids.mask_byte(&id[1..]);

@@ -30,34 +30,41 @@ macro_rules! run_tests {
     };
 }
 
+/// The part about connections.
+macro_rules! connections {
+    ($subject:ty) => {
+        run_tests!($subject, connections:
+            handshake_is_told_on_both_sides_and_once
+            handshake_survives_the_loss_of_any_of_its_packets
+            handshake_survives_a_forged_retry
+            close_tells_the_peer_code_and_reason
+            close_is_told_although_the_window_is_full
+            key_of_closed_connection_is_invalid
+            received_data_is_readable_at_close_event
+            key_is_not_given_to_another_connection
+            silent_peer_is_given_up_after_the_idle_timeout
+            client_learns_the_idle_timeout_of_its_server
+            connection_of_a_server_that_restarted_is_reset
+            client_is_told_that_no_new_connection_is_taken
+            connections_over_the_limit_are_refused
+            client_proves_its_address_when_handshakes_pile_up
+            foreign_datagrams_leave_nothing_behind
+            answers_to_foreign_datagrams_are_bounded
+            unknown_version_is_answered_with_the_known_one
+            packets_name_the_worker_that_issued_their_connection_id
+            late_timeout_sends_no_burst
+            postponed_deadline_causes_no_wakeup
+            connection_survives_a_new_port
+            transmits_keep_to_their_segments
+        );
+    };
+}
+
 /// The whole contract, for one transport.
 macro_rules! contract {
     ($name:ident, $subject:ty) => {
         mod $name {
-            run_tests!($subject, connections:
-                handshake_is_told_on_both_sides_and_once
-                handshake_survives_the_loss_of_any_of_its_packets
-                handshake_survives_a_forged_retry
-                close_tells_the_peer_code_and_reason
-                close_is_told_although_the_window_is_full
-                key_of_closed_connection_is_invalid
-                received_data_is_readable_at_close_event
-                key_is_not_given_to_another_connection
-                silent_peer_is_given_up_after_the_idle_timeout
-                client_learns_the_idle_timeout_of_its_server
-                connection_of_a_server_that_restarted_is_reset
-                client_is_told_that_no_new_connection_is_taken
-                connections_over_the_limit_are_refused
-                client_proves_its_address_when_handshakes_pile_up
-                foreign_datagrams_leave_nothing_behind
-                answers_to_foreign_datagrams_are_bounded
-                unknown_version_is_answered_with_the_known_one
-                packets_name_the_worker_that_issued_their_connection_id
-                late_timeout_sends_no_burst
-                postponed_deadline_causes_no_wakeup
-                connection_survives_a_new_port
-                transmits_keep_to_their_segments
-            );
+            connections!($subject);
             run_tests!($subject, paths:
                 first_flight_is_the_window_that_was_asked_for
                 slow_start_ends_before_much_is_lost
@@ -114,3 +121,8 @@ macro_rules! contract {
 }
 
 contract!(quinn, super::super::subject::OnQuinn);
+
+/// Parking ends with the handshake.
+mod parked_quinn {
+    connections!(super::super::subject::OnParkedQuinn);
+}

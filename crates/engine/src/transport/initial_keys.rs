@@ -38,15 +38,28 @@ impl InitialKeys {
     }
 
     pub(super) fn derive(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
-        let derive = |side| Arc::new(self.suite.keys(dst_cid, side, Version::V1));
         if side == Side::Client {
-            return keys(&derive(rustls::Side::Client));
+            return keys(&self.new_keys(dst_cid, rustls::Side::Client));
         }
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         match latest.take() {
             Some((of, known)) if of == *dst_cid => keys(&known),
-            _ => keys(&latest.insert((*dst_cid, derive(rustls::Side::Server))).1),
+            _ => keys(&latest.insert((*dst_cid, self.new_keys(dst_cid, rustls::Side::Server))).1),
         }
+    }
+
+    /// Returns a server's keys to read its first packet ahead of the library, which still finds them
+    /// derived.
+    pub(super) fn peek(&self, dst_cid: &ConnectionId) -> Keys {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((of, known)) if of == dst_cid => keys(known),
+            _ => keys(&self.new_keys(dst_cid, rustls::Side::Server)),
+        }
+    }
+
+    fn new_keys(&self, dst_cid: &ConnectionId, side: rustls::Side) -> Arc<quic::Keys> {
+        Arc::new(self.suite.keys(dst_cid, side, Version::V1))
     }
 }
 

@@ -101,16 +101,18 @@ impl EndpointKeys {
         Self::new(&Secret::new(bytes))
     }
 
-    /// Returns the configuration of endpoints on `address`.
-    pub(super) fn endpoint(&self, address: SocketAddr) -> EndpointConfig {
+    /// Returns the key of stateless resets on `address`.
+    pub(super) fn reset_key(&self, address: SocketAddr) -> Arc<hmac::Key> {
         // RFC 9000, section 21.11: an endpoint that shares its key with another one, but not its
         // connections, would reveal the token that resets a connection when it is sent one of the
         // other's connection IDs. So each address has its own key.
-        let reset = hmac::Key::new(
-            hmac::HMAC_SHA256,
-            &self.secret.derive::<32>(&format!("stateless reset {address}")),
-        );
-        let mut endpoint = EndpointConfig::new(Arc::new(reset));
+        let key = self.secret.derive::<32>(&format!("stateless reset {address}"));
+        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    }
+
+    /// Returns the configuration of endpoints with this key of stateless resets.
+    pub(super) fn endpoint(reset_key: Arc<hmac::Key>) -> EndpointConfig {
+        let mut endpoint = EndpointConfig::new(reset_key);
         // By default the library would also accept drafts of version 1.
         endpoint.supported_versions(vec![VERSION_1]);
         endpoint

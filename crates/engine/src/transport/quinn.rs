@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod convert;
 mod input;
+mod parking;
 mod stray_retry;
 
 use std::cmp::Reverse;
@@ -29,16 +30,20 @@ use convert::{
     OWN_STREAMS, from_quinn, from_transmit, headroom, to_quinn, to_quinn_dir, to_quinn_priority,
     varint,
 };
+use parking::ParkedHandshakes;
 
 use super::congestion::WindowQuery;
+use super::connection_id::ReservedId;
 use super::{
-    ConnectionKey, Datagram, DatagramWrite, Dir, Event, Order, Read, Transmit, Transport, Write,
+    ConnectionKey, Datagram, DatagramWrite, Dir, EndpointKeys, Event, Order, Read, Transmit,
+    Transport, Write,
 };
 use crate::connection_limits::ConnectionCounts;
 use crate::contained::contained;
 use crate::deadlines::compact;
 use crate::qlog::{Trace, Vantage};
 use crate::stats::Stats;
+use crate::tls::ListenerTls;
 use crate::transport_stats::StatsSink;
 use crate::window_budget::{WindowBudget, WindowPromise, first_window};
 
@@ -84,6 +89,9 @@ pub(crate) struct Quinn {
     due: Vec<ConnectionKey>,
     /// Number of incoming connections whose handshake is not complete.
     handshakes: usize,
+    parked: ParkedHandshakes,
+    /// Largest UDP payload that is received, in bytes.
+    max_udp_payload: u64,
     is_refusing: bool,
     /// Whether the last datagram belonged to no connection here: it would have been refused, or
     /// could not begin one.
@@ -106,10 +114,21 @@ impl Quinn {
         connection_counts: Arc<ConnectionCounts>,
         budget: Rc<WindowBudget>,
     ) -> Self {
-        let mut endpoint = config.keys.endpoint(address);
+        let reset_key = config.keys.reset_key(address);
+        let mut endpoint = EndpointKeys::endpoint(reset_key.clone());
         let ids = config.keys.ids.clone();
         let seed = config.seed;
-        endpoint.cid_generator(move || Box::new(ids.generator(worker, seed)));
+        let reserved = ReservedId::new();
+        let parked = ParkedHandshakes::new(
+            ids.generator(worker, seed.map(|seed| seed.map(|byte| !byte))),
+            reserved.clone(),
+            reset_key,
+            config.wakeup.clone(),
+        );
+        endpoint.cid_generator(move || {
+            Box::new(ids.generator(worker, seed).with_reserved(reserved.clone()))
+        });
+        let max_udp_payload = endpoint.get_max_udp_payload_size();
         endpoint.min_reset_interval(
             Duration::from_secs(1) / config.limits.stateless_resets_per_second() as u32,
         );
@@ -141,6 +160,8 @@ impl Quinn {
             deadlines: BinaryHeap::new(),
             due: Vec::new(),
             handshakes: 0,
+            parked,
+            max_udp_payload,
             is_refusing: false,
             is_stray: false,
             may_return: false,
@@ -151,7 +172,7 @@ impl Quinn {
 
     /// Sets the TLS configuration of new connections. A client endpoint has none, and stays as it
     /// is.
-    pub(crate) fn set_tls(&mut self, tls: Arc<rustls::ServerConfig>) -> Result<(), String> {
+    pub(crate) fn set_tls(&mut self, tls: ListenerTls) -> Result<(), String> {
         let receive = first_window(&self.config.limits);
         // The configuration contains the log of used tokens, which is kept.
         let Some(server) = self.server.get(&receive) else { return Ok(()) };
@@ -297,6 +318,8 @@ impl Transport for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.continue_parked(now);
+        self.expire_parked(now);
         // Each connection once: if several deadlines of one have passed, it would otherwise send
         // the probes of all of them in one burst, and back off as if each had been lost. It must
         // get to send between two of them.
@@ -319,6 +342,7 @@ impl Transport for Quinn {
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
+        let parked = self.parked.next_deadline();
         // Most deadlines are postponed before they expire. An outdated one is replaced here, before
         // it wakes the worker.
         while let Some(Reverse((queued, key))) = self.deadlines.peek().copied() {
@@ -327,7 +351,7 @@ impl Transport for Quinn {
                 .filter(|connection| connection.queued_deadline == Some(queued));
             let deadline = connection.as_ref().and_then(|connection| connection.deadline);
             if deadline.is_some_and(|deadline| deadline <= queued) {
-                return Some(queued);
+                return Some(parked.map_or(queued, |parked| parked.min(queued)));
             }
             if let Some(connection) = connection {
                 connection.queued_deadline = deadline;
@@ -335,7 +359,7 @@ impl Transport for Quinn {
             self.deadlines.pop();
             self.deadlines.extend(deadline.map(|deadline| Reverse((deadline, key))));
         }
-        None
+        parked
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {

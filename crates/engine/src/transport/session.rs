@@ -19,14 +19,15 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, KeyChange, Secrets, Version};
-use rustls::{AlertDescription, ClientConfig, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, HandshakeKind};
 
 use super::initial_keys::InitialKeys;
 use super::padding::StripPadding;
+use super::parked_session::{ParkedSession, Stage};
 use crate::contained::{PANIC_REASON, contained};
 use crate::tls::{
-    BufferedClientHello, ClientCertificate, EarlyDataOffer, ServerHandshake, TlsSummary,
-    clear_request_note,
+    BufferedClientHello, ClientCertificate, EarlyDataOffer, Fetched, ListenerTls, Parking,
+    ServerHandshake, TlsSummary, clear_request_note,
 };
 
 /// RFC 9000, section 15. The endpoint accepts no other version.
@@ -51,7 +52,7 @@ pub(super) enum Handshake {
 
 /// TLS for connections from clients.
 pub(super) struct ServerTls {
-    config: Arc<ServerConfig>,
+    tls: ListenerTls,
     initial: Arc<InitialKeys>,
 }
 
@@ -62,12 +63,48 @@ pub(super) struct ClientTls {
 }
 
 impl ServerTls {
-    pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, String> {
+    pub(super) fn new(tls: ListenerTls) -> Result<Self, String> {
+        let config = &tls.config;
         let initial = Arc::new(InitialKeys::new(config.crypto_provider())?);
         // Detects a configuration with which every connection would fail.
         quic::ServerConnection::new(config.clone(), Version::V1, Vec::new())
             .map_err(|error| error.to_string())?;
-        Ok(Self { config, initial })
+        Ok(Self { tls, initial })
+    }
+
+    /// Returns what handshakes may wait for; `None` if none has to.
+    pub(super) fn parking(&self) -> Option<&Arc<Parking>> {
+        self.tls.parking.as_ref()
+    }
+
+    /// Returns the keys to read the Initial packets of a connection ahead of the library.
+    pub(super) fn peek_keys(&self, dst_cid: &ConnectionId) -> Keys {
+        self.initial.peek(dst_cid)
+    }
+
+    /// Creates a session with encoded transport parameters.
+    pub(super) fn session(&self, params: Vec<u8>) -> Session {
+        clear_request_note();
+        let config = self.tls.config.clone();
+        let takes_early_data = config.max_early_data_size > 0;
+        let tls = quic::ServerConnection::new(config, Version::V1, params);
+        let tls =
+            tls.expect("invariant: the configuration was checked when the endpoint was created");
+        let side = SessionSide::Server {
+            offer: EarlyDataOffer::default(),
+            held: BufferedClientHello::default(),
+            takes_early_data,
+            server_name: None,
+            client: None,
+        };
+        Session {
+            tls: Tls::Live(Box::new(tls.into())),
+            side,
+            next_secrets: None,
+            initial: self.initial.clone(),
+            validated: Arc::default(),
+            parked: None,
+        }
     }
 }
 
@@ -100,25 +137,7 @@ impl crypto::ServerConfig for ServerTls {
         _version: u32,
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        clear_request_note();
-        let tls = quic::ServerConnection::new(self.config.clone(), Version::V1, encode(params));
-        let tls =
-            tls.expect("invariant: the configuration was checked when the endpoint was created");
-        let takes_early_data = self.config.max_early_data_size > 0;
-        let side = SessionSide::Server {
-            offer: EarlyDataOffer::default(),
-            held: BufferedClientHello::default(),
-            takes_early_data,
-            server_name: None,
-            client: None,
-        };
-        Box::new(Session {
-            tls: Tls::Live(Box::new(tls.into())),
-            side,
-            next_secrets: None,
-            initial: self.initial.clone(),
-            validated: Arc::default(),
-        })
+        Box::new(self.session(encode(params)))
     }
 }
 
@@ -143,23 +162,28 @@ impl crypto::ClientConfig for ClientTls {
             next_secrets: None,
             initial: self.initial.clone(),
             validated: Arc::default(),
+            parked: None,
         }))
     }
 }
 
-struct Session {
+pub(super) struct Session {
     tls: Tls,
     side: SessionSide,
     next_secrets: Option<Secrets>,
     initial: Arc<InitialKeys>,
     /// Whether a Handshake packet of the peer has arrived.
     validated: Arc<AtomicBool>,
+    /// Present if the handshake was parked, until its ClientHello is answered.
+    parked: Option<Box<ParkedSession>>,
 }
 
 /// A server no longer needs TLS once it has sent its own last message: the rest of it, some 5 KiB,
 /// is freed then.
 enum Tls {
     Live(Box<quic::Connection>),
+    /// Another thread has the connection: see [`Stage::Away`].
+    Away,
     Done(Option<ServerHandshake>),
 }
 
@@ -187,6 +211,7 @@ impl crypto::Session for Session {
         let handshake = match (&self.side, &self.tls) {
             (SessionSide::Server { .. }, Tls::Live(_)) => self.server(self.server_handshake()),
             (_, Tls::Done(handshake)) => self.server(*handshake),
+            (_, Tls::Away) => return None,
             (SessionSide::Client { early_data }, Tls::Live(tls)) => match &**tls {
                 quic::Connection::Client(client) if !client.is_handshaking() => {
                     let summary = TlsSummary::new(
@@ -222,54 +247,18 @@ impl crypto::Session for Session {
     }
 
     fn is_handshaking(&self) -> bool {
-        self.live().is_some_and(|tls| tls.is_handshaking())
+        self.live().map_or(matches!(self.tls, Tls::Away), |tls| tls.is_handshaking())
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
-        let mut shown = Cow::Borrowed(bytes);
-        if let SessionSide::Server { offer, held, .. } = &mut self.side {
-            offer.read(bytes);
-            match held.read(bytes) {
-                Some(whole) => shown = whole,
-                None => return Ok(false),
-            }
+        let Some(parked) = &mut self.parked else { return self.read(bytes).map(|()| false) };
+        let Some((rest, outcome)) = parked.skip(bytes)? else { return Ok(false) };
+        outcome?;
+        if matches!(self.tls, Tls::Live(_)) && !self.awaits_second_hello() {
+            self.parked = None;
         }
-        let Tls::Live(tls) = &mut self.tls else {
-            //= RFC 9001 section 6
-            //# Endpoints MUST treat the receipt of a TLS KeyUpdate message as a connection error of type 0x010a,
-            //# equivalent to a fatal TLS alert of unexpected_message; see Section 4.8.
-            // A client may not send any other message after its Finished either: its certificate
-            // was not requested.
-            return Err(alert(
-                AlertDescription::UnexpectedMessage,
-                "unexpected TLS message after the handshake".to_owned(),
-            ));
-        };
-        // Calls the application: certificate resolver, verifier, key log. After a panic, TLS is not
-        // used again. The transport counts the panic.
-        let Some(read) = contained(|| tls.read_hs(&shown)) else {
-            self.tls = Tls::Done(None);
-            return Err(TransportError {
-                reason: PANIC_REASON.to_owned(),
-                ..TransportErrorCode::INTERNAL_ERROR.into()
-            });
-        };
-        read.map_err(|error| match tls.alert() {
-            Some(description) => alert(description, error.to_string()),
-            None => TransportError {
-                reason: error.to_string(),
-                ..TransportErrorCode::PROTOCOL_VIOLATION.into()
-            },
-        })?;
-        if let (
-            SessionSide::Server { server_name: name @ None, .. },
-            quic::Connection::Server(tls),
-        ) = (&mut self.side, &**tls)
-        {
-            *name = tls.server_name().map(Arc::from);
-        }
-        if let SessionSide::Server { client: client @ None, .. } = &mut self.side {
-            *client = tls.peer_certificates().and_then(ClientCertificate::new);
+        if !rest.is_empty() {
+            self.read(rest)?;
         }
         // Nothing waits for this moment: the negotiated values are read once the connection is
         // established.
@@ -285,6 +274,10 @@ impl crypto::Session for Session {
     }
 
     fn write_handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Keys> {
+        self.take_answer();
+        if self.parked.as_ref().is_some_and(|parked| parked.is_silent()) {
+            return None;
+        }
         let Tls::Live(tls) = &mut self.tls else { return None };
         match tls.write_hs(buffer) {
             Some(KeyChange::Handshake { keys }) => {
@@ -334,10 +327,114 @@ impl crypto::Session for Session {
 }
 
 impl Session {
+    /// Answers the ClientHello of a connection that the transport has not accepted yet.
+    pub(super) fn answer(
+        mut self,
+        hello: Vec<u8>,
+        parking: Arc<Parking>,
+        fetched: Fetched,
+        is_slow: bool,
+    ) -> Self {
+        let (outcome, fetched) = fetched.provide(|| self.read(&hello));
+        self.parked = Some(Box::new(ParkedSession::new(parking, fetched, is_slow, hello, outcome)));
+        self
+    }
+
+    /// Reads handshake messages of the peer, as far as they are complete.
+    fn read(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+        let mut shown = Cow::Borrowed(bytes);
+        if let SessionSide::Server { offer, held, .. } = &mut self.side {
+            offer.read(bytes);
+            match held.read(bytes) {
+                Some(whole) => shown = whole,
+                None => return Ok(()),
+            }
+        }
+        let tls = match &mut self.tls {
+            Tls::Live(tls) => tls,
+            // Whatever follows the second ClientHello is too early.
+            Tls::Away => return Err(unexpected("TLS message before the server's answer")),
+            //= RFC 9001 section 6
+            //# Endpoints MUST treat the receipt of a TLS KeyUpdate message as a connection error of type 0x010a,
+            //# equivalent to a fatal TLS alert of unexpected_message; see Section 4.8.
+            // A client may not send any other message after its Finished either: its certificate
+            // was not requested.
+            Tls::Done(_) => return Err(unexpected("unexpected TLS message after the handshake")),
+        };
+        match &mut self.parked {
+            Some(parked) if parked.is_slow() => {
+                let Tls::Live(tls) = std::mem::replace(&mut self.tls, Tls::Away) else {
+                    unreachable!("matched above")
+                };
+                if !parked.answer_elsewhere(tls, shown.into_owned(), read_hs) {
+                    return Err(internal("too many handshakes wait for a signature"));
+                }
+                return Ok(());
+            }
+            Some(parked) => {
+                let fetched = std::mem::take(&mut parked.fetched);
+                let (read, _) = fetched.provide(|| contained(|| read_hs(tls, &shown)));
+                self.parked = None;
+                self.finish_read(read)
+            }
+            None => {
+                let read = contained(|| read_hs(tls, &shown));
+                self.finish_read(read)
+            }
+        }
+    }
+
+    /// Processes the outcome of a read; `None`: it has panicked.
+    fn finish_read(
+        &mut self,
+        read: Option<Result<(), TransportError>>,
+    ) -> Result<(), TransportError> {
+        // TLS calls the application: certificate resolver, verifier, key log. After a panic, it is
+        // not used again. The transport counts the panic.
+        let Some(read) = read else {
+            self.tls = Tls::Done(None);
+            return Err(internal(PANIC_REASON));
+        };
+        read?;
+        let Tls::Live(tls) = &self.tls else { return Ok(()) };
+        if let SessionSide::Server { server_name, client, .. } = &mut self.side
+            && let quic::Connection::Server(tls) = &**tls
+        {
+            if server_name.is_none() {
+                *server_name = tls.server_name().map(Arc::from);
+            }
+            if client.is_none() {
+                *client = tls.peer_certificates().and_then(ClientCertificate::new);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the connection back from another thread, if that has finished.
+    fn take_answer(&mut self) {
+        let Some(parked) = &self.parked else { return };
+        let Stage::Away(answer) = &parked.stage else { return };
+        let Some((tls, outcome)) = answer.take() else { return };
+        self.parked = None;
+        self.tls = Tls::Live(tls);
+        if self.finish_read(Some(outcome)).is_err() {
+            // The transport offers no way to report an error here, and the handshake times out.
+            self.tls = Tls::Away;
+        }
+    }
+
+    /// Whether a HelloRetryRequest was the answer to the ClientHello.
+    fn awaits_second_hello(&self) -> bool {
+        self.live().is_some_and(|tls| {
+            tls.handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest)
+                && tls.negotiated_key_exchange_group().is_none()
+        })
+    }
+
     fn live(&self) -> Option<&quic::Connection> {
         match &self.tls {
             Tls::Live(tls) => Some(tls),
-            Tls::Done(_) => None,
+            Tls::Away | Tls::Done(_) => None,
         }
     }
 
@@ -364,6 +461,25 @@ impl Session {
         };
         ServerHandshake::new(tls, offer.offered(), tls.zero_rtt_keys().is_some(), *takes_early_data)
     }
+}
+
+/// Passes complete handshake messages to TLS.
+fn read_hs(tls: &mut quic::Connection, messages: &[u8]) -> Result<(), TransportError> {
+    tls.read_hs(messages).map_err(|error| match tls.alert() {
+        Some(description) => alert(description, error.to_string()),
+        None => TransportError {
+            reason: error.to_string(),
+            ..TransportErrorCode::PROTOCOL_VIOLATION.into()
+        },
+    })
+}
+
+fn unexpected(reason: &str) -> TransportError {
+    alert(AlertDescription::UnexpectedMessage, reason.to_owned())
+}
+
+fn internal(reason: &str) -> TransportError {
+    TransportError { reason: reason.to_owned(), ..TransportErrorCode::INTERNAL_ERROR.into() }
 }
 
 /// Maps an alert to a transport error code (RFC 9001, section 4.8).
@@ -481,7 +597,7 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     )
 }
 
-fn encode(params: &TransportParameters) -> Vec<u8> {
+pub(super) fn encode(params: &TransportParameters) -> Vec<u8> {
     let mut encoded = Vec::new();
     params.write(&mut encoded);
     encoded

@@ -28,6 +28,8 @@ mod listen;
 #[cfg(test)]
 mod messages;
 #[cfg(test)]
+mod parked;
+#[cfg(test)]
 mod pipelining;
 #[cfg(test)]
 mod priorities;

@@ -13,6 +13,7 @@ use crate::connection_limits::ConnectionCounts;
 use crate::limits::{self, LimitError};
 use crate::simulation::tls::Tls;
 use crate::stats::Stats;
+use crate::tls::ListenerTls;
 use crate::transport::connection_id::ConnectionIds;
 use crate::transport::{ClientTls, EndpointKeys, Quinn, QuinnConfig, SendConfig, Transport};
 
@@ -75,17 +76,21 @@ pub(super) trait Subject: Sized {
 
 pub(super) struct OnQuinn {
     keys: EndpointKeys,
-    server_tls: Arc<rustls::ServerConfig>,
+    server_tls: ListenerTls,
     client_tls: ClientTls,
 }
 
 impl OnQuinn {
-    fn endpoint(
-        &self,
-        limits: &Limits,
-        worker: u8,
-        tls: Option<Arc<rustls::ServerConfig>>,
-    ) -> Quinn {
+    fn with(tls: Tls) -> Self {
+        let client_tls = ClientTls::new(Arc::new(tls.client)).unwrap();
+        Self {
+            keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)),
+            server_tls: tls.server,
+            client_tls,
+        }
+    }
+
+    fn endpoint(&self, limits: &Limits, worker: u8, tls: Option<ListenerTls>) -> Quinn {
         let table = limits.table().unwrap();
         let sending = SendConfig {
             congestion: limits.congestion,
@@ -114,13 +119,7 @@ impl Subject for OnQuinn {
     type Transport = Quinn;
 
     fn new() -> Self {
-        let tls = Tls::new(&Config::default());
-        let client_tls = ClientTls::new(Arc::new(tls.client)).unwrap();
-        Self {
-            keys: EndpointKeys::from_rng(&mut StdRng::seed_from_u64(0)),
-            server_tls: tls.server,
-            client_tls,
-        }
+        Self::with(Tls::new(&Config::default()))
     }
 
     fn server(&self, limits: &Limits, worker: u8) -> Quinn {
@@ -137,5 +136,32 @@ impl Subject for OnQuinn {
 
     fn ids(&self) -> &ConnectionIds {
         self.keys.ids()
+    }
+}
+
+/// The same, with all handshakes parked: each waits for a store of sessions.
+pub(super) struct OnParkedQuinn(OnQuinn);
+
+impl Subject for OnParkedQuinn {
+    type Transport = Quinn;
+
+    fn new() -> Self {
+        Self(OnQuinn::with(Tls::parked(&Config::default())))
+    }
+
+    fn server(&self, limits: &Limits, worker: u8) -> Quinn {
+        self.0.server(limits, worker)
+    }
+
+    fn client(&self, limits: &Limits) -> Quinn {
+        self.0.client(limits)
+    }
+
+    fn tls(&self) -> &ClientTls {
+        self.0.tls()
+    }
+
+    fn ids(&self) -> &ConnectionIds {
+        self.0.ids()
     }
 }

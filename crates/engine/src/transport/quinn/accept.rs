@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quinn_proto::{ConnectionHandle, ServerConfig, Side};
+use quinn_proto::{ConnectionHandle, Incoming, ServerConfig, Side};
 
 use super::Quinn;
 use super::connection::{Connection, PathBytes, ReportedStats};
@@ -71,8 +71,15 @@ impl Quinn {
         key
     }
 
-    /// Accepts or refuses a new connection. `bytes` is the size of the datagram that began it.
-    pub(super) fn accept(&mut self, now: Instant, incoming: quinn_proto::Incoming, bytes: usize) {
+    /// Accepts, parks or refuses a new connection. `bytes` is the size of the datagram that began
+    /// it; `first` is a copy, if handshakes may have to wait.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        bytes: usize,
+        first: Option<&[u8]>,
+    ) {
         let remote = incoming.remote_address();
         let limits = &self.config.limits;
         self.scratch.clear();
@@ -81,36 +88,55 @@ impl Quinn {
             return self.endpoint.ignore(incoming);
         }
         if self.is_refusing {
-            self.stats.quic_refused.add(1);
-            let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
-            return self.answer(transmit);
+            return self.refuse(incoming);
         }
         let pressed = self.handshakes as u64 >= limits.open_handshakes()
             || self.connection_counts.is_pressed(remote.ip(), limits);
-        if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
+        let is_full = first.is_some() && self.parked.len() as u64 >= limits.parked_handshakes();
+        self.stats.parked_handshakes_refused.add(u64::from(is_full));
+        if (pressed || is_full) && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(
                 transmit.expect("invariant: sending was allowed by the check just before"),
             );
         }
+        if is_full {
+            return self.refuse(incoming);
+        }
         let permit = match self.connection_counts.admit(remote.ip(), limits) {
             Ok(permit) => permit,
             Err(refusal) => {
                 refusal.count(&self.stats);
-                self.stats.quic_refused.add(1);
-                let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
-                return self.answer(transmit);
+                return self.refuse(incoming);
             }
         };
+        let windows = self.budget.promise(limits, &self.stats);
+        if let Some(first) = first
+            && let Some(tls) = self.config.tls_with(windows.receive)
+            && let Some(parking) = tls.parking().cloned()
+        {
+            return self.park(now, incoming, first, (permit, windows), (tls, parking));
+        }
         let unvalidated = (!incoming.remote_address_validated())
             .then_some(PathBytes { received: bytes, sent: 0 });
-        let windows = self.budget.promise(limits, &self.stats);
-        let qlog = self.config.qlog.as_ref();
-        let trace = qlog.and_then(|qlog| {
-            qlog.begin(now, &incoming.orig_dst_cid().to_string(), Vantage::Server, remote.ip())
-        });
+        let trace = self.begin_trace(now, &incoming);
         let server = self.server_config(&windows, trace.as_ref());
+        self.accept_with(now, incoming, server, (permit, windows), unvalidated, trace);
+    }
+
+    /// Accepts a connection that was admitted.
+    pub(super) fn accept_with(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        server: Option<Arc<ServerConfig>>,
+        (permit, windows): (ConnectionPermit, WindowPromise),
+        unvalidated: Option<PathBytes>,
+        trace: Option<Trace>,
+    ) {
+        let remote = incoming.remote_address();
+        self.scratch.clear();
         match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
                 let key = self.insert(
@@ -135,6 +161,20 @@ impl Quinn {
                 }
             }
         }
+    }
+
+    /// Refuses a new connection.
+    pub(super) fn refuse(&mut self, incoming: Incoming) {
+        self.stats.quic_refused.add(1);
+        self.scratch.clear();
+        let transmit = self.endpoint.refuse(incoming, &mut self.scratch);
+        self.answer(transmit);
+    }
+
+    pub(super) fn begin_trace(&self, now: Instant, incoming: &Incoming) -> Option<Trace> {
+        let id = incoming.orig_dst_cid().to_string();
+        let address = incoming.remote_address().ip();
+        self.config.qlog.as_ref()?.begin(now, &id, Vantage::Server, address)
     }
 
     /// Returns the configuration of a connection with these windows; `None` for the endpoint's

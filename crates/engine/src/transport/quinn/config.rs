@@ -9,10 +9,13 @@ use super::convert::varint;
 use crate::config::Config;
 use crate::limits::{Limits, SMALLEST_SEND_WINDOW};
 use crate::qlog::{Qlog, Trace};
+use crate::runtime::Wakeup;
 use crate::stats::Stats;
+use crate::tls::{ListenerTls, Parking};
 use crate::transport::EndpointKeys;
 use crate::transport::congestion::{self, SendConfig, WindowQuery};
 use crate::transport::session::{self, ServerTls};
+use crate::window_budget::first_window;
 
 /// Tokens for later connections that a client is given: browsers sometimes open a second connection
 /// in parallel.
@@ -45,17 +48,19 @@ pub(crate) struct QuinnConfig {
     /// Seed of all random numbers of the endpoint, so that a run can be repeated; by default they
     /// come from the operating system.
     pub(super) seed: Option<[u8; 32]>,
+    pub(super) wakeup: Option<Arc<Wakeup>>,
 }
 
 /// Returns the TLS configuration without session resumption.
 ///
 /// A client that resumes a session relies on the windows that it had then, and may fill them before
 /// it learns the new ones.
-fn without_sessions(tls: &rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
-    let mut tls = tls.clone();
-    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    (tls.send_tls13_tickets, tls.max_early_data_size) = (0, 0);
-    Arc::new(tls)
+fn without_sessions(tls: &ListenerTls) -> ListenerTls {
+    let mut config = rustls::ServerConfig::clone(&tls.config);
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    (config.send_tls13_tickets, config.max_early_data_size) = (0, 0);
+    let parking = tls.parking.as_deref().and_then(Parking::without_sessions);
+    ListenerTls { config: Arc::new(config), parking: parking.map(Arc::new) }
 }
 
 /// TLS for connections that this side opens.
@@ -72,13 +77,13 @@ impl QuinnConfig {
     pub(crate) fn new(
         limits: &Limits,
         sending: SendConfig,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<ListenerTls>,
         keys: EndpointKeys,
         qlog: Option<Qlog>,
     ) -> Result<Self, String> {
         let question = WindowQuery::default();
         let congestion = congestion::factory(sending, question.clone());
-        let without_sessions = tls.as_deref().map(without_sessions);
+        let without_sessions = tls.as_ref().map(without_sessions);
         let make = |tls| ServerTls::new(tls).map(Arc::new);
         let (tls, without_sessions) =
             (tls.map(make).transpose()?, without_sessions.map(make).transpose()?);
@@ -92,7 +97,13 @@ impl QuinnConfig {
             question,
             datagram_bytes: None,
             seed: None,
+            wakeup: None,
         })
+    }
+
+    /// Sets what wakes the worker when a parked handshake can continue.
+    pub(crate) fn with_wakeup(self, wakeup: &Arc<Wakeup>) -> Self {
+        Self { wakeup: Some(wakeup.clone()), ..self }
     }
 
     /// Enables datagrams (RFC 9221), with this many bytes of send queue per connection.
@@ -109,15 +120,31 @@ impl QuinnConfig {
         }
     }
 
+    /// Whether handshakes may have to wait.
+    pub(super) fn parks(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.parking().is_some())
+    }
+
+    /// Returns the largest datagram that the library accepts; `None` without datagrams.
+    pub(super) fn largest_received_datagram(&self) -> Option<u64> {
+        self.datagram_bytes.map(|_| RECEIVED_DATAGRAM_BYTES.min(usize::from(u16::MAX)) as u64)
+    }
+
+    /// Returns the TLS of a connection with the receive window `receive`.
+    pub(super) fn tls_with(&self, receive: u64) -> Option<Arc<ServerTls>> {
+        if receive < first_window(&self.limits) {
+            self.without_sessions.clone()
+        } else {
+            self.tls.clone()
+        }
+    }
+
     pub(super) fn takes_datagrams(&self) -> bool {
         self.datagram_bytes.is_some()
     }
 
     /// Sets the TLS configuration of new connections.
-    pub(super) fn set_tls(
-        &mut self,
-        tls: Arc<rustls::ServerConfig>,
-    ) -> Result<Arc<ServerTls>, String> {
+    pub(super) fn set_tls(&mut self, tls: ListenerTls) -> Result<Arc<ServerTls>, String> {
         let without_sessions = ServerTls::new(without_sessions(&tls))?;
         let tls = Arc::new(ServerTls::new(tls)?);
         (self.tls, self.without_sessions) = (Some(tls.clone()), Some(Arc::new(without_sessions)));
@@ -174,7 +201,8 @@ impl QuinnConfig {
     pub(super) fn server(&self, receive: u64, stats: &Arc<Stats>) -> Option<ServerConfig> {
         let mut server = ServerConfig::new(self.tls.clone()?, self.keys.token.clone());
         let mut tokens = ValidationTokenConfig::default();
-        let remembered = self.limits.used_tokens();
+        let limits = &self.limits;
+        let remembered = limits.used_tokens();
         tokens.log(self.keys.token_log(remembered, stats.clone())).sent(if remembered > 0 {
             TOKENS_SENT
         } else {
@@ -182,7 +210,11 @@ impl QuinnConfig {
         });
         server
             .transport_config(Arc::new(self.transport(Side::Server, receive)))
-            .validation_token_config(tokens);
+            .validation_token_config(tokens)
+            .incoming_buffer_size(limits.parked_handshake_bytes())
+            .incoming_buffer_size_total(
+                limits.parked_handshake_bytes().saturating_mul(limits.parked_handshakes()),
+            );
         Some(server)
     }
 }

@@ -53,6 +53,7 @@ impl Quinn {
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
         let (remote, bytes) = (datagram.remote, datagram.data.len());
+        let (parked, first) = self.look_ahead(&datagram.data);
         match self.endpoint.handle(
             now,
             datagram.remote,
@@ -67,7 +68,9 @@ impl Quinn {
                     self.contain(key, |this| this.handle_packet(now, key, event, remote, bytes));
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, bytes),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.accept(now, incoming, bytes, first.as_deref());
+            }
             Some(DatagramEvent::Response(transmit)) => {
                 // Version negotiation is the only such packet with a long header and version 0 (RFC
                 // 9000, section 17.2.1).
@@ -79,6 +82,7 @@ impl Quinn {
                 }
                 self.answer(transmit);
             }
+            None if let Some(number) = parked => self.look_up(now, number),
             // There is no other reason for the library not to answer a packet of this form.
             None if resettable => self.stats.stateless_resets_withheld.add(1),
             None if self.may_return => self.is_stray = true,
