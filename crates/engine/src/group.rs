@@ -111,6 +111,24 @@ impl Group {
         Self::of(workers.clamp(1, MAX_MEMBERS), EndpointKeys::new(secret), None)
     }
 
+    /// Creates a group on one of several machines that share secrets.
+    ///
+    /// Keys are derived from `secret`. Tokens of `earlier` secrets are accepted too, and connections
+    /// of a predecessor with such a secret are ended as those of [`Group::with_secret`]. `node` is
+    /// the machine's own name: a machine must not be able to end the connections of another one,
+    /// whose packets it may get.
+    pub fn with_secrets(workers: usize, secret: &Secret, earlier: &[Secret], node: &str) -> Self {
+        let workers = workers.clamp(1, MAX_MEMBERS);
+        Self::of(workers, EndpointKeys::shared(secret, earlier, workers, node), None)
+    }
+
+    /// Replaces the secrets with which address-validation tokens are made and read; the first makes
+    /// them. Connection IDs and stateless resets keep the secrets that the group was created with.
+    pub fn set_token_secrets(&self, secret: &Secret, earlier: &[Secret]) {
+        let secrets: Vec<_> = std::iter::once(secret).chain(earlier).cloned().collect();
+        self.keys.set_token_secrets(&secrets);
+    }
+
     /// Creates a group of at most 256 workers over all processes that have a group of this
     /// directory. A worker's number has to come from [`Group::claim`].
     ///

@@ -19,6 +19,7 @@ mod quinn;
 mod ready_tls;
 mod server_parameters;
 mod session;
+mod token_keys;
 mod types;
 
 pub(crate) use congestion::SendConfig;

@@ -20,6 +20,10 @@ pub(crate) const LENGTH: usize = 8;
 #[derive(Clone)]
 pub(crate) struct ConnectionIds {
     mask: SipHasher13,
+    /// Masks of earlier secrets, the latest first: connections of an earlier process have their IDs.
+    older: Arc<[SipHasher13]>,
+    /// Number of workers, of which the IDs name one.
+    workers: usize,
     /// Whether the endpoint also answers for IDs of other workers, whose packets it gets only if
     /// those workers have ended.
     answers_for_all: bool,
@@ -27,7 +31,25 @@ pub(crate) struct ConnectionIds {
 
 impl ConnectionIds {
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        Self { mask: SipHasher13::new_with_key(&key), answers_for_all: false }
+        Self {
+            mask: SipHasher13::new_with_key(&key),
+            older: Arc::default(),
+            workers: usize::from(u8::MAX) + 1,
+            answers_for_all: false,
+        }
+    }
+
+    /// Adds the keys of earlier secrets, with which as many workers issued IDs.
+    pub(super) fn with_older(self, keys: &[[u8; 16]], workers: usize) -> Self {
+        Self { older: keys.iter().map(SipHasher13::new_with_key).collect(), workers, ..self }
+    }
+
+    /// Returns which secret an ID was issued under: 0 for the present one, 1 for the latest of the
+    /// earlier ones. `None` if it names no worker under any.
+    pub(super) fn secret_of(&self, id: &[u8]) -> Option<usize> {
+        std::iter::once(&self.mask).chain(&*self.older).position(|mask| {
+            named(mask, id).is_some_and(|worker| usize::from(worker) < self.workers)
+        })
     }
 
     pub(super) fn answering_for_all(self) -> Self {
@@ -37,7 +59,12 @@ impl ConnectionIds {
     /// Whether the endpoint of `worker` may answer a packet with this ID although it has no such
     /// connection.
     fn answers(&self, worker: u8, id: &[u8]) -> bool {
-        self.worker(id).is_some_and(|named| self.answers_for_all || named == worker)
+        match self.secret_of(id) {
+            Some(0) => self.answers_for_all || self.worker(id) == Some(worker),
+            // Its worker was one of an earlier process.
+            Some(_) => true,
+            None => false,
+        }
     }
 
     /// Returns a generator of IDs. `seed` is the source of the random bytes; by default the
@@ -49,15 +76,20 @@ impl ConnectionIds {
 
     /// Returns the worker that issued `id`; any number if it is not one of ours.
     fn worker(&self, id: &[u8]) -> Option<u8> {
-        let (first, rest) = id.first_chunk::<LENGTH>()?.split_first()?;
-        Some(first ^ self.mask_byte(rest))
+        named(&self.mask, id)
     }
+}
 
-    fn mask_byte(&self, rest: &[u8]) -> u8 {
-        let mut hasher = self.mask;
-        hasher.write(rest);
-        hasher.finish() as u8
-    }
+/// Returns the worker that an ID names under one mask; any number if it was issued under another.
+fn named(mask: &SipHasher13, id: &[u8]) -> Option<u8> {
+    let (first, rest) = id.first_chunk::<LENGTH>()?.split_first()?;
+    Some(first ^ mask_byte(mask, rest))
+}
+
+fn mask_byte(mask: &SipHasher13, rest: &[u8]) -> u8 {
+    let mut hasher = *mask;
+    hasher.write(rest);
+    hasher.finish() as u8
 }
 
 impl fmt::Debug for ConnectionIds {
@@ -149,7 +181,7 @@ impl ConnectionIdGenerator for Generator {
         }
         let mut id = [0; LENGTH];
         self.rng.fill_bytes(&mut id[1..]);
-        id[0] = self.worker ^ self.ids.mask_byte(&id[1..]);
+        id[0] = self.worker ^ mask_byte(&self.ids.mask, &id[1..]);
         ConnectionId::new(&id)
     }
 
@@ -226,6 +258,21 @@ mod tests {
         assert!(answerable(&ids, 3) && !answerable(&ids, 4));
         let ids = ids.clone().answering_for_all();
         assert!(answerable(&ids, 3) && answerable(&ids, 4));
+    }
+
+    #[test]
+    fn ids_of_earlier_secrets_are_answered_by_any_worker_and_those_of_living_ones_by_their_own() {
+        let keys: [[u8; 16]; 3] = rand::random();
+        let ids = ConnectionIds::new(keys[0]).with_older(&keys[1..2], 2);
+        let answers = |key: [u8; 16], worker| {
+            let id = ConnectionIds::new(key).generator(1, None).generate_cid();
+            is_answerable(&ids, worker, &short_header(&id))
+        };
+        let count = |key, worker| (0..500).filter(|_| answers(key, worker)).count();
+        assert_eq!((count(keys[0], 0), count(keys[0], 1)), (0, 500));
+        // One in 128 seems to be of a living connection.
+        assert!(count(keys[1], 0) > 450 && count(keys[1], 1) > 450);
+        assert!(count(keys[2], 0) < 50);
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{hkdf, hmac};
-use quinn_proto::crypto::HandshakeTokenKey;
+use quinn_proto::crypto::{CryptoError, HmacKey};
 use quinn_proto::{EndpointConfig, TokenLog, TokenReuseError};
 use rand::RngCore;
 
 use super::ConnectionIds;
+use super::token_keys::TokenKeys;
 use crate::stats::Stats;
 
 /// RFC 9000, section 15.
@@ -47,7 +48,7 @@ impl Secret {
     }
 
     /// Derives the key for one purpose, from which no other key can be computed (RFC 5869).
-    fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
+    pub(super) fn derive<const N: usize>(&self, purpose: &str) -> [u8; N] {
         struct Length(usize);
         impl hkdf::KeyType for Length {
             fn len(&self) -> usize {
@@ -73,18 +74,35 @@ impl fmt::Debug for Secret {
 /// another, and find the worker of a connection ID.
 #[derive(Clone)]
 pub(crate) struct EndpointKeys {
-    secret: Secret,
-    pub(super) token: Arc<dyn HandshakeTokenKey>,
+    /// The present secret, and earlier ones. Never empty.
+    secrets: Arc<[Secret]>,
+    /// Distinguishes machines that share secrets.
+    node: Arc<str>,
+    pub(super) token: Arc<TokenKeys>,
     pub(super) ids: ConnectionIds,
     used_tokens: Arc<Mutex<UsedTokens>>,
 }
 
 impl EndpointKeys {
     pub(crate) fn new(secret: &Secret) -> Self {
-        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[])
-            .extract(&secret.derive::<32>("address validation token"));
-        let ids = ConnectionIds::new(secret.derive("connection ID"));
-        Self { secret: secret.clone(), token: Arc::new(token), ids, used_tokens: Arc::default() }
+        Self::shared(secret, &[], usize::from(u8::MAX) + 1, "")
+    }
+
+    /// Creates the keys of `workers` workers on one of several machines that share secrets. Tokens
+    /// and IDs made under `earlier` secrets are understood too. `node` is another one on each
+    /// machine.
+    pub(crate) fn shared(secret: &Secret, earlier: &[Secret], workers: usize, node: &str) -> Self {
+        let older: Vec<_> = earlier.iter().map(|secret| secret.derive("connection ID")).collect();
+        let ids = ConnectionIds::new(secret.derive("connection ID")).with_older(&older, workers);
+        let secrets: Arc<[_]> = std::iter::once(secret).chain(earlier).cloned().collect();
+        let token = Arc::new(TokenKeys::new(&secrets));
+        Self { secrets, node: node.into(), token, ids, used_tokens: Arc::default() }
+    }
+
+    /// Replaces the secrets of tokens. Those of connection IDs and stateless resets stay as long as
+    /// the process: its connections depend on them.
+    pub(crate) fn set_token_secrets(&self, secrets: &[Secret]) {
+        self.token.set(secrets);
     }
 
     /// Lets each endpoint answer for the connections of all others, whose packets it gets only
@@ -102,16 +120,21 @@ impl EndpointKeys {
     }
 
     /// Returns the key of stateless resets on `address`.
-    pub(super) fn reset_key(&self, address: SocketAddr) -> Arc<hmac::Key> {
-        // RFC 9000, section 21.11: an endpoint that shares its key with another one, but not its
-        // connections, would reveal the token that resets a connection when it is sent one of the
-        // other's connection IDs. So each address has its own key.
-        let key = self.secret.derive::<32>(&format!("stateless reset {address}"));
-        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    pub(super) fn reset_key(&self, address: SocketAddr) -> Arc<ResetKeys> {
+        // RFC 9000, section 21.11: an endpoint that shares its key with another one, but not its connections, would reveal
+        // the token that resets a connection when it is sent one of the other's connection IDs. So
+        // each address of each machine has its own key.
+        let purpose = match &*self.node {
+            "" => format!("stateless reset {address}"),
+            node => format!("stateless reset {address} of {node}"),
+        };
+        let key =
+            |secret: &Secret| hmac::Key::new(hmac::HMAC_SHA256, &secret.derive::<32>(&purpose));
+        Arc::new(ResetKeys { ids: self.ids.clone(), keys: self.secrets.iter().map(key).collect() })
     }
 
     /// Returns the configuration of endpoints with this key of stateless resets.
-    pub(super) fn endpoint(reset_key: Arc<hmac::Key>) -> EndpointConfig {
+    pub(super) fn endpoint(reset_key: Arc<ResetKeys>) -> EndpointConfig {
         let mut endpoint = EndpointConfig::new(reset_key);
         // By default the library would also accept drafts of version 1.
         endpoint.supported_versions(vec![VERSION_1]);
@@ -126,6 +149,33 @@ impl EndpointKeys {
     pub(super) fn token_log(&self, capacity: u64, stats: Arc<Stats>) -> Arc<dyn TokenLog> {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Arc::new(WorkerTokenLog { used: self.used_tokens.clone(), capacity, stats })
+    }
+}
+
+/// Keys of stateless reset tokens. Each ID has the key of the secret that it was issued under.
+pub(super) struct ResetKeys {
+    ids: ConnectionIds,
+    /// By secret, the present one first.
+    keys: Vec<hmac::Key>,
+}
+
+impl ResetKeys {
+    fn key(&self, id: &[u8]) -> &hmac::Key {
+        &self.keys[self.ids.secret_of(id).unwrap_or(0)]
+    }
+}
+
+impl HmacKey for ResetKeys {
+    fn sign(&self, id: &[u8], token: &mut [u8]) {
+        HmacKey::sign(self.key(id), id, token);
+    }
+
+    fn signature_len(&self) -> usize {
+        HmacKey::signature_len(&self.keys[0])
+    }
+
+    fn verify(&self, id: &[u8], token: &[u8]) -> Result<(), CryptoError> {
+        HmacKey::verify(self.key(id), id, token)
     }
 }
 

@@ -49,16 +49,59 @@ fn connection_to_a_server_that_was_restarted_ends_at_once() {
 }
 
 #[test]
-fn server_with_another_secret_cannot_end_a_connection() {
-    let trust = trust();
-    let mut bench = Bench::with_group(
-        &Group::with_secret(1, &Secret::random()),
-        &trust,
-        &Config::default(),
-        hello,
-    );
+fn server_whose_secret_was_rotated_ends_connections_of_the_earlier_one() {
+    for workers in [1, 3] {
+        let (earlier, trust) = (Secret::random(), trust());
+        let group = Group::with_secrets(workers, &earlier, &[], "a node");
+        let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
+        let mut connection = bench.connect(Protocol::Http3);
+        let rotated = Group::with_secrets(workers, &Secret::random(), &[earlier], "a node");
+        bench.restart_as(&rotated, &Config::default(), hello);
+        let answer = bench.run(async move { fetch(&mut connection, get("/")).await });
+        assert!(
+            answer.as_ref().is_err_and(|error| error.contains("stateless reset")),
+            "{workers} workers: {answer:?}"
+        );
+    }
+}
+
+#[test]
+fn tokens_of_earlier_secrets_are_taken_until_they_are_removed() {
+    let (earlier, present, trust) = (Secret::random(), Secret::random(), trust());
+    let group = Group::with_secrets(1, &earlier, &[], "one node");
+    let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
     let mut connection = bench.connect(Protocol::Http3);
-    restart(&mut bench, 1, &Secret::random(), &Config::default());
+    assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
+    let other = Group::with_secrets(1, &present, &[earlier], "another node");
+    bench.restart_as(&other, &wary(), hello);
+    let _connection = bench.connect(Protocol::Http3);
+    assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
+    other.set_token_secrets(&present, &[]);
+    let _connection = bench.connect(Protocol::Http3);
+    assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
+    assert_eq!(bench.count(|stats| stats.quic_retries_sent.value()), 1);
+}
+
+#[test]
+fn server_with_another_secret_cannot_end_a_connection() {
+    stays_open(&Group::new(1), &Group::new(1));
+}
+
+/// The stateless reset of a machine must not end a living connection of another one, whose packet
+/// has come to it.
+#[test]
+fn another_machine_with_the_same_secret_cannot_end_a_connection() {
+    let secret = Secret::random();
+    let group = |node| Group::with_secrets(1, &secret, &[], node);
+    stays_open(&group("one node"), &group("another node"));
+}
+
+/// Checks that a client of the one group is not disconnected by the other.
+fn stays_open(one: &Group, other: &Group) {
+    let trust = trust();
+    let mut bench = Bench::with_group(one, &trust, &Config::default(), hello);
+    let mut connection = bench.connect(Protocol::Http3);
+    bench.restart_as(other, &Config::default(), hello);
     let ended = std::rc::Rc::new(std::cell::RefCell::new(None));
     let slot = ended.clone();
     bench.client.handle().spawn(async move {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use aws_lc_rs::hmac;
 use bytes::BytesMut;
 use quinn_proto::crypto::HmacKey;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, Incoming, ServerConfig, Side};
@@ -21,6 +20,7 @@ use crate::runtime::Wakeup;
 use crate::tls::{Fetched, HelloSummary, Parking};
 use crate::transport::connection_id::{Generator, ReservedId, is_first_flight};
 use crate::transport::first_flight::{FirstFlight, Progress, destination, is_initial};
+use crate::transport::keys::ResetKeys;
 use crate::transport::ready_tls::ReadyTls;
 use crate::transport::server_parameters::ServerParameters;
 use crate::transport::session::{ServerTls, Session};
@@ -38,7 +38,7 @@ pub(super) struct ParkedHandshakes {
     inbox: Arc<Inbox>,
     ids: Generator,
     reserved: ReservedId,
-    reset_key: Arc<hmac::Key>,
+    reset_key: Arc<ResetKeys>,
 }
 
 /// One parked handshake.
@@ -116,7 +116,7 @@ impl ParkedHandshakes {
     pub(super) fn new(
         ids: Generator,
         reserved: ReservedId,
-        reset_key: Arc<hmac::Key>,
+        reset_key: Arc<ResetKeys>,
         wakeup: Option<Arc<Wakeup>>,
     ) -> Self {
         Self {
