@@ -25,7 +25,9 @@
 //! AOF file, a failover to a replica that missed the removal, a primary that was partitioned and
 //! comes back as a replica, a slot of a cluster that moves. Sessions stored before such an event are
 //! still found. They resume without early data, and their clients get a ticket with the new stamp,
-//! which gives early data again. This does not depend on replicas, acknowledgements or disks, and
+//! which gives early data again. A primary also draws a replication ID when its first replica
+//! connects, and an hour after its last replica has left (`repl-backlog-ttl`); the effect is the
+//! same. This does not depend on replicas, acknowledgements or disks, and
 //! holds with `replicas = 0`, too. It is the price of a failover: each client loses early data once.
 //!
 //! [`replicas`](RedisSessionsConfig::replicas) adds a second proof. The removal is followed by `WAIT`
