@@ -252,7 +252,7 @@ mod tests {
             (String::new(), "no secret"),
             ("# nothing\n".to_owned(), "no secret"),
             (format!("{HEX}\n{}", &HEX[..62]), "line 2: 62 characters"),
-            (HEX.replace('f', "x").replace('F', "x"), "line 1: 64 characters"),
+            (HEX.replace(['f', 'F'], "x"), "line 1: 64 characters"),
             ("00".repeat(32), "weak"),
             (format!("{HEX}\n{IN_BASE64}"), "earlier line"),
             (many.join("\n"), "5 secrets"),

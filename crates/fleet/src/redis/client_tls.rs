@@ -39,16 +39,12 @@ impl RedisTls {
     /// client's certificate chain and its key, which servers with `tls-auth-clients` require.
     pub fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        match ca {
-            Some(path) => {
-                for certificate in certificates(path)? {
-                    roots.add(certificate)?;
-                }
+        if let Some(path) = ca {
+            for certificate in certificates(path)? {
+                roots.add(certificate)?;
             }
-            None => {
-                let certificates = rustls_native_certs::load_native_certs().certs;
-                roots.add_parsable_certificates(certificates);
-            }
+        } else {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         let builder = ClientConfig::builder_with_provider(pronghorn_engine::provider())
             .with_safe_default_protocol_versions()?

@@ -215,7 +215,9 @@ mod tests {
             }
             Reply::Array(values) => {
                 to.extend(format!("*{}\r\n", values.len()).bytes());
-                values.iter().for_each(|value| encode(value, to));
+                for value in values {
+                    encode(value, to);
+                }
             }
         }
     }
@@ -241,7 +243,9 @@ mod tests {
             size in 1..9_usize,
         ) {
             let mut bytes = Vec::new();
-            sent.iter().for_each(|reply| encode(reply, &mut bytes));
+            for reply in &sent {
+                encode(reply, &mut bytes);
+            }
             let chunks: Vec<_> = bytes.chunks(size).collect();
             prop_assert_eq!(decode(&chunks), Ok(sent.clone()));
             prop_assert_eq!(decode(&[&bytes]), Ok(sent));

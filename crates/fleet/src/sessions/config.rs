@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::redis::{RedisServers, RedisTls, TlsError};
+use crate::redis::{Address, RedisServers, RedisTls, TlsError};
 
 /// Range of [`RedisSessionsConfig::timeout`].
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
@@ -71,7 +71,7 @@ impl RedisSessionsConfig {
         if self.prefix.len() > PREFIX_BYTES || self.prefix.contains(['{', '}']) {
             return Err(StartError::Prefix(self.prefix));
         }
-        if self.tls.is_none() && addresses.iter().any(|address| address.is_tls()) {
+        if self.tls.is_none() && addresses.iter().any(Address::is_tls) {
             self.tls = Some(RedisTls::new(None, None)?);
         }
         Ok(self)

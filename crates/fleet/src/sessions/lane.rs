@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use super::node::Context;
-use super::stamp::{Stamp, replication_id};
+use super::stamp::{Stamp, stamp};
 use crate::redis::{Connection, Down, Reply, command};
 
 /// Removals that are sent together, and whose replicas are waited for together.
@@ -124,8 +124,7 @@ async fn remove(
     let count = units.len() + usize::from(required.is_some()) + 1;
     // Dropping the units answers them.
     let mut replies = connection.request(request, count).await.ok()?;
-    let info = replies.pop()?;
-    let stamp = replication_id(&info).ok().map(|replication| Stamp::new(run_id, replication));
+    let stamp = stamp(run_id, &replies.pop()?).ok().flatten();
     let is_acknowledged = match required {
         None => true,
         Some((replicas, _)) => {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::config::LogLine;
 use super::counters::Counters;
 use super::lane::{Lane, Unit};
-use super::stamp::{Stamp, replication_id, run_id};
+use super::stamp::{self, Stamp};
 use crate::redis::{Address, Candidates, Connection, Dialer, Down, Reply};
 
 /// Lookups in a row without a reply after which a server counts as unreachable. Handshakes do not
@@ -26,7 +26,7 @@ const CHECKS_PER_QUESTION: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that lived this long ends a row of failures.
-const STEADY: Duration = Duration::from_secs(5);
+const STEADY: Duration = Duration::from_secs(1);
 /// Least time between two log lines that a server is unreachable.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -65,14 +65,15 @@ pub(super) struct Live {
     /// further from it meanwhile.
     lane: Lane,
     run_id: String,
-    stamp: Cell<Stamp>,
+    /// Nothing if the server does not name its run.
+    stamp: Cell<Option<Stamp>>,
     failed: watch::Sender<Option<Down>>,
 }
 
 impl Live {
     /// Returns the stamp of sessions that are stored now.
     pub(super) fn stamp(&self) -> Stamp {
-        self.stamp.get()
+        self.stamp.get().unwrap_or_else(Stamp::unknown)
     }
 
     pub(super) fn remove(&self, unit: Unit) {
@@ -113,9 +114,12 @@ impl Node {
     /// Notes that a command had no reply in time.
     pub(super) fn on_timeout(&self, live: &Rc<Live>) {
         self.context.counters.timeouts.add(1);
-        self.timeouts.set(self.timeouts.get() + 1);
         let is_current = self.live.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, live));
-        if is_current && self.timeouts.get() >= TIMEOUTS_IN_A_ROW {
+        if !is_current {
+            return;
+        }
+        self.timeouts.set(self.timeouts.get() + 1);
+        if self.timeouts.get() >= TIMEOUTS_IN_A_ROW {
             live.fail(Down::new(format_args!(
                 "no reply within {:?}, {TIMEOUTS_IN_A_ROW} times in a row",
                 self.context.timeout
@@ -169,7 +173,7 @@ impl Node {
                     let live = Rc::new(live);
                     self.timeouts.set(0);
                     self.set_live(Some(live.clone()));
-                    self.log_reachable(&live.address);
+                    self.log_reachable(&live);
                     let reason = self.watch(&live).await;
                     self.set_live(None);
                     self.log_unreachable(&live.address.to_string(), &reason);
@@ -223,11 +227,11 @@ impl Node {
     }
 
     /// Checks that the server does in time what is needed; returns its run ID and its stamp.
-    async fn probe(&self, connection: &Connection) -> Result<(String, Stamp), Down> {
+    async fn probe(&self, connection: &Connection) -> Result<(String, Option<Stamp>), Down> {
         let probing = async {
-            let run = run_id(&connection.command(&[b"INFO", b"server"]).await?)?;
+            let run = stamp::run_id(&connection.command(&[b"INFO", b"server"]).await?)?;
             let info = connection.command(&[b"INFO", b"replication"]).await?;
-            let stamp = Stamp::new(&run, replication_id(&info)?);
+            let stamp = stamp::stamp(&run, &info)?;
             let key = format!("{}probe", self.context.prefix);
             // Needs the same permission, version and state as the removal of a session.
             let begun = Instant::now();
@@ -267,11 +271,8 @@ impl Node {
         for checks in 1_u32.. {
             sleep(CHECK_INTERVAL).await;
             let info = timeout(CHECK_INTERVAL, live.plain.command(&[b"INFO", b"replication"]));
-            let replication = info.await.map_err(late).flatten();
-            let stamp = replication.and_then(|info| {
-                replication_id(&info).map(|replication| Stamp::new(&live.run_id, replication))
-            });
-            match stamp {
+            let info = info.await.map_err(late).flatten();
+            match info.and_then(|info| stamp::stamp(&live.run_id, &info)) {
                 Ok(stamp) => live.stamp.set(stamp),
                 Err(down) => return down,
             }
@@ -303,14 +304,21 @@ impl Node {
         self.set_live(None);
     }
 
-    fn log_reachable(&self, address: &Address) {
+    fn log_reachable(&self, live: &Live) {
+        let address = &live.address;
         let down_for = self.down_since.take().map(|since| since.elapsed());
         match (self.logged_reachable.replace(Some(true)), down_for) {
             (Some(false), Some(time)) => {
                 self.log(&format!("Redis at {address} is reachable again after {time:.1?}"));
             }
             (None, _) => self.log(&format!("TLS sessions are shared through Redis at {address}")),
-            _ => {}
+            _ => return,
+        }
+        if live.stamp.get().is_none() {
+            self.log(&format!(
+                "warning: Redis at {address} has no replication ID: its TLS sessions give no early \
+                 data"
+            ));
         }
     }
 

@@ -16,6 +16,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 const LEAST_INTERVAL: Duration = Duration::from_millis(200);
 /// Time until a question that had no answer is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Largest number of primaries of a cluster. The specification recommends no more.
+const PRIMARIES: usize = 1000;
 
 /// Finds the server of a key.
 pub(super) struct Route {
@@ -34,7 +36,7 @@ struct Entry {
 
 impl Route {
     /// Starts the tasks that connect to the servers, in the current `LocalSet`.
-    pub(super) fn start(context: Rc<Context>, servers: RedisServers) -> Rc<Self> {
+    pub(super) fn start(context: &Rc<Context>, servers: RedisServers) -> Rc<Self> {
         let route = Rc::new(Self {
             context: context.clone(),
             nodes: RefCell::default(),
@@ -123,21 +125,23 @@ impl Route {
         });
         let mut indices = Vec::with_capacity(slots.len());
         for address in slots {
-            indices.push(address.map(|address| self.index(address)));
+            indices.push(address.as_ref().and_then(|address| self.index(address)));
         }
         self.slots.replace(indices);
         self.context.counters.servers.set(self.nodes.borrow().len());
     }
 
-    /// Returns the index of a cluster's node, which is added if it is new.
-    fn index(&self, address: Address) -> u16 {
-        let known = |entry: &Entry| entry.address.as_ref() == Some(&address);
+    /// Returns the index of a cluster's node, which is added if it is new and not one too many.
+    fn index(&self, address: &Address) -> Option<u16> {
+        let known = |entry: &Entry| entry.address.as_ref() == Some(address);
         let index = self.nodes.borrow().iter().position(known);
-        let index = index.unwrap_or_else(|| {
+        if index.is_none() {
+            if self.nodes.borrow().len() == PRIMARIES {
+                return None;
+            }
             self.add(Some(address.clone()), Candidates::Fixed(vec![address.clone()]));
-            self.nodes.borrow().len() - 1
-        });
-        // There are at most as many nodes as slots.
-        index as u16
+        }
+        let last = self.nodes.borrow().len() - 1;
+        u16::try_from(index.unwrap_or(last)).ok()
     }
 }

@@ -77,7 +77,7 @@ impl Store {
             log: config.log,
             moved: tokio::sync::Notify::new(),
         });
-        let route = Route::start(context.clone(), config.servers);
+        let route = Route::start(&context, config.servers);
         Self { context, route, keys }
     }
 

@@ -28,6 +28,11 @@ impl Stamp {
         Self(*first)
     }
 
+    /// Returns a stamp that no run has, for servers that do not name theirs.
+    pub(super) fn unknown() -> Self {
+        Self(rand::random())
+    }
+
     pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
@@ -43,16 +48,22 @@ impl fmt::Debug for Stamp {
     }
 }
 
-/// Returns the run ID from the reply to `INFO server`.
+/// Returns the run ID from the reply to `INFO server`. Empty if a service hides it: the replication
+/// ID alone tells runs apart, unless there is a proxy before several servers.
 pub(super) fn run_id(info: &Reply) -> Result<String, Down> {
-    id(text(info)?, "run_id").map(str::to_owned)
+    Ok(id(text(info)?, "run_id").unwrap_or_default().to_owned())
 }
 
-/// Returns the replication ID from the reply to `INFO replication` of a primary.
-pub(super) fn replication_id(info: &Reply) -> Result<&str, Down> {
+/// Returns the stamp from the reply to `INFO replication` of a primary, unless a service that is
+/// compatible with Redis has no replication ID.
+///
+/// # Errors
+///
+/// If the server is no primary.
+pub(super) fn stamp(run_id: &str, info: &Reply) -> Result<Option<Stamp>, Down> {
     let info = text(info)?;
     match field(info, "role") {
-        Some("master") => id(info, "master_replid"),
+        Some("master") => Ok(id(info, "master_replid").map(|id| Stamp::new(run_id, id))),
         Some("slave") => Err(Down::new("the server is a replica")),
         _ => Err(Down::new("the reply to INFO has no role")),
     }
@@ -65,9 +76,10 @@ fn text(info: &Reply) -> Result<&str, Down> {
     }
 }
 
-fn id<'a>(info: &'a str, name: &str) -> Result<&'a str, Down> {
-    let id = field(info, name).filter(|id| !id.is_empty() && id.len() <= ID_BYTES);
-    id.ok_or_else(|| Down::new(format_args!("the reply to INFO has no valid {name}")))
+/// Returns an ID if it may be random: services put zeros where they have none.
+fn id<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let is_random = |id: &&str| id.bytes().any(|byte| byte != id.as_bytes()[0]);
+    field(info, name).filter(|id| id.len() <= ID_BYTES).filter(is_random)
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -92,20 +104,32 @@ mod tests {
     }
 
     #[test]
-    fn replication_id_is_only_that_of_a_primary() {
+    fn stamp_is_only_that_of_a_primary() {
         let primary = info("# Replication\r\nrole:master\r\nmaster_replid:ab\r\nmaster_replid2:0");
-        assert_eq!(replication_id(&primary), Ok("ab"));
+        assert_eq!(stamp("r", &primary), Ok(Some(Stamp::new("r", "ab"))));
         let replica = info("# Replication\r\nrole:slave\r\nmaster_replid:ab\r\n");
-        assert!(replication_id(&replica).unwrap_err().to_string().contains("replica"));
+        assert!(stamp("r", &replica).unwrap_err().to_string().contains("replica"));
         for wrong in [
-            info("role:master\r\nmaster_replid:\r\n"),
-            info("role:master"),
             info("master_replid:ab"),
             Reply::Error("NOPERM no".into()),
             Reply::Nil,
             Reply::Bulk(vec![0xff].into()),
         ] {
-            assert!(replication_id(&wrong).is_err(), "{wrong:?}");
+            assert!(stamp("r", &wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn primary_without_a_replication_id_has_no_stamp() {
+        for unnamed in [
+            info("role:master"),
+            info("role:master\r\nmaster_replid:\r\n"),
+            info("role:master\r\nmaster_replid:0000000000000000000000000000000000000000\r\n"),
+        ] {
+            assert_eq!(stamp("r", &unnamed), Ok(None), "{unnamed:?}");
+        }
+        assert_ne!(Stamp::unknown(), Stamp::unknown());
+        assert_eq!(run_id(&info("run_id:ab\r\n")), Ok("ab".to_owned()));
+        assert_eq!(run_id(&info("# Server\r\n")), Ok(String::new()));
     }
 }

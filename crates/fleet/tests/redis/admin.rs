@@ -1,5 +1,6 @@
 //! A connection on which a test gives commands to a server.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -27,7 +28,7 @@ impl Admin {
     pub(crate) fn run_words(&mut self, words: &[&str]) -> String {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
+            write!(command, "${}\r\n{word}\r\n", word.len()).unwrap();
         }
         if self.0.get_mut().write_all(command.as_bytes()).is_err() {
             return "-the connection has ended".to_owned();
@@ -66,6 +67,11 @@ impl Admin {
         self.ok(&format!("REPLICAOF 127.0.0.1 {port}"));
         eventually("the replica is in step", || {
             self.run("INFO replication").contains("master_link_status:up")
+        });
+        // Otherwise its acknowledgements do not count yet.
+        let mut primary = Self::connect(port);
+        eventually("the primary knows that", || {
+            primary.run("INFO replication").contains("state=online")
         });
     }
 }

@@ -110,7 +110,9 @@ fn session_restored_from_an_older_snapshot_gives_no_early_data() {
         stores.iter().all(|store| value(store, "servers_reachable") == 0)
     });
     server.restart();
-    stores.iter().for_each(|store| wait_for(store, "servers_reachable", 1));
+    for store in &stores {
+        wait_for(store, "servers_reachable", 1);
+    }
     // Taken before, but back with the snapshot; the other was never taken, which nobody can know.
     assert_eq!(take(&stores[1], 1), Some(false));
     assert_eq!(take(&stores[1], 2), Some(false));

@@ -75,6 +75,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Replies as a primary that has no session.
+#[expect(clippy::unnecessary_wraps, reason = "the form of all replies")]
 pub(crate) fn primary(command: &[Vec<u8>]) -> Option<Vec<u8>> {
     let info = |text: &str| format!("${}\r\n{text}\r\n", text.len()).into_bytes();
     Some(match (&*command[0], command.get(1).map(|word| &**word)) {

@@ -168,3 +168,27 @@ fn more_commands_than_the_limit_are_dropped_and_answered() {
     drop(store);
     eventually("each lookup is answered when the store ends", || answers.load(Relaxed) == 5000);
 }
+
+#[test]
+fn server_without_a_replication_id_gives_no_early_data() {
+    let stored = std::sync::Mutex::new(None);
+    let fake = Fake::start(move |command| {
+        let bulk =
+            |text: &[u8]| [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat();
+        match &*command[0] {
+            b"SET" => *stored.lock().unwrap() = Some(command[2].clone()),
+            b"INFO" => return Some(bulk(b"role:master\r\n")),
+            b"GETDEL" if is_lookup(command) => {
+                return stored.lock().unwrap().as_ref().map(|value| bulk(value));
+            }
+            _ => {}
+        }
+        primary(command)
+    });
+    let mut config = config(fake.servers());
+    let lines = logged(&mut config);
+    let store = connected(config);
+    crate::store::put(&store, 1);
+    assert_eq!(take(&store, 1), Some(false));
+    assert!(has_line(&lines, "no replication ID"), "{lines:?}");
+}
