@@ -81,8 +81,10 @@ use tokio::sync::mpsc;
 
 use crate::secrets::Secrets;
 
+mod announcer;
 mod command;
 mod config;
+mod context;
 mod counters;
 mod lane;
 mod node;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
@@ -84,6 +84,7 @@ struct Waiting {
 pub(crate) struct Connection {
     requests: mpsc::UnboundedSender<Request>,
     outstanding: Rc<Cell<usize>>,
+    closing: Rc<Notify>,
     closed: watch::Receiver<Option<Down>>,
 }
 
@@ -107,12 +108,16 @@ impl Connection {
         let (requests, queue) = mpsc::unbounded_channel();
         let (close, closed) = watch::channel(None);
         let outstanding = Rc::new(Cell::new(0));
-        let in_flight = outstanding.clone();
+        let closing = Rc::new(Notify::new());
+        let (in_flight, asked_to_close) = (outstanding.clone(), closing.clone());
         spawn_local(async move {
-            let reason = drive(stream, queue, &in_flight).await;
+            let reason = tokio::select! {
+                reason = drive(stream, queue, &in_flight) => reason,
+                () = asked_to_close.notified() => Down::new("the connection was closed"),
+            };
             close.send_replace(Some(reason));
         });
-        Self { requests, outstanding, closed }
+        Self { requests, outstanding, closing, closed }
     }
 
     async fn log_in(&self, address: &Address, login: &Login) -> Result<(), Down> {
@@ -164,6 +169,11 @@ impl Connection {
         command(&mut request, parts);
         let reply = self.request(request, 1).await?.pop();
         reply.ok_or_else(|| Down::new("no reply"))
+    }
+
+    /// Ends the connection, and with it the requests that have no reply.
+    pub(crate) fn close(&self) {
+        self.closing.notify_one();
     }
 
     /// Waits until the connection has ended and returns the reason.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
-use super::node::Context;
+use super::context::Context;
 use super::stamp::{Stamp, stamp};
 use crate::redis::{Connection, Down, Reply, command};
 
@@ -58,6 +58,11 @@ impl Lane {
     pub(super) fn send(&self, unit: Unit) {
         // If the connection has ended, the unit is dropped, which answers it.
         let _ = self.units.send(unit);
+    }
+
+    /// Ends the connection.
+    pub(super) fn close(&self) {
+        self.connection.close();
     }
 
     pub(super) async fn closed(&self) -> Down {

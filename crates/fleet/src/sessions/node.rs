@@ -2,23 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::config::LogLine;
-use super::counters::Counters;
+use super::announcer::Announcer;
+use super::context::Context;
 use super::lane::{Lane, Unit};
 use super::stamp::{self, Stamp};
-use crate::redis::{Address, Candidates, Connection, Dialer, Down, Reply};
+use crate::redis::{Address, Candidates, Connection, Down, Reply};
 
 /// Lookups in a row without a reply after which a server counts as unreachable. Handshakes do not
 /// wait for it then, until it answers in time again.
 const TIMEOUTS_IN_A_ROW: u32 = 3;
-/// Time between two checks of a server that is connected, and longest time that a check takes.
+/// Time between two checks of a server that is connected, and longest time that a check takes unless
+/// the timeout is longer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two questions to the Sentinels: each server of a fleet connects to them for it.
 const CHECKS_PER_QUESTION: u32 = 10;
@@ -26,34 +26,14 @@ const CHECKS_PER_QUESTION: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that lived this long ends a row of failures.
-const STEADY: Duration = Duration::from_secs(1);
-/// Least time between two log lines that a server is unreachable.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What all servers of a store share.
-pub(super) struct Context {
-    pub(super) dialer: Dialer,
-    pub(super) timeout: Duration,
-    pub(super) replicas: u32,
-    pub(super) prefix: String,
-    pub(super) counters: Arc<Counters>,
-    pub(super) log: Arc<LogLine>,
-    /// Notified when a cluster may have moved slots.
-    pub(super) moved: Notify,
-}
-
+const STEADY: Duration = Duration::from_millis(500);
 /// A server, or the primary of several.
 pub(super) struct Node {
     context: Rc<Context>,
     candidates: Candidates,
     live: RefCell<Option<Rc<Live>>>,
     timeouts: Cell<u32>,
-    /// When the server became unreachable.
-    down_since: Cell<Option<Instant>>,
-    logged_down: Cell<Option<Instant>>,
-    /// Whether the last log line said that the server is reachable.
-    logged_reachable: Cell<Option<bool>>,
-    refuses_sessions: Cell<bool>,
+    announcer: Announcer,
 }
 
 /// The connections to a reachable server.
@@ -94,16 +74,8 @@ impl Live {
 
 impl Node {
     pub(super) fn new(context: Rc<Context>, candidates: Candidates) -> Self {
-        Self {
-            context,
-            candidates,
-            live: RefCell::default(),
-            timeouts: Cell::default(),
-            down_since: Cell::default(),
-            logged_down: Cell::default(),
-            logged_reachable: Cell::default(),
-            refuses_sessions: Cell::default(),
-        }
+        let announcer = Announcer::new(context.log.clone());
+        Self { context, candidates, live: RefCell::default(), timeouts: Cell::default(), announcer }
     }
 
     /// Returns the connections if the server is reachable.
@@ -148,19 +120,9 @@ impl Node {
         }
     }
 
-    /// Logs when the server begins or ends to refuse sessions, such as for lack of memory.
+    /// Notes whether the server stored a session, and its error if not.
     pub(super) fn on_stored(&self, refusal: Option<&str>) {
-        if self.refuses_sessions.replace(refusal.is_some()) == refusal.is_some() {
-            return;
-        }
-        match refusal {
-            Some(error) => self.log(&format!(
-                "warning: Redis at {} does not store TLS sessions: {error}; their clients do full \
-                 handshakes",
-                self.name()
-            )),
-            None => self.log(&format!("Redis at {} stores TLS sessions again", self.name())),
-        }
+        self.announcer.on_stored(|| self.name(), refusal);
     }
 
     /// Connects and watches the server until the task is aborted.
@@ -173,15 +135,15 @@ impl Node {
                     let live = Rc::new(live);
                     self.timeouts.set(0);
                     self.set_live(Some(live.clone()));
-                    self.log_reachable(&live);
+                    self.announcer.on_reachable(&live.address, live.stamp.get().is_some());
                     let reason = self.watch(&live).await;
                     self.set_live(None);
-                    self.log_unreachable(&live.address.to_string(), &reason);
+                    self.announcer.on_unreachable(&live.address, &reason);
                     if since.elapsed() >= STEADY {
                         attempt = 0;
                     }
                 }
-                Err(reason) => self.log_unreachable(&self.name(), &reason),
+                Err(reason) => self.announcer.on_unreachable(&self.name(), &reason),
             }
             self.context.moved.notify_one();
             sleep(pause(attempt)).await;
@@ -246,8 +208,9 @@ impl Node {
                 _ => Ok((run, stamp)),
             }
         };
-        let late = |_| Down::new(format_args!("no reply within {CHECK_INTERVAL:?}"));
-        timeout(CHECK_INTERVAL, probing).await.map_err(late)?
+        let limit = self.check_timeout();
+        let late = |_| Down::new(format_args!("no reply within {limit:?}"));
+        timeout(limit, probing).await.map_err(late)?
     }
 
     /// Returns why the server is not usable any more, when it is not.
@@ -258,6 +221,8 @@ impl Node {
             reason.ok().and_then(|reason| reason.clone())
         };
         tokio::select! {
+            // The reason for which a connection was closed is the first.
+            biased;
             reason = failing => reason.unwrap_or_else(|| Down::new("the store ends")),
             reason = live.plain.closed() => reason,
             reason = live.lane.closed() => reason,
@@ -267,10 +232,11 @@ impl Node {
 
     /// Checks a server that may have no other traffic, until it fails.
     async fn check(&self, live: &Live) -> Down {
-        let late = |_| Down::new(format_args!("no reply within {CHECK_INTERVAL:?}"));
+        let limit = self.check_timeout();
+        let late = |_| Down::new(format_args!("no reply within {limit:?}"));
         for checks in 1_u32.. {
             sleep(CHECK_INTERVAL).await;
-            let info = timeout(CHECK_INTERVAL, live.plain.command(&[b"INFO", b"replication"]));
+            let info = timeout(limit, live.plain.command(&[b"INFO", b"replication"]));
             let info = info.await.map_err(late).flatten();
             match info.and_then(|info| stamp::stamp(&live.run_id, &info)) {
                 Ok(stamp) => live.stamp.set(stamp),
@@ -288,11 +254,21 @@ impl Node {
         unreachable!("4 billion seconds of checks")
     }
 
+    /// A server may answer a check more slowly than a handshake.
+    fn check_timeout(&self) -> Duration {
+        CHECK_INTERVAL.max(self.context.timeout)
+    }
+
     fn set_live(&self, live: Option<Rc<Live>>) {
         let reachable = &self.context.counters.reachable;
         let is_up = live.is_some();
-        let was_up = self.live.replace(live).is_some();
-        match (was_up, is_up) {
+        let before = self.live.replace(live);
+        if let Some(before) = &before {
+            // Commands without a reply would keep them open.
+            before.plain.close();
+            before.lane.close();
+        }
+        match (before.is_some(), is_up) {
             (false, true) => reachable.add(1),
             (true, false) => reachable.subtract(1),
             _ => {}
@@ -302,44 +278,6 @@ impl Node {
     /// Forgets the connections of a server that has left its cluster.
     pub(super) fn retire(&self) {
         self.set_live(None);
-    }
-
-    fn log_reachable(&self, live: &Live) {
-        let address = &live.address;
-        let down_for = self.down_since.take().map(|since| since.elapsed());
-        match (self.logged_reachable.replace(Some(true)), down_for) {
-            (Some(false), Some(time)) => {
-                self.log(&format!("Redis at {address} is reachable again after {time:.1?}"));
-            }
-            (None, _) => self.log(&format!("TLS sessions are shared through Redis at {address}")),
-            _ => return,
-        }
-        if live.stamp.get().is_none() {
-            self.log(&format!(
-                "warning: Redis at {address} has no replication ID: its TLS sessions give no early \
-                 data"
-            ));
-        }
-    }
-
-    fn log_unreachable(&self, name: &str, reason: &Down) {
-        if self.down_since.get().is_none() {
-            self.down_since.set(Some(Instant::now()));
-        }
-        let is_recent = self.logged_down.get().is_some_and(|last| last.elapsed() < LOG_INTERVAL);
-        if self.logged_reachable.get() == Some(false) || is_recent {
-            return;
-        }
-        self.logged_down.set(Some(Instant::now()));
-        self.logged_reachable.set(Some(false));
-        self.log(&format!(
-            "warning: Redis at {name} is not reachable: {reason}; clients whose sessions it stores \
-             do full handshakes"
-        ));
-    }
-
-    fn log(&self, line: &str) {
-        (self.context.log)(line);
     }
 
     fn name(&self) -> String {

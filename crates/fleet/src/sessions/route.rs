@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use super::node::{Context, Node};
+use super::context::Context;
+use super::node::Node;
 use crate::redis::{Address, Candidates, RedisServers, slot};
 
 /// Time between two questions for the slots of a cluster that seems to be at rest.

@@ -1,5 +1,6 @@
 //! The store's thread: does the commands of the workers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -12,10 +13,11 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
 use super::command::{Command, NAMES, Pending};
-use super::config::RedisSessionsConfig;
+use super::config::{LogLine, RedisSessionsConfig};
+use super::context::Context;
 use super::counters::Counters;
 use super::lane::{Removed, Unit};
-use super::node::{Context, Live, Node};
+use super::node::{Live, Node};
 use super::route::Route;
 use super::sealed::{Keys, LIFETIME, Refused, SESSION_BYTES};
 use crate::redis::{Dialer, Login, Reply};
@@ -43,6 +45,11 @@ pub(super) fn run(
     drop(tasks);
     // A name that is being resolved must not keep the thread.
     runtime.shutdown_background();
+}
+
+/// Keeps a panic of the log from ending a task that connects.
+fn contained(log: Arc<LogLine>) -> Arc<LogLine> {
+    Arc::new(move |line| drop(catch_unwind(AssertUnwindSafe(|| log(line)))))
 }
 
 struct Store {
@@ -74,7 +81,7 @@ impl Store {
             replicas: config.replicas,
             prefix: config.prefix,
             counters,
-            log: config.log,
+            log: contained(config.log),
             moved: tokio::sync::Notify::new(),
         });
         let route = Route::start(&context, config.servers);

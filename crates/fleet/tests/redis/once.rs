@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, mpsc};
 
-use pronghorn_engine::SharedSessions;
+use pronghorn_engine::{SharedSession, SharedSessions};
+use pronghorn_fleet::sessions::RedisSessions;
 
 use crate::server::{HANG, Server, is_installed};
 use crate::store::{config, connected, get, name, put, session, take, take_all, value, wait_for};
@@ -68,39 +69,60 @@ fn session_expires_in_redis() {
 
 #[test]
 fn each_of_2000_sessions_is_taken_once_by_8_threads_over_2_servers() {
-    const SESSIONS: u32 = 2000;
-    const TOGETHER: usize = 250;
     if !is_installed() {
         return;
     }
     let server = Server::start(&[]);
     let stores = [connected(config(server.servers())), connected(config(server.servers()))];
-    for number in 0..SESSIONS {
+    race(&stores, 2000);
+    assert_eq!(server.admin().size(), "0");
+}
+
+#[test]
+fn each_of_500_sessions_is_taken_once_with_a_replica() {
+    if !is_installed() {
+        return;
+    }
+    let (server, replica) = (Server::start(&[]), Server::start(&[]));
+    replica.admin().replicate(server.port);
+    let with_replica = || {
+        let mut config = config(server.servers());
+        config.replicas = 1;
+        connected(config)
+    };
+    race(&[with_replica(), with_replica()], 500);
+    assert_eq!(replica.admin().size(), "0", "each removal was acknowledged");
+}
+
+/// Stores sessions, takes each by 8 threads over both stores at once, and checks that one of them
+/// got it for good and the others did not find it.
+fn race(stores: &[Arc<RedisSessions>; 2], sessions: u32) {
+    const TOGETHER: usize = 250;
+    for number in 0..sessions {
         stores[0].put(name(number), session(number), crate::store::HOUR);
     }
-    wait_for(&stores[0], "stored", u64::from(SESSIONS));
+    wait_for(&stores[0], "stored", u64::from(sessions));
     let found: Arc<Vec<[AtomicU32; 2]>> =
-        Arc::new((0..SESSIONS).map(|_| Default::default()).collect());
-    let together = Arc::new(Barrier::new(8));
+        Arc::new((0..sessions).map(|_| Default::default()).collect());
+    let together = Barrier::new(8);
     std::thread::scope(|scope| {
         for thread in 0..8 {
-            let (store, found, together) = (&stores[thread % 2], found.clone(), together.clone());
+            let (store, found, together) = (&stores[thread % 2], &found, &together);
             scope.spawn(move || {
-                let numbers: Vec<_> = (0..SESSIONS).collect();
+                let numbers: Vec<_> = (0..sessions).collect();
                 for some in numbers.chunks(TOGETHER) {
                     together.wait();
                     let (done, answered) = mpsc::channel();
                     for number in some.iter().copied() {
                         let (done, found) = (done.clone(), found.clone());
-                        let count =
-                            move |sessions: Vec<Option<pronghorn_engine::SharedSession>>| {
-                                if let Some(taken) = &sessions[0] {
-                                    let of_name = &found[number as usize];
-                                    of_name[0].fetch_add(1, Relaxed);
-                                    of_name[1].fetch_add(taken.is_taken_for_good.into(), Relaxed);
-                                }
-                                done.send(()).unwrap();
-                            };
+                        let count = move |sessions: Vec<Option<SharedSession>>| {
+                            if let Some(taken) = &sessions[0] {
+                                let of_name = &found[number as usize];
+                                of_name[0].fetch_add(1, Relaxed);
+                                of_name[1].fetch_add(taken.is_taken_for_good.into(), Relaxed);
+                            }
+                            done.send(()).unwrap();
+                        };
                         store.take(vec![name(number)], Box::new(count));
                     }
                     for _ in some {
@@ -114,5 +136,4 @@ fn each_of_2000_sessions_is_taken_once_by_8_threads_over_2_servers() {
         let counts = counts.each_ref().map(|count| count.load(Relaxed));
         assert_eq!(counts, [1, 1], "session {number}: found, taken for good");
     }
-    assert_eq!(server.admin().size(), "0");
 }

@@ -112,7 +112,7 @@ fn spawn(folder: &Path, port: u16, options: &[String]) -> Child {
     let folder = folder.to_str().unwrap();
     Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--dir", folder, "--save", "", "--port", &port])
-        .args(["--repl-diskless-sync", "no", "--rdbcompression", "no"])
+        .args(["--repl-diskless-sync", "no", "--rdbcompression", "no", "--hz", "100"])
         .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
