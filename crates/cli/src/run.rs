@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use http::HeaderValue;
 use pronghorn_engine::{AltSvc, Config as EngineConfig, Group, Listener, TrustedProxies, Workers};
-use pronghorn_gateway::Gateway;
 use pronghorn_gateway::config::{AdminListen, Config, EarlyData, Server};
 use pronghorn_gateway::layers::Registry;
+use pronghorn_gateway::{Fleet, Gateway};
 use pronghorn_gateway::{ServerCondition, ServerState};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -57,8 +57,9 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let config = configuration::load(file)?;
     let count = worker_count(&config.server);
     let (listeners, gateway, https_port) = open(file, &config, layers, count)?;
-    let identity = https_port.map(|_| identity(&gateway)).transpose()?;
-    let group = group(&config, count, https_port.is_some())?;
+    let fleet = fleet(&config)?;
+    let identity = https_port.map(|_| identity(&gateway, fleet.as_ref())).transpose()?;
+    let group = group(&config, count, https_port.is_some(), fleet.as_ref())?;
     let addresses: Vec<_> =
         listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
     let admin =
@@ -66,13 +67,16 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let engine = engine_config(file, &config)?;
     let log = UpstreamLog::of(&gateway);
     let handlers = gateway.clone();
-    let workers =
-        Workers::start(group, listeners, identity.as_ref(), &engine, move |_| handlers.handler())
-            .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+    let workers = Workers::start(group.clone(), listeners, identity.as_ref(), &engine, move |_| {
+        handlers.handler()
+    })
+    .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
     let running = Rc::new(Running {
         file: file.clone(),
         reloaded: RefCell::default(),
         gateway,
+        fleet,
+        group,
         listeners: addresses,
         stats: workers.stats().cloned().collect(),
         identity,
@@ -123,9 +127,24 @@ fn open(
     Ok((listeners, gateway, port))
 }
 
-fn group(config: &Config, workers: usize, has_tls: bool) -> Result<Group, Failure> {
+fn fleet(config: &Config) -> Result<Option<Fleet>, Failure> {
+    Fleet::start(config, |line| log_line!("{line}")).map_err(|problems| {
+        let lines = configuration::lines(&problems).join("\n");
+        Failure::new(Kind::Malformed, lines)
+    })
+}
+
+fn group(
+    config: &Config,
+    workers: usize,
+    has_tls: bool,
+    fleet: Option<&Fleet>,
+) -> Result<Group, Failure> {
     if !has_tls {
         return Ok(Group::new(workers));
+    }
+    if let Some(fleet) = fleet {
+        return Ok(fleet.group(workers));
     }
     let secret = serving::secret(config.state_dir().as_deref(), &SETTING_NAMES)?;
     Ok(Group::with_secret(workers, &secret))
@@ -257,10 +276,17 @@ fn bind(server: &Server, workers: usize) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-fn identity(gateway: &Gateway) -> Result<pronghorn_engine::Identity, Failure> {
+fn identity(
+    gateway: &Gateway,
+    fleet: Option<&Fleet>,
+) -> Result<pronghorn_engine::Identity, Failure> {
     let identity = gateway.identity().map_err(|error| {
         Failure::new(Kind::Internal, format_args!("cannot set up TLS: {error}"))
     })?;
+    let identity = match fleet {
+        Some(fleet) => fleet.share(identity),
+        None => identity,
+    };
     Ok(match key_log::from_environment()? {
         Some(key_log) => identity.with_key_log(&key_log),
         None => identity,

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pronghorn_engine::{Identity, Stats};
-use pronghorn_gateway::Gateway;
+use pronghorn_engine::{Group, Identity, Stats};
 use pronghorn_gateway::config::{Config, EarlyData, Problem, Server};
+use pronghorn_gateway::{Fleet, Gateway};
 use serde_json::Value;
 
 use crate::configuration;
@@ -26,6 +26,8 @@ pub(crate) struct Running {
     /// Configuration of the last successful reload.
     pub(crate) reloaded: RefCell<Option<Config>>,
     pub(crate) gateway: Gateway,
+    pub(crate) fleet: Option<Fleet>,
+    pub(crate) group: Group,
     /// Addresses, each with whether it uses TLS.
     pub(crate) listeners: Vec<(SocketAddr, bool)>,
     pub(crate) stats: Vec<Arc<Stats>>,
@@ -49,6 +51,14 @@ impl Running {
         let before = hosts();
         let replaced = Config::load(&self.file)
             .and_then(|config| self.gateway.reload(&config).map(|()| config));
+        let replaced = replaced.and_then(|config| {
+            let fleet = self.fleet.as_ref();
+            let rotated = fleet.map_or(Ok(false), |fleet| fleet.reload(&config, &self.group))?;
+            if rotated {
+                log_line!("fleet: the secrets have changed");
+            }
+            Ok(config)
+        });
         let changes = replaced
             .as_ref()
             .map(|config| self.with_present(|before| config.changes_since(before)))
@@ -175,9 +185,10 @@ impl Running {
             .into_iter()
             .map(|key| format!("`{key}` in [server]"));
         let limits = (self.config.limits != now.limits).then(|| "[limits]".to_owned());
+        let fleet = (self.config.fleet != now.fleet).then(|| "[fleet]".to_owned());
         let admin = (self.config.admin != now.admin).then(|| "[admin]".to_owned());
         let qlog = (self.config.log.qlog != now.log.qlog).then(|| "`qlog` in [log]".to_owned());
-        keys.chain(limits).chain(qlog).chain(admin).collect()
+        keys.chain(limits).chain(qlog).chain(fleet).chain(admin).collect()
     }
 }
 

@@ -56,7 +56,7 @@ impl Config {
                 .filter(|name| !now.upstreams.contains_key(*name))
                 .map(|name| format!("removed: upstream {name}")),
         );
-        for table in ["server", "log", "acme", "limits", "admin"] {
+        for table in ["server", "log", "acme", "fleet", "limits", "admin"] {
             let of = |written: &RawConfig| written.tables.get(table).cloned().unwrap_or_default();
             let keys = different(&of(&before), &of(&now));
             if !keys.is_empty() {

@@ -3,6 +3,7 @@
 mod acme;
 mod admin;
 mod buffering;
+mod fleet;
 mod health;
 mod listeners;
 mod log;
@@ -31,6 +32,7 @@ pub(crate) fn check(config: &Config, problems: &mut Vec<Problem>) -> Vec<Problem
     listeners::check(config, problems, &mut warnings);
     admin::check(config, problems);
     acme::check(config, problems);
+    fleet::check(config, problems);
     log::check(config, problems);
     for upstream in config.upstreams.values() {
         check_upstream(config, upstream, &upstream.location, problems);

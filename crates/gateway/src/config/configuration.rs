@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::acme::Acme;
 use super::admin::{Admin, AdminListen, address};
+use super::fleet::Fleet;
 use super::layer::Layer;
 use super::location::Location;
 use super::log::{Log, QlogRule};
@@ -32,6 +33,8 @@ pub struct Config {
     pub admin: Admin,
     /// The table `[acme]`.
     pub acme: Acme,
+    /// The table `[fleet]`.
+    pub fleet: Fleet,
     /// The table `[upstreams]`.
     pub upstreams: BTreeMap<String, Upstream>,
     /// The tables `[[sites]]`, of all files.

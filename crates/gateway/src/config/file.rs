@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::acme::Acme;
 use super::admin::Admin;
+use super::fleet::Fleet;
 use super::log::Log;
 use super::server::{LimitTable, Server};
 use super::site::Site;
@@ -37,6 +38,9 @@ pub(crate) struct File {
     /// ACME authority that issues certificates for sites with `tls = "acme"`.
     #[serde(default)]
     pub(super) acme: Acme,
+    /// What this server shares with others that serve the same sites.
+    #[serde(default)]
+    pub(super) fleet: Fleet,
     /// Upstreams by name: groups of servers that requests are proxied to.
     #[serde(default)]
     pub(super) upstreams: BTreeMap<String, Upstream>,

@@ -53,8 +53,17 @@ impl Config {
             return (None, problems);
         };
         sources.0.push(source);
-        let Some(File { include, server, limits, log, admin, acme, mut upstreams, mut sites }) =
-            main
+        let Some(File {
+            include,
+            server,
+            limits,
+            log,
+            admin,
+            acme,
+            fleet,
+            mut upstreams,
+            mut sites,
+        }) = main
         else {
             return (None, in_order(problems));
         };
@@ -103,6 +112,7 @@ impl Config {
             log,
             admin,
             acme,
+            fleet,
             upstreams,
             sites,
             warnings: Vec::new(),

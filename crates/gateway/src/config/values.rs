@@ -81,6 +81,10 @@ impl Time {
     pub(crate) const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
+
+    pub(crate) const fn milliseconds(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
 }
 
 impl FromStr for Time {

@@ -8,6 +8,7 @@ use super::builder::{ByName, PlanBuilder, PlanContext, by_name};
 use super::sites::ramp;
 use crate::certificates::site_certificates::{Names, SiteCertificate};
 use crate::config::{Config, HostPattern, Problem, Tls};
+use crate::fleet::Fleet;
 use crate::plan::{Plan, SiteEntry};
 use crate::routing::hosts::Hosts;
 use crate::switches::SiteSwitches;
@@ -36,6 +37,7 @@ impl Plan {
             warnings: Vec::new(),
         };
         builder.buffering_folder();
+        builder.problems.extend(Fleet::check(config));
         let log_counts =
             context.before.map_or_else(Arc::default, |before| before.log_counts.clone());
         let log = builder.log(&log_counts);
