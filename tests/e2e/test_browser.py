@@ -71,7 +71,9 @@ def test_browser_goes_from_h2_to_h3_by_alt_svc(start_serve, identity, page):
     # Over QUIC, Chromium accepts a private certificate only for a host named in this flag. The
     # wrong port in it forces nothing: Alt-Svc alone brings the browser over.
     flags = [*common_flags(identity.spki_hash), f"--origin-to-force-quic-on={NAME}:1"]
-    seen = visit(f"https://{NAME}:{server.port}/", flags, loads=3)
+    # The browser goes on over HTTP/2 while it opens the other connection, on a busy machine for some
+    # loads.
+    seen = visit(f"https://{NAME}:{server.port}/", flags, loads=5)
     for visited in seen["visits"]:
         assert_page_is_whole(visited)
     assert seen["visits"][0]["protocol"] == "h2"

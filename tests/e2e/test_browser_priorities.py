@@ -134,6 +134,7 @@ def took_ms(request, identity, tmp_path) -> Callable[[str], float]:
     return load
 
 
+@pytest.mark.timeout(900)
 def test_style_sheet_overtakes_images_over_http2_as_over_http3(took_ms):
     """Compares the fastest of three loads, or of more on a busy machine: other load only slows a
     load down.

@@ -104,5 +104,12 @@ def test_chromium_gets_a_compressed_certificate_over_quic(server, chain, plain_b
         (visited,) = visit(f"https://{NAME}:{proxy.port}/", flags)["visits"]
         assert [request["protocol"] for request in visited["requests"]] == ["h3"]
         flow = next(iter(proxy.flows.values()))
-        received = sum(len(content) for way, content in flow.datagrams if way == DOWN)
+    received = 0
+    for way, content in flow.datagrams:
+        if way == DOWN:
+            received += len(content)
+        elif not content[0] & 0x80:
+            # A packet with a short header: the client has the whole certificate. The page, probes of
+            # the path and what a busy machine retransmits later do not count.
+            break
     assert received < plain_bytes, (received, plain_bytes)

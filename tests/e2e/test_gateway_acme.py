@@ -145,14 +145,12 @@ def test_server_killed_during_an_order_gets_a_certificate_after_its_restart(
     # The authority is slow, so that there is time to kill the server.
     pebble.start(PEBBLE_VA_NOSLEEP="0", PEBBLE_VA_SLEEPTIME="3")
     server = serve(NAME)
-    pebble.process.wait_for_lines("Added order")
-    server.kill()
-    assert certificates_of(gateway.folder / "state") == {}
-    for line in ("Pulled a task from the Tasks queue", "Issued certificate serial"):
-        server = start(gateway.command(), listeners=2)
+    for line in ("Added order", "Pulled a task from the Tasks queue", "Issued certificate serial"):
         pebble.process.wait_for_lines(line)
         server.kill()
         assert all(is_whole(file) for file in certificates_of(gateway.folder / "state").values())
+        server = start(gateway.command(), listeners=2)
+    server.kill()
     (folder,) = (gateway.folder / "state").glob("acme/*/certificates")
     # A temporary file as a killed server leaves it before the rename, and one of another program.
     left, other = folder / ".writing-AbCdEf.tmp", folder / "notes.tmp"
@@ -162,7 +160,8 @@ def test_server_killed_during_an_order_gets_a_certificate_after_its_restart(
     eventually("there is a certificate", lambda: status_of(gateway)["valid_until"], seconds=60)
     assert fetch(pebble, "HTTP/2").status == 200
     assert (left.exists(), other.exists()) == (False, True)
-    assert not list(folder.parent.glob("**/.writing-*"))
+    # The server may be writing another file at the moment.
+    eventually("no temporary file", lambda: not list(folder.parent.glob("**/.writing-*")))
 
 
 def test_certificate_is_renewed_while_clients_are_served(serve, gateway, pebble):
@@ -496,10 +495,8 @@ def test_changed_email_is_sent_to_the_authority_once(start, gateway, pebble):
         write(gateway, pebble, [NAME, "three.pronghorn.test"], acme='email = "four@pronghorn.test"')
         server.popen.send_signal(1)
         server.wait_for_lines("three.pronghorn.test has a certificate, valid until")
-        said = "the authority says: no such domain (invalidContact)"
-        assert f"warning: the authority rejected the new email address: {said}" in "\n".join(
-            server.lines
-        )
+        said = r"the authority says: no such domain \(invalidContact\)"
+        server.wait_for_lines(f"warning: the authority rejected the new email address: {said}")
 
 
 PROFILES = {"classic": 7_776_000, "shortlived": 576_000}

@@ -211,6 +211,7 @@ def test_hundred_reloads_fail_no_request_and_end_no_connection(
     client = threading.Thread(target=kept)
     client.start()
     try:
+        eventually("an answer of the first configuration", lambda: answers or failures)
         for number in range(1, 101):
             gateway.file.write_text(text.replace('respond = "0"', f'respond = "{number}"'))
             assert (
@@ -219,6 +220,7 @@ def test_hundred_reloads_fail_no_request_and_end_no_connection(
             )
             if number % 10 == 0:
                 assert protocol_fetcher.fetch(server.origin + "/").body == str(number).encode()
+        eventually("an answer of the last one", lambda: answers[-1:] == [(200, b"100")] or failures)
     finally:
         done.set()
         client.join(timeout=60)
@@ -297,9 +299,15 @@ def test_idle_connections_are_limited_and_do_not_lock_others_out(start, gateway)
         idle.append(silent)
     for silent in idle:
         silent.close()
-    assert eventually(
-        "it answers again", lambda: ask(UnixConnection(path), "GET", "/status")[0] == 200
-    )
+
+    def is_answered() -> bool:
+        try:
+            return ask(UnixConnection(path), "GET", "/status")[0] == 200
+        except (OSError, http.client.HTTPException):
+            # The server has not yet seen that the others are closed.
+            return False
+
+    assert eventually("it answers again", is_answered)
     assert server.popen.poll() is None
 
 

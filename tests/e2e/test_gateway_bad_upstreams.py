@@ -110,20 +110,19 @@ def test_bytes_after_the_announced_length_are_discarded(start, gateway, fetcher)
 
 def test_slow_response_continues_while_bytes_arrive(start, gateway, fetcher):
     def drip(connection: socket.socket) -> None:
-        connection.sendall(OK + b"content-length: 8\r\n\r\n")
-        for _ in range(8):
-            # Longer in total than `body_timeout`.
+        connection.sendall(OK + b"content-length: 21\r\n\r\n")
+        for _ in range(21):
+            # Longer in total than `body_timeout`, which no pause of a busy machine reaches.
             pause.wait(0.2)
             connection.sendall(b"x")
 
     pause = threading.Event()
     with upstream(drip) as address:
         gateway.write(
-            SITE
-            + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "1500ms" }}\n'
+            SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"], body_timeout = "4s" }}\n'
         )
         server = start(gateway.command())
-        assert fetcher.fetch(server.origin + "/").body == b"x" * 8
+        assert fetcher.fetch(server.origin + "/").body == b"x" * 21
 
 
 def test_stalled_response_times_out(start, gateway, protocol_fetcher):

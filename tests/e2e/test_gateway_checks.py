@@ -101,12 +101,13 @@ def test_slow_check_fails_and_does_not_delay_other_servers(run, admin):
         slow.routes["/health"] = lambda handler, _: handler.connection.recv(1)
         server = run(
             [slow.address, good.address],
-            'check = { path = "/health", every = "100ms", timeout = "200ms", failures = 1 }',
+            # Long enough for the other server on a busy machine.
+            'check = { path = "/health", every = "100ms", timeout = "3s", failures = 1 }',
         )
         server.wait_for_lines(f"{slow.address} is down")
         before = checks(good)
         eventually("the other server is still checked", lambda: checks(good) > before + 2)
-        assert states(admin()) == ["down", "up"]
+        eventually("only one is down", lambda: states(admin()) == ["down", "up"])
 
 
 def test_many_hanging_servers_do_not_delay_other_checks(run):
@@ -156,7 +157,8 @@ def test_checks_of_a_removed_upstream_stop(run, gateway):
         eventually("it is checked on the new path", lambda: checks(app, "/b") > 1)
         before = checks(app, "/a")
         eventually("time passes", lambda: checks(app, "/b") > 10)
-        assert checks(app, "/a") == before
+        # One check may have been in flight.
+        assert checks(app, "/a") <= before + 1
         write(gateway, [app.address], "")
         reload(gateway)
         count = len(app.requests)
@@ -186,7 +188,8 @@ def test_server_that_is_down_stays_down_over_a_reload(run, gateway, admin, proto
 def test_checks_use_the_protocol_and_tls_of_requests(run, gateway, start_serve, identity, protocol):
     app = start_serve()
     tls = f'tls = {{ trust = "{identity.ca}" }}'
-    check = 'check = { path = "/small.txt", every = "100ms", failures = 1, successes = 1 }'
+    # The timeout is longer than a busy machine delays a check.
+    check = 'check = { path = "/small.txt", every = "100ms", timeout = "20s", failures = 1, successes = 1 }'
     server = run([app.origin], f'{tls}\nprotocol = "{protocol}"\n{check}')
     wrong = check.replace("small", "none")
     write(gateway, [app.origin], f'{tls}\nprotocol = "{protocol}"\n{wrong}')

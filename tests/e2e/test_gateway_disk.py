@@ -196,7 +196,9 @@ def test_qlog_on_a_full_disk_is_logged_once_until_space_is_free(start, gateway, 
         server.wait_for_lines(
             rf"warning: qlog: cannot write to .*_server\.sqlog: {FULL}; connections have no file, or part"
         )
-        assert (first.read_bytes() == written, len(full_lines(server))) == (True, 1), server.lines
+        # Its last events may follow the close.
+        assert first.read_bytes().startswith(written)
+        assert len(full_lines(server)) == 1, server.lines
         disk.free()
         fetch()
         # The last page of the first file may have had space for part of another one.
@@ -322,7 +324,8 @@ def test_lack_of_descriptors_is_logged_once_per_component(start, gateway, up, id
     )
     routes = '[[sites.routes]]\nmatch = { path = "/here" }\nrespond = "here"\n'
     routes += f'[[sites.routes]]\nproxy = {{ servers = ["{up.address}"] }}\n'
-    gateway.write(SITE + routes, server=STATE)
+    # The connections below, which are silent, keep their descriptors on a busy machine too.
+    gateway.write(SITE + routes + '[limits]\nhandshake_timeout = "10m"\n', server=STATE)
     server = start(["prlimit", "--nofile=64:64", "--", *gateway.command()])
     with ExitStack() as stack:
         for _ in range(100):
@@ -333,7 +336,7 @@ def test_lack_of_descriptors_is_logged_once_per_component(start, gateway, up, id
         server.popen.send_signal(1)
         server.wait_for_lines(r"Too many open files \(os error 24\)", 2)
         assert fetcher.fetch(server.origin + "/here").body == b"here"
-    assert fetcher.fetch(server.origin + "/").status == 200
+    eventually("descriptors are free", lambda: fetcher.fetch(server.origin + "/").status == 200)
     server.popen.send_signal(1)
     server.wait_for_lines("nothing has changed|is as it was|reloaded")
     assert ask(UnixConnection(gateway.folder / "state/admin.sock"), "GET", "/status")[0] == 200

@@ -11,6 +11,8 @@ from harness.clients.aioquic_h3 import ask_with_aioquic
 from harness.clients.openssl import openssl, request
 from harness.gateway import SITE, seen, upstream
 
+EARLY_TRIES = 10
+
 LAYERS = [
     '{ name = "allow", addresses = ["127.0.0.0/8"] }',
     '{ name = "deny", addresses = ["10.0.0.0/8"] }',
@@ -81,9 +83,15 @@ def test_early_request_is_treated_by_its_route_over_tcp(
     for method, status, size in asked:
         (tmp_path / "request").write_bytes(request(method, f"/{policy}", size))
         session = tmp_path / "session"
-        openssl(server.port, "-sess_out", session, request=request("GET", "/"))
-        said = openssl(server.port, "-sess_in", session, "-early_data", tmp_path / "request")
-        assert "Early data was accepted" in said
+        for _ in range(EARLY_TRIES):
+            openssl(server.port, "-sess_out", session, request=request("GET", "/"))
+            said = openssl(server.port, "-sess_in", session, "-early_data", tmp_path / "request")
+            assert "Early data was accepted" in said
+            if f"HTTP/1.1 {status}" in said:
+                break
+            # A busy server may read it together with the end of the handshake: then it is not
+            # early.
+            assert "HTTP/1.1 200" in said, method
         assert f"HTTP/1.1 {status}" in said, method
 
 

@@ -271,7 +271,8 @@ def test_forward_auth_server_decides(start, gateway, up, protocol_fetcher):
                     200, b"", [("x-user", "deer"), ("x-other", "no"), ("connection", "close")]
                 )
             else:
-                handler.reply(401, b"log in", [("www-authenticate", "Own"), ("location", "/login")])
+                fields = [("www-authenticate", "Own"), ("location", "/login")]
+                handler.reply(401, b"log in", [*fields, ("connection", "close")])
 
         auth.routes["/verify"] = verify
         layer = f'{{ name = "forward-auth", address = "{auth.address}", path = "/verify", copy = ["x-user"] }}'
@@ -713,11 +714,13 @@ def test_api_example_works_as_documented(start, gateway, up, fetcher):
     assert (
         fetcher.fetch(server.origin + "/admin/", headers=[basic("admin", "antler")]).status == 200
     )
-    tries = [
-        fetcher.fetch(server.origin + "/v1/login", method="POST", body=b"{}").status
-        for _ in range(6)
-    ]
-    assert tries == [200] * 5 + [429]
+
+    def log_in() -> int:
+        return fetcher.fetch(server.origin + "/v1/login", method="POST", body=b"{}").status
+
+    assert [log_in() for _ in range(5)] == [200] * 5
+    # One more attempt is allowed every ten seconds, which the first five may take on a busy machine.
+    assert 429 in {log_in() for _ in range(10)}
     assert fetcher.fetch(server.origin + "/v1/things").status == 200
     assert fetcher.fetch(server.origin + "/other").status == 404
 

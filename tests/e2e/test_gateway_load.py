@@ -149,7 +149,7 @@ def test_hpack_table_entries_do_not_retain_head_buffers(start, gateway, depot, c
         idle = server.forget_peak()
         command = [pronghorn(), "load", "--cacert", ca, "--json", "--http", 2, "-c", connections]
         command += ["-n", connections * each, server.origin + "/0"]
-        done = subprocess.run([str(part) for part in command], capture_output=True, timeout=90)
+        done = subprocess.run([str(part) for part in command], capture_output=True, timeout=250)
         assert done.returncode == 0, done.stderr.decode()
         assert json.loads(done.stdout)["requests"]["status"]["2xx"] == connections * each
         return server.peak_resident_bytes() - idle
@@ -157,8 +157,9 @@ def test_hpack_table_entries_do_not_retain_head_buffers(start, gateway, depot, c
     held()
     alike = held()
     depot.numbers = itertools.count()
-    # Heads are read into buffers of 8 KiB: 50 retained ones for each connection would be 16 MiB.
-    assert held() - alike < 4 * MIB
+    # Heads are read into buffers of 8 KiB: 50 retained ones for each connection would be 16 MiB. A
+    # busy machine adds some requests that are open at once.
+    assert held() - alike < 8 * MIB
 
 
 def stands_still(count: Callable[[], int]) -> Callable[[], int | None]:
@@ -176,7 +177,7 @@ def stands_still(count: Callable[[], int]) -> Callable[[], int | None]:
 def test_slow_client_throttles_its_upstream(start, gateway, depot, ca, version):
     server = proxied(start, gateway, depot.address)
     size = HELD_BACK
-    with GoClient(version, ca) as client:
+    with GoClient(version, ca, timeout_seconds=600) as client:
         assert client.fetch(f"{server.origin}/0").status == 200
         idle = server.forget_peak()
         # The client reads the head, and none of the content until it is told to.
@@ -197,7 +198,7 @@ def test_slow_upstream_throttles_its_client(start, gateway, depot, ca, tmp_path,
     file = tmp_path / "zeros"
     with file.open("wb") as large:
         large.truncate(size)
-    with GoClient(version, ca) as client:
+    with GoClient(version, ca, timeout_seconds=600) as client:
         assert client.fetch(f"{server.origin}/0").status == 200
         idle = server.forget_peak()
         depot.may_take.clear()
@@ -242,11 +243,14 @@ def test_thousands_of_requests_are_open_at_once(start, gateway, ca, version, at_
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         at_once = connections = min(at_once, most // 2 - 200)
     with gathering(at_once) as address:
-        more = f", connections = {at_once}, waiting = {at_once}, head_timeout = '2m'"
+        # No time-out ends an exchange before all are open, however busy the machine is.
+        timeouts = "head_timeout = '5m', connect_timeout = '5m'"
+        more = f", connections = {at_once}, waiting = {at_once}, {timeouts}"
         gateway.write(
             SITE + f'[[sites.routes]]\nproxy = {{ servers = ["{address}"]{more} }}\n', workers=2
         )
         limits = f"[limits]\nopen_requests = {at_once}\nconnections_per_client = {2 * at_once}\n"
+        limits += 'handshake_timeout = "5m"\n'
         gateway.file.write_text(gateway.file.read_text() + limits)
         server = start(gateway.command())
         command = [
@@ -266,10 +270,10 @@ def test_thousands_of_requests_are_open_at_once(start, gateway, ca, version, at_
             "-n",
             at_once,
             "--timeout",
-            100,
+            250,
             server.origin + "/",
         ]
-        done = subprocess.run([str(part) for part in command], capture_output=True, timeout=110)
+        done = subprocess.run([str(part) for part in command], capture_output=True, timeout=260)
         assert done.returncode == 0, done.stderr.decode()
         assert json.loads(done.stdout)["requests"]["status"]["2xx"] == at_once
 

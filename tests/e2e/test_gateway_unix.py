@@ -8,7 +8,7 @@ import socketserver
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,9 @@ class UnixUpstream(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.shutdown()
         self.server_close_listener()
         for one in list(self.open):
-            one.shutdown(socket.SHUT_RDWR)
+            # Its own thread may have closed it meanwhile.
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def server_close_listener(self) -> None:
         self.socket.close()

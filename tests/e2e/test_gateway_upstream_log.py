@@ -245,8 +245,9 @@ def test_connect_timeout_is_logged(proxied, failures, protocol_fetcher):
 
 BUSY = {
     "connections": (
-        'connections = 1\nconnect_timeout = "200ms"',
-        r"{address}: GET 127.0.0.1/a/b\?…: no free connection in time \(connect_timeout = 200ms\)",
+        # Long enough for the first request to connect on a busy machine.
+        'connections = 1\nconnect_timeout = "3s"',
+        r"{address}: GET 127.0.0.1/a/b\?…: no free connection in time \(connect_timeout = 3s\)",
         {"queue_timeout": 1},
     ),
     "requests": (

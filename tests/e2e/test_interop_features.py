@@ -99,8 +99,13 @@ def ask(server: Server, identity, *flags: str) -> dict:
 @pytest.mark.parametrize("pair", TO_OTHERS, ids=lambda pair: pair.id)
 def test_gets_an_answer_to_early_data(start, identity, pair):
     server = start(pair.command(None, identity))
-    said = ask(server, identity, "--early-data", "--repeat", "2")
-    assert (said["method"], said["resumed"], said["early"]) == ("GET", True, True)
+    for _ in range(20):
+        said = ask(server, identity, "--early-data", "--repeat", "2")
+        assert (said["method"], said["resumed"]) == ("GET", True)
+        # A client that is too slow to send its request before the handshake ends sends it afterwards.
+        if said["early"]:
+            break
+    assert said["early"]
 
 
 @pytest.mark.parametrize("pair", TO_OTHERS, ids=lambda pair: pair.id)
@@ -189,7 +194,8 @@ def test_quic_go_migrates(serve, identity, files):
             moved = client.round(f"{server.origin}/{LARGE}.bin", migrate=True)
             assert (moved.errors, moved.connections) == ([], 1)
             assert got(moved.responses[0]) == whole(files, LARGE)
-    assert counters(server)["quic_migrations"] == 3
+    # A busy machine may delay a path's validation until the server returns to the path before.
+    assert counters(server)["quic_migrations"] >= 3
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
@@ -209,7 +215,8 @@ async def test_aioquic_offers_version_2_and_gets_version_1(serve, identity, file
         answer = await client.fetch(f"/{SMALL}.bin")
         assert answer.body == (files / f"{SMALL}.bin").read_bytes()
         assert client._quic._version == 1
-    assert counters(server)["version_negotiations_sent"] == 1
+    # A client that waits for the first one repeats its packet.
+    assert counters(server)["version_negotiations_sent"] >= 1
 
 
 def test_quic_go_offers_version_2_and_gets_version_1(serve, identity, files):

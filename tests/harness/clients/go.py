@@ -14,7 +14,7 @@ from ..process import end_by_input
 from ..response import Response, lower
 from ..server import quic_go_client
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 PROTOCOLS = {"HTTP/1.1": "HTTP/1.1", "HTTP/2.0": "HTTP/2", "HTTP/3.0": "HTTP/3"}
 
