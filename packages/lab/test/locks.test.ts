@@ -189,7 +189,7 @@ test('invalid value of a switch is rejected', () => {
   assert.match(stderr, /PRONGHORN_LAB_SHARE_MACHINE must be 0 or 1, not yes/);
 });
 
-test('lock that is a named pipe is rejected at once', { timeout: 60_000 }, async (t) => {
+test('lock that is a named pipe is rejected at once', { timeout: 300_000 }, async (t) => {
   const pipe = bench.path('pipe.lock');
   spawnSync('mkfifo', [pipe]);
   const campaign = bench.start(['run', PLAN, '--out', bench.path('no-lock')], {

@@ -12,7 +12,7 @@ const WARM = fileURLToPath(new URL('../src/load/warm.js', import.meta.url));
 
 test(
   'interrupted load stops the server of the page that warms the browser',
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'lab-warm-test-'));
     t.after(() => {

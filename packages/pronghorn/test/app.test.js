@@ -15,7 +15,7 @@ const uWS = require('..');
 const { createServer } = require('../lib/http');
 const { serve } = require('../lib/fetch');
 const { folder, make, tls } = require('./support/certificate');
-const { faces, listening, overHttp2, overHttp3, secure } = require('./support/clients');
+const { faces, listening, overHttp2, overHttp3, released, secure } = require('./support/clients');
 const h3 = require('./support/h3');
 
 const clear = faces[0].request;
@@ -562,7 +562,7 @@ describe('memory', () => {
       await Promise.all(
         Array.from({ length: 16 }, (_, index) => one(index % 2 === 0 ? 'GET' : 'POST')),
       );
-    assert.equal(native.openExchanges(), 0);
+    await released(native.openExchanges);
     agent.destroy();
     app.close();
   });

@@ -6,14 +6,13 @@ const assert = require('node:assert/strict');
 const { execFile, spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
-const net = require('node:net');
 const path = require('node:path');
 const { it } = require('node:test');
 const { promisify } = require('node:util');
 const { tls, folder } = require('./support/certificate');
 const { python } = require('./support/h3');
 const { open } = require('./support/websocket');
-const { faces, overHttp2, overHttp3, secure } = require('./support/clients');
+const { faces, freePort, overHttp2, overHttp3, secure } = require('./support/clients');
 
 const clear = faces[0].request;
 const text = (answer) => answer.body?.toString() ?? answer.error;
@@ -23,16 +22,6 @@ const home = path.join(folder, 'examples');
 fs.mkdirSync(home);
 fs.copyFileSync(tls.key_file_name, path.join(home, 'key.pem'));
 fs.copyFileSync(tls.cert_file_name, path.join(home, 'cert.pem'));
-
-/** A port that was free a moment ago. */
-function freePort() {
-  return new Promise((resolve) => {
-    const probe = net.createServer().listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
-}
 
 const get = async (port, target, expected) =>
   assert.equal(text(await clear(port, { path: target })), expected);

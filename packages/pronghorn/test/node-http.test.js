@@ -13,6 +13,7 @@ const fastify = require('fastify');
 const Koa = require('koa');
 const native = require('../lib/native');
 const { createServer } = require('../lib/http');
+const { released } = require('./support/clients');
 const { ways, happening } = require('./support/frameworks');
 const { tls } = require('./support/certificate');
 
@@ -403,6 +404,8 @@ describe('pronghorn/http', () => {
         const { socket } = req;
         socket.setTimeout(20);
         socket.on('timeout', () => {
+          // A busy machine may let the time pass once more before the connection has ended.
+          socket.setTimeout(0);
           seen.push([req.url, socket.destroyed]);
           if (!socket.destroyed) res.end('late');
         });
@@ -463,5 +466,5 @@ describe('pronghorn/http', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  it('leaves no requests behind', () => assert.equal(native.openExchanges(), 0));
+  it('leaves no requests behind', () => released(native.openExchanges));
 });

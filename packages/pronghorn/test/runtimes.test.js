@@ -41,7 +41,7 @@ for (const [name, command] of Object.entries(runtimes)) {
         cwd: place,
         env,
         encoding: 'utf8',
-        timeout: 60_000,
+        timeout: 300_000,
       });
       assert.equal(run.stdout.trim(), 'thread 0 thread thread 0', run.stderr);
       assert.equal(run.status, 0);

@@ -34,7 +34,7 @@ async function untilWaiting(count) {
   while (waiting() !== count) await new Promise((resolve) => setTimeout(resolve, 1));
 }
 
-describe('polling on a thread', { timeout: 60_000 }, () => {
+describe('polling on a thread', { timeout: 300_000 }, () => {
   it('has one thread for each listener, which ends with the listener', async () => {
     const app = uWS.App().get('/*', (res) => res.end('x'));
     const port = listening(app);

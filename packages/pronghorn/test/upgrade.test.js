@@ -378,6 +378,8 @@ describe('upgrade over HTTP/1.1, as by node:http', () => {
           socket.resume().write(GRANT);
           socket.setTimeout(20, () => {
             told.push(`timeout ${socket.timeout}`);
+            // A busy machine may let the time pass once more before the connection has ended.
+            socket.setTimeout(0);
             socket.end('bye');
           });
         });
@@ -935,6 +937,7 @@ describe('upgraded sockets', () => {
         reset: (socket) => socket.resetAndDestroy(),
         destroyed: (socket) => socket.destroy(),
       };
+      const took = {};
       for (const [name, end] of Object.entries(ways)) {
         const asked = once(server, 'upgrade');
         const client =
@@ -949,11 +952,12 @@ describe('upgraded sockets', () => {
         const since = Date.now();
         end(socket);
         await until(() => native.openTunnels() === 0);
-        // A socket that was only destroyed gets some time to send the written data.
-        const took = Date.now() - since;
-        assert.ok(name === 'reset' ? took < 4000 : took > 1000, `${name}: ${took} ms`);
+        took[name] = Date.now() - since;
         client.destroy();
       }
+      // A socket that was only destroyed gets some time to send the written data. Its time is compared
+      // with that of the other, as a busy machine may take seconds for either.
+      assert.ok(took.destroyed > 1000 && took.reset < took.destroyed, JSON.stringify(took));
       session?.destroy();
       server.close();
       server.closeAllConnections();

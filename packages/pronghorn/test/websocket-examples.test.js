@@ -8,20 +8,11 @@ const fs = require('node:fs');
 const net = require('node:net');
 const path = require('node:path');
 const { it } = require('node:test');
+const { freePort } = require('./support/clients');
 const { open } = require('./support/websocket');
 
 const examples = path.join(__dirname, '..', 'examples', 'uws');
 const clear = { protocol: 'http/1.1', secure: false };
-
-/** A port that was free a moment ago. */
-function freePort() {
-  return new Promise((resolve) => {
-    const probe = net.createServer().listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
-}
 
 const says = (ws, what) =>
   ws.command({ text: typeof what === 'string' ? what : JSON.stringify(what) });

@@ -410,12 +410,12 @@ test('page without a load event in time is recorded as far as it loaded', async 
   // Asynchronous, because the server runs in this process.
   const { stderr } = await promisify(execFile)(
     process.execPath,
-    [CLI, 'capture', url, '--out', out, '--timeout', '3', '--wait-ms', '0'],
+    [CLI, 'capture', url, '--out', out, '--timeout', '20', '--wait-ms', '0'],
     { env },
   );
   assert.match(
     stderr,
-    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event within 3 s; the responses until then are recorded$/m,
+    /^warning: http:\/\/127\.0\.0\.1:\d+\/ had no load event within 20 s; the responses until then are recorded$/m,
   );
   assert.match(
     stderr,

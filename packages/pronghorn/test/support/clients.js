@@ -2,10 +2,12 @@
 
 // Four independent clients for the same handlers: node:http, node:https, node:http2 and aioquic.
 
+const assert = require('node:assert/strict');
 const fs = require('node:fs');
 const http = require('node:http');
 const http2 = require('node:http2');
 const https = require('node:https');
+const net = require('node:net');
 const uWS = require('../..');
 const h3 = require('./h3');
 const { tls } = require('./certificate');
@@ -251,4 +253,42 @@ function listening(app) {
   return port;
 }
 
-module.exports = { faces, listening, overHttp1, overHttp2, overHttp3, secure: faces[1].request };
+let lastPort = 20_000 + ((process.pid * 40) % 12_000);
+
+/**
+ * Returns a port that is free for TCP, and that the system gives to no other socket that asks for any
+ * port: those begin at 32768. Tests that run at the same time begin at different ones.
+ */
+async function freePort() {
+  for (;;) {
+    lastPort = 20_000 + ((lastPort + 1 - 20_000) % 12_000);
+    const probe = net.createServer();
+    const isFree = await new Promise((resolve) => {
+      probe.once('error', () => resolve(false));
+      probe.listen(lastPort, () => probe.close(() => resolve(true)));
+    });
+    if (isFree) return lastPort;
+  }
+}
+
+/**
+ * Asserts that the engine releases everything that `open()` counts. It does so after the client has
+ * its response, on a busy machine some time after.
+ */
+async function released(open) {
+  for (let tries = 0; open() > 0 && tries < 3000; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.equal(open(), 0);
+}
+
+module.exports = {
+  faces,
+  freePort,
+  listening,
+  overHttp1,
+  overHttp2,
+  overHttp3,
+  released,
+  secure: faces[1].request,
+};
