@@ -45,13 +45,13 @@ const READ = `(async () => {
     const seen = [];
     new PerformanceObserver((list) => seen.push(...list.getEntries()))
       .observe({ type: 'largest-contentful-paint', buffered: true });
-    // The last picture is painted a frame or two after the load event.
+    // The last picture is painted a frame or two after the load event, on a busy machine seconds.
     const look = (left) => {
       const last = seen.at(-1);
       if (last?.url || left === 0) resolve(last ? { url: last.url, size: last.size } : null);
       else setTimeout(look, 50, left - 1);
     };
-    look(40);
+    look(200);
   });
   return {
     resources: performance.getEntriesByType('resource').map((entry) => entry.toJSON()),

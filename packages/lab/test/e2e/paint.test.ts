@@ -108,14 +108,17 @@ test('larger paint after the short observation time counts in the long one', asy
   await page.goto(await serve(t, SHORT_LOOK_MS + 100), { waitUntil: 'load' });
   const {
     largestContentfulPaintMs: largest = 0,
+    latePaintsMs = [],
     navigation,
     lookMs,
   } = await readTimeline(page, LONG_LOOK_MS);
   assert.ok(navigation);
   assert.equal(lookMs, LONG_LOOK_MS);
+  // Late ones: see above.
+  const seen = latePaintsMs[0] ?? largest;
   assert.ok(
-    largest > navigation.loadEventStart + SHORT_LOOK_MS,
-    `${largest} of ${navigation.loadEventStart}`,
+    seen > navigation.loadEventStart + SHORT_LOOK_MS,
+    `${seen} of ${navigation.loadEventStart}`,
   );
 });
 
@@ -158,7 +161,8 @@ test('image inserted by a script half a second after the load event counts over 
     assert.equal(outcome, 'completed', run.stderr);
     assert.ok(browser?.navigation);
     assert.equal(browser.lookMs, LONG_LOOK_MS);
-    const largestMs = 1000 * (times.largestContentfulPaint ?? 0);
+    // Late ones: see above.
+    const largestMs = browser.latePaintsMs?.[0] ?? 1000 * (times.largestContentfulPaint ?? 0);
     assert.ok(
       largestMs > browser.navigation.loadEventStart + 450,
       `${largestMs} of ${browser.navigation.loadEventStart}`,

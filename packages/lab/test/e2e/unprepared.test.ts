@@ -104,7 +104,7 @@ async function lab(...args: readonly string[]): Promise<Run> {
 function capture(port: number, url: string, out: string, ...more: readonly string[]): Promise<Run> {
   // The first matching host rule counts.
   const found = ['--resolve', `*=127.0.0.1:${port}`, '--spki', certificate.spki];
-  return lab('capture', url, '--out', out, '--wait-ms', '800', ...more, ...found);
+  return lab('capture', url, '--out', out, '--wait-ms', '3000', ...more, ...found);
 }
 
 const SHOP = `<!doctype html><title>The shop</title><link rel="icon" href="/brand.png">
@@ -150,7 +150,7 @@ const PAGES: Readonly<Record<string, Answer>> = {
   'www.shop.test/picture.svg': { type: 'image/svg+xml', body: PICTURE },
   // The load event waits for it, so it comes after the late script. A replay has no think time
   // here, so the load event may come before.
-  'www.shop.test/slow.svg': { type: 'image/svg+xml', body: PICTURE, milliseconds: 600 },
+  'www.shop.test/slow.svg': { type: 'image/svg+xml', body: PICTURE, milliseconds: 3000 },
   'www.shop.test/account': { type: 'application/json', body: '{}' },
   'www.shop.test/service.js': script(
     'onfetch = (event) => event.respondWith(fetch(event.request));',
