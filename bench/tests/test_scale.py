@@ -18,7 +18,7 @@ def scale(*arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "bench.scale", *arguments]
     environment = {**os.environ, "PRONGHORN": str(pronghorn()), "PRONGHORN_BENCH_NGINX": "no-nginx"}
     return subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=110
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=280
     )
 
 

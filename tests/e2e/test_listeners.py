@@ -123,7 +123,7 @@ def test_full_socket_is_written_to_when_it_is_writable_again(start_in_own_networ
     (tmp_path / "large.bin").write_bytes(bytes(200_000))
     link = "tc qdisc {} dev lo root tbf rate {} burst 64kb limit 200mb"
     # Slow, so that even a busy machine sends more than the link accepts.
-    server = start_in_own_network(root=tmp_path, prepare=link.format("add", "40mbit"))
+    server = start_in_own_network(root=tmp_path, prepare=link.format("add", "20mbit"))
     url = "https://127.0.0.1:8443/large.bin"
     load = [
         pronghorn(),

@@ -414,7 +414,7 @@ def test_server_crash_is_reported_and_ends_the_run(load, start, identity, site, 
         "--timeout",
         "2",
         "-d",
-        "20",
+        "8",
     ]
     generator = Process([*command, f"{server.origin}/small.txt"])
     try:
