@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::address::Address;
@@ -21,7 +22,8 @@ pub enum RedisServers {
     Single(Vec<Address>),
     /// A primary that Sentinel appoints.
     Sentinel {
-        /// Addresses of the Sentinels. The primary is reached by TLS if they are.
+        /// Addresses of the Sentinels. The primary is reached by TLS if they are. A database in
+        /// them is that of the primary; a user and a password are those of the Sentinels.
         sentinels: Vec<Address>,
         /// Name of the primary in Sentinel's configuration.
         primary: String,
@@ -62,31 +64,54 @@ impl Dialer {
         Connection::open(address, &self.login, self.tls.as_ref()).await
     }
 
-    /// Returns the addresses to try for a primary, best first.
+    /// Returns the addresses to try for a primary, best first. Runs in a `LocalSet`.
     pub(crate) async fn resolve(&self, candidates: &Candidates) -> Result<Vec<Address>, Down> {
         match candidates {
             Candidates::Fixed(addresses) => Ok(addresses.clone()),
-            Candidates::Sentinel { sentinels, primary } => {
-                let mut reason = Down::new("no Sentinel is configured");
-                for sentinel in sentinels {
-                    match self.appointed(sentinel, primary).await {
-                        Ok(address) => return Ok(vec![address]),
-                        Err(down) => {
-                            reason = Down::new(format_args!("Sentinel at {sentinel}: {down}"));
-                        }
-                    }
-                }
-                Err(reason)
+            Candidates::Sentinel { sentinels, primary } => self.elected(sentinels, primary).await,
+        }
+    }
+
+    /// Asks all Sentinels at once, because one that was cut off names an old primary. The primary
+    /// that most of them name is the first.
+    async fn elected(&self, sentinels: &[Address], primary: &str) -> Result<Vec<Address>, Down> {
+        let ask = |sentinel: &Address| {
+            let (dialer, sentinel) = (self.clone(), sentinel.clone());
+            let primary = primary.to_owned();
+            spawn_local(async move {
+                let late = |_| Down::new(format_args!("no answer within {QUESTION_TIMEOUT:?}"));
+                let question = timeout(QUESTION_TIMEOUT, dialer.appointed(&sentinel, &primary));
+                let appointed = question.await.map_err(late).flatten();
+                appointed.map_err(|down| Down::new(format_args!("Sentinel at {sentinel}: {down}")))
+            })
+        };
+        let answers: Vec<_> = sentinels.iter().map(ask).collect();
+        let mut reason = Down::new("no Sentinel is configured");
+        let mut votes: Vec<(Address, usize)> = Vec::new();
+        for answer in answers {
+            match answer.await.map_err(Down::new).flatten() {
+                Ok(address) => match votes.iter_mut().find(|(named, _)| *named == address) {
+                    Some((_, count)) => *count += 1,
+                    None => votes.push((address, 1)),
+                },
+                Err(down) => reason = down,
             }
         }
+        if votes.is_empty() {
+            return Err(reason);
+        }
+        // Stable: of equals, the one that the first Sentinel names.
+        votes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Ok(votes.into_iter().map(|(address, _)| address).collect())
     }
 
     /// Returns the primary that a Sentinel names.
     async fn appointed(&self, sentinel: &Address, primary: &str) -> Result<Address, Down> {
-        // The login of the servers is not that of the Sentinels.
-        let connection = Connection::open(sentinel, &Login::default(), self.tls.as_ref()).await?;
+        // The login of the servers is not that of the Sentinels, which have no databases.
+        let asked = Address { database: 0, ..sentinel.clone() };
+        let connection = Connection::open(&asked, &Login::default(), self.tls.as_ref()).await?;
         let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", primary.as_bytes()];
-        match answer(&connection, &question).await? {
+        match connection.command(&question).await? {
             Reply::Array(parts) => {
                 let host = parts.first().and_then(Reply::as_str);
                 let port = parts.get(1).and_then(Reply::as_str).and_then(|port| port.parse().ok());
@@ -117,7 +142,9 @@ impl Dialer {
 
     async fn slots_by(&self, node: &Address) -> Result<Vec<Option<Address>>, Down> {
         let connection = self.open(node).await?;
-        match answer(&connection, &[b"CLUSTER", b"SLOTS"]).await? {
+        let late = |_| Down::new(format_args!("no answer within {QUESTION_TIMEOUT:?}"));
+        let question = timeout(QUESTION_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"]));
+        match question.await.map_err(late)?? {
             Reply::Array(ranges) if !ranges.is_empty() => {
                 let mut slots = vec![None; usize::from(SLOTS)];
                 for range in &ranges {
@@ -132,11 +159,6 @@ impl Dialer {
             _ => Err(Down::new("the answer is no list of slots")),
         }
     }
-}
-
-async fn answer(connection: &Connection, question: &[&[u8]]) -> Result<Reply, Down> {
-    let late = |_| Down::new(format_args!("no answer within {QUESTION_TIMEOUT:?}"));
-    timeout(QUESTION_TIMEOUT, connection.command(question)).await.map_err(late)?
 }
 
 /// Reads `[first, last, [host, port, …], …]`.

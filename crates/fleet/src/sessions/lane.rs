@@ -1,12 +1,14 @@
 //! Removes sessions from one server, with proof of what that is worth.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
+use super::config::LogLine;
 use super::context::Context;
 use super::stamp::{Stamp, stamp};
 use crate::redis::{Connection, Down, Reply, command};
@@ -49,6 +51,7 @@ impl Lane {
             run_id: run_id.into(),
             replicas: context.replicas,
             wait: (context.timeout / 2).max(SHORTEST_WAIT),
+            log: context.log.clone(),
         };
         spawn_local(remover.run(queue));
         Self { units, connection }
@@ -78,11 +81,16 @@ struct Remover {
     /// How long the server waits for replicas. Half of the timeout, so that the session is resumed
     /// without early data if it is in vain.
     wait: Duration,
+    log: Arc<LogLine>,
 }
 
 impl Remover {
+    fn log(&self, line: &str) {
+        (self.log)(line);
+    }
+
     async fn run(self, mut queue: mpsc::UnboundedReceiver<Unit>) {
-        let mut shortfalls = 0;
+        let mut shortfalls = 0_u32;
         let mut units = Vec::new();
         while queue.recv_many(&mut units, UNITS).await > 0 {
             // Their callers have timed out.
@@ -101,8 +109,26 @@ impl Remover {
             // next removals gather, so that one wait serves them all.
             let required = Some((self.replicas, wait));
             match remove(&self.connection, &self.run_id, sent, required).await {
-                Some(true) => shortfalls = 0,
-                Some(false) => shortfalls += 1,
+                Some(true) => {
+                    if shortfalls >= SHORTFALLS_IN_A_ROW {
+                        self.log(&format!(
+                            "the required replicas ({}) acknowledge again that TLS sessions are \
+                             removed",
+                            self.replicas
+                        ));
+                    }
+                    shortfalls = 0;
+                }
+                Some(false) => {
+                    shortfalls = shortfalls.saturating_add(1);
+                    if shortfalls == SHORTFALLS_IN_A_ROW {
+                        self.log(&format!(
+                            "warning: fewer replicas than required ({}) acknowledge that a TLS \
+                             session was removed: sessions give no early data",
+                            self.replicas
+                        ));
+                    }
+                }
                 None => {}
             }
         }

@@ -76,22 +76,28 @@ fn frozen_replica_costs_early_data_and_not_the_session() {
     }
     let (primary, replica) = (Server::start(&[]), Server::start(&[]));
     replica.admin().replicate(primary.port);
-    let store = connected(impatient(primary.servers()));
-    for number in 0..2 {
+    let mut config = impatient(primary.servers());
+    let lines = logged(&mut config);
+    let store = connected(config);
+    for number in 0..5 {
         put(&store, number);
     }
     assert_eq!(take(&store, 0), Some(true));
     replica.freeze(true);
-    assert_eq!(take(&store, 1), Some(false));
-    assert!(value(&store, "unacknowledged") >= 1);
+    for number in 1..5 {
+        assert_eq!(take(&store, number), Some(false));
+    }
+    assert_eq!(value(&store, "unacknowledged"), 4);
+    assert!(has_line(&lines, "fewer replicas than required (1)"), "{lines:?}");
     replica.freeze(false);
-    // The first wait may end before the replica has caught up.
+    // The first waits may end before the replica has caught up.
     let mut number = 10;
     eventually("early data is back", || {
         number += 1;
         put(&store, number);
         take(&store, number) == Some(true)
     });
+    assert!(has_line(&lines, "the required replicas (1) acknowledge again"), "{lines:?}");
 }
 
 #[test]
@@ -163,7 +169,10 @@ fn store_follows_sentinel_to_the_new_primary() {
             || Admin::connect(sentinel.port).run("INFO sentinel").contains("slaves=1")
     });
     let mut config = config(RedisServers::Sentinel {
-        sentinels: vec![format!("redis://127.0.0.1:{}", sentinel.port).parse().unwrap()],
+        // The first is not there.
+        sentinels: [NO_PRIMARY, sentinel.port]
+            .map(|port| format!("redis://127.0.0.1:{port}").parse().unwrap())
+            .to_vec(),
         primary: "main".to_owned(),
     });
     let lines = logged(&mut config);

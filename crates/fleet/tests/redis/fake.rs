@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pronghorn_fleet::sessions::RedisServers;
+use pronghorn_fleet::sessions::{Address, RedisServers};
 
 /// Replies to one command; nothing closes the connection.
 pub(crate) type Replies = dyn Fn(&[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync;
@@ -41,8 +41,16 @@ impl Fake {
         *self.replies.lock().unwrap() = Arc::new(replies);
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
     pub(crate) fn servers(&self) -> RedisServers {
-        RedisServers::Single(vec![format!("redis://127.0.0.1:{}", self.port).parse().unwrap()])
+        RedisServers::Single(vec![self.address()])
     }
 }
 

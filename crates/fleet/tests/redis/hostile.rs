@@ -192,3 +192,46 @@ fn server_without_a_replication_id_gives_no_early_data() {
     assert_eq!(take(&store, 1), Some(false));
     assert!(has_line(&lines, "no replication ID"), "{lines:?}");
 }
+
+#[test]
+fn primary_that_most_sentinels_name_is_used() {
+    let primary_server = Fake::start(primary);
+    let old = Fake::start(|_| Some(b"$12\r\nrole:slave\r\n\r\n".to_vec()));
+    let naming = |port: u16| {
+        Fake::start(move |command| {
+            assert_eq!(command[2], b"main");
+            let port = port.to_string();
+            let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+            Some(reply.into_bytes())
+        })
+    };
+    let unknowing = Fake::start(|_| Some(b"*-1\r\n".to_vec()));
+    let sentinels = [
+        naming(old.port()),
+        unknowing,
+        naming(primary_server.port()),
+        naming(primary_server.port()),
+    ];
+    let servers = pronghorn_fleet::sessions::RedisServers::Sentinel {
+        sentinels: sentinels.iter().map(Fake::address).collect(),
+        primary: "main".to_owned(),
+    };
+    let mut its_config = config(servers);
+    let lines = logged(&mut its_config);
+    let _store = connected(its_config);
+    let address = primary_server.address().to_string();
+    assert!(has_line(&lines, &format!("are shared through Redis at {address}")), "{lines:?}");
+}
+
+#[test]
+fn sentinel_that_does_not_know_the_primary_is_named() {
+    let unknowing = Fake::start(|_| Some(b"*-1\r\n".to_vec()));
+    let servers = pronghorn_fleet::sessions::RedisServers::Sentinel {
+        sentinels: vec![unknowing.address()],
+        primary: "main".to_owned(),
+    };
+    let mut its_config = config(servers);
+    let lines = logged(&mut its_config);
+    let _store = start(its_config);
+    eventually("the reason is logged", || has_line(&lines, "no primary has the name `main`"));
+}
