@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ pub(crate) type Replies = dyn Fn(&[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync;
 pub(crate) struct Fake {
     port: u16,
     replies: Arc<Mutex<Arc<Replies>>>,
+    /// Number of open connections.
+    open: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -25,13 +27,20 @@ impl Fake {
         let port = listener.local_addr().unwrap().port();
         let replies: Arc<Mutex<Arc<Replies>>> = Arc::new(Mutex::new(Arc::new(replies)));
         let its_replies = replies.clone();
+        let open = Arc::<AtomicUsize>::default();
+        let its_open = open.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let replies = its_replies.clone();
-                std::thread::spawn(move || serve(stream.unwrap(), &replies));
+                let open = its_open.clone();
+                std::thread::spawn(move || {
+                    open.fetch_add(1, Relaxed);
+                    serve(stream.unwrap(), &replies);
+                    open.fetch_sub(1, Relaxed);
+                });
             }
         });
-        Self { port, replies }
+        Self { port, replies, open }
     }
 
     pub(crate) fn set(
@@ -39,6 +48,10 @@ impl Fake {
         replies: impl Fn(&[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) {
         *self.replies.lock().unwrap() = Arc::new(replies);
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        self.open.load(Relaxed)
     }
 
     pub(crate) fn port(&self) -> u16 {

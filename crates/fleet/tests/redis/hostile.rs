@@ -235,3 +235,29 @@ fn sentinel_that_does_not_know_the_primary_is_named() {
     let _store = start(its_config);
     eventually("the reason is logged", || has_line(&lines, "no primary has the name `main`"));
 }
+
+#[test]
+fn connections_whose_lookups_have_no_reply_are_closed() {
+    // Answers checks in time, so the store connects again and again.
+    let fake =
+        Fake::start(|command| if is_lookup(command) { Some(Vec::new()) } else { primary(command) });
+    for replicas in 0..2 {
+        let mut config = config(fake.servers());
+        config.timeout = std::time::Duration::from_millis(100);
+        config.replicas = replicas;
+        let store = connected(config);
+        eventually("the server is ejected some times", || {
+            assert!(get(&store, 1).is_none());
+            assert_eq!(take(&store, 1), None);
+            value(&store, "connections") > 6
+        });
+        fake.set(primary);
+        let most = 1 + replicas as usize;
+        eventually("the last connections remain", || {
+            value(&store, "servers_reachable") == 1 && fake.open_connections() == most
+        });
+        drop(store);
+        eventually("none remains", || fake.open_connections() == 0);
+        fake.set(|command| if is_lookup(command) { Some(Vec::new()) } else { primary(command) });
+    }
+}
