@@ -51,7 +51,7 @@
 //! # What Redis sees
 //!
 //! Keys are an HMAC of the session's name, and values are sealed with AES-256-GCM. Keys of both are
-//! derived from the current secret of the [`Secrets`](crate::secrets::Secrets). A dump of Redis
+//! derived from the current secret of the [`Secrets`]. A dump of Redis
 //! contains nothing that resumes or decrypts a connection. A value opens only under its own key in
 //! Redis. A lookup tries the keys of all secrets in one round trip, so secrets are rotated without
 //! losing sessions.
@@ -70,6 +70,20 @@
 //! the [prefix](RedisSessionsConfig::prefix). Sessions may be evicted at any time, so
 //! `maxmemory-policy allkeys-lru` suits; with `noeviction` new sessions are refused when Redis is
 //! full. A server at rest sends one command a second, and one question to the Sentinels each 10 s.
+//!
+//! # Limits
+//!
+//! | what | limit | beyond it |
+//! |---|---|---|
+//! | commands that wait or run | 4096 | sessions are not stored or found (`shared_sessions_dropped`) |
+//! | size of a session | 16 KiB | not stored (`shared_sessions_not_stored`) |
+//! | life of a session | 7 days | shortened |
+//! | names in one lookup | 8 | not found |
+//! | one reply of Redis | 1 MiB | the connection is closed |
+//! | primaries of a cluster | 1000 | their slots store nothing |
+//!
+//! So the sessions in commands use at most 64 MiB, and those of the engine, which are at most 4 KiB
+//! each, 16 MiB.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;

@@ -16,6 +16,9 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const SLOTS: u16 = 16384;
 
 /// The Redis servers that store sessions.
+///
+/// Sentinels and cluster nodes name servers by IP address, unless they are configured to announce
+/// hostnames. With TLS, the servers' certificates need what they announce.
 #[derive(Debug, Clone)]
 pub enum RedisServers {
     /// One primary. With several addresses, the first that is a primary is used.

@@ -234,7 +234,8 @@ impl Node {
     async fn check(&self, live: &Live) -> Down {
         let limit = self.check_timeout();
         let late = |_| Down::new(format_args!("no reply within {limit:?}"));
-        for checks in 1_u32.. {
+        let mut checks = 0;
+        loop {
             sleep(CHECK_INTERVAL).await;
             let info = timeout(limit, live.plain.command(&[b"INFO", b"replication"]));
             let info = info.await.map_err(late).flatten();
@@ -242,16 +243,24 @@ impl Node {
                 Ok(stamp) => live.stamp.set(stamp),
                 Err(down) => return down,
             }
-            if checks.is_multiple_of(CHECKS_PER_QUESTION)
-                && let Candidates::Sentinel { .. } = self.candidates
-                && let Ok(now) = self.context.dialer.resolve(&self.candidates).await
-                && let Some(appointed) = now.first()
-                && *appointed != live.address
-            {
+            checks += 1;
+            if checks < CHECKS_PER_QUESTION {
+                continue;
+            }
+            checks = 0;
+            if let Some(appointed) = self.successor(live).await {
                 return Down::new(format_args!("Sentinel has appointed {appointed}"));
             }
         }
-        unreachable!("4 billion seconds of checks")
+    }
+
+    /// Returns the primary that Sentinel names, if it is another one.
+    async fn successor(&self, live: &Live) -> Option<Address> {
+        if matches!(self.candidates, Candidates::Fixed(_)) {
+            return None;
+        }
+        let named = self.context.dialer.resolve(&self.candidates).await.ok()?;
+        named.into_iter().next().filter(|named| *named != live.address)
     }
 
     /// A server may answer a check more slowly than a handshake.
