@@ -8,41 +8,42 @@
 //!
 //! # What is promised about early data
 //!
-//! A session is reported as *taken for good* at most once, over all servers that share the store and
-//! whatever happens to Redis, with the exceptions below. So one first flight is accepted with early
-//! data at most once. It rests on two facts:
+//! A session is reported as *taken for good* at most once, over all servers that share the store
+//! and whatever happens to Redis, with the exceptions below. So one first flight is accepted with
+//! early data at most once. It rests on two facts:
 //!
-//! - `GETDEL` on a primary is atomic, so among the commands that one process of Redis executes, only
-//!   one finds a session. A `SET` is never repeated, because the first might have taken effect.
-//! - Each session has a stamp: a hash of the run ID and the replication ID of the primary that it was
-//!   sent to. Redis draws the run ID when a process starts, and the replication ID when a process
-//!   starts and when a replica is promoted; neither returns. `INFO replication` follows each removal
-//!   on the same connection. A session is taken for good only if the stamp from that reply equals
-//!   the one inside of the sealed session. As long as both are the same, the process has been a
-//!   primary without a break, and its sessions changed by commands alone.
+//! - `GETDEL` on a primary is atomic, so among the commands that one process of Redis executes,
+//!   only one finds a session. A `SET` is never repeated, because the first might have taken
+//!   effect.
+//! - Each session has a stamp: a hash of the run ID and the replication ID of the primary that it
+//!   was sent to. Redis draws the run ID when a process starts, and the replication ID when a
+//!   process starts and when a replica is promoted; neither returns. `INFO replication` follows
+//!   each removal on the same connection. A session is taken for good only if the stamp from that
+//!   reply equals the one inside of the sealed session. As long as both are the same, the process
+//!   has been a primary without a break, and its sessions changed by commands alone.
 //!
 //! So whatever brings a removed session back also changes the stamp: a restart from an older RDB or
 //! AOF file, a failover to a replica that missed the removal, a primary that was partitioned and
-//! comes back as a replica, a slot of a cluster that moves. Sessions stored before such an event are
-//! still found. They resume without early data, and their clients get a ticket with the new stamp,
-//! which gives early data again. A primary also draws a replication ID when its first replica
-//! connects, and an hour after its last replica has left (`repl-backlog-ttl`); the effect is the
-//! same. This does not depend on replicas, acknowledgements or disks, and
-//! holds with `replicas = 0`, too. It is the price of a failover: each client loses early data once.
+//! comes back as a replica, a slot of a cluster that moves. Sessions stored before such an event
+//! are still found. They resume without early data, and their clients get a ticket with the new
+//! stamp, which gives early data again. A primary also draws a replication ID when its first
+//! replica connects, and an hour after its last replica has left (`repl-backlog-ttl`); the effect
+//! is the same. This does not depend on replicas, acknowledgements or disks, and holds with
+//! `replicas = 0`, too. It is the price of a failover: each client loses early data once.
 //!
-//! [`replicas`](RedisSessionsConfig::replicas) adds a second proof. The removal is followed by `WAIT`
-//! on the same connection, which carries no other removals meanwhile, and the session is taken for
-//! good only if that many replicas acknowledged. This protects where a server does not tell the
-//! truth about its run: behind a proxy that distributes the commands of one connection, or with
-//! services that are compatible with Redis and keep their IDs over a failover. It then needs all
-//! replicas that may be promoted, and replicas that do not lose their data at the same time: an
+//! [`replicas`](RedisSessionsConfig::replicas) adds a second proof. The removal is followed by
+//! `WAIT` on the same connection, which carries no other removals meanwhile, and the session is
+//! taken for good only if that many replicas acknowledged. This protects where a server does not
+//! tell the truth about its run: behind a proxy that distributes the commands of one connection, or
+//! with services that are compatible with Redis and keep their IDs over a failover. It then needs
+//! all replicas that may be promoted, and replicas that do not lose their data at the same time: an
 //! acknowledged write is in the replica's memory, not on its disk. While too few acknowledge,
 //! sessions resume without early data; after three waits in vain the store waits only 1 ms.
 //!
 //! Not promised:
 //!
-//! - An attacker who can write to Redis, or an operator who does (`RESTORE`, `COPY`, `DEBUG RELOAD`,
-//!   a failed `MIGRATE` that is repeated), may bring a session back in the same run.
+//! - An attacker who can write to Redis, or an operator who does (`RESTORE`, `COPY`, `DEBUG
+//!   RELOAD`, a failed `MIGRATE` that is repeated), may bring a session back in the same run.
 //! - A snapshot of a virtual machine that is restored with its memory continues the same run.
 //! - TLS lets a client send data again when a lookup has failed. A request whose early data was
 //!   not accepted on one server may still be accepted as early data on another, if the first could
@@ -58,16 +59,16 @@
 //!
 //! # Clocks
 //!
-//! Redis removes a session after its lifetime by its own clock. The sealed session also has the time
-//! at which it was written, by the writer's clock. A reader refuses sessions that are more than 60 s
-//! past their lifetime, or more than 60 s from the future. So servers whose clocks differ by less
-//! than a minute share all sessions. No promise about early data depends on a clock.
+//! Redis removes a session after its lifetime by its own clock. The sealed session also has the
+//! time at which it was written, by the writer's clock. A reader refuses sessions that are more
+//! than 60 s past their lifetime, or more than 60 s from the future. So servers whose clocks differ
+//! by less than a minute share all sessions. No promise about early data depends on a clock.
 //!
 //! # What Redis needs
 //!
-//! Version 6.2, for `GETDEL`. The user needs the commands `AUTH`, `GET`, `GETDEL`, `SET` and `INFO`,
-//! `WAIT` with replicas, `SELECT` with a database, and `CLUSTER SLOTS` in a cluster, on the keys with
-//! the [prefix](RedisSessionsConfig::prefix). Sessions may be evicted at any time, so
+//! Version 6.2, for `GETDEL`. The user needs the commands `AUTH`, `GET`, `GETDEL`, `SET` and
+//! `INFO`, `WAIT` with replicas, `SELECT` with a database, and `CLUSTER SLOTS` in a cluster, on the
+//! keys with the [prefix](RedisSessionsConfig::prefix). Sessions may be evicted at any time, so
 //! `maxmemory-policy allkeys-lru` suits; with `noeviction` new sessions are refused when Redis is
 //! full. A server at rest sends one command a second, and one question to the Sentinels each 10 s.
 //!
@@ -75,7 +76,7 @@
 //!
 //! | what | limit | beyond it |
 //! |---|---|---|
-//! | commands that wait or run | 4096 | sessions are not stored or found (`shared_sessions_dropped`) |
+//! | commands that wait or run | 4096 | not done (`shared_sessions_dropped`) |
 //! | size of a session | 16 KiB | not stored (`shared_sessions_not_stored`) |
 //! | life of a session | 7 days | shortened |
 //! | names in one lookup | 8 | not found |

@@ -33,7 +33,8 @@ pub(crate) enum Endpoint {
 /// Why a string is no address of a Redis server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid address of a Redis server: {reason}; write redis://host:port, rediss://host:port or unix:///path"
+    "invalid address of a Redis server: {reason}; write redis://host:port, rediss://host:port or \
+     unix:///path"
 )]
 pub struct InvalidAddress {
     // Without the address itself, which may contain a password.

@@ -257,7 +257,9 @@ mod tests {
         }
 
         #[test]
-        fn almost_valid_bytes_never_panic(text in "([*$:+-][0-9-]{0,20}\r\n|[a-z\r\n]{0,3}){0,20}") {
+        fn almost_valid_bytes_never_panic(
+            text in "([*$:+-][0-9-]{0,20}\r\n|[a-z\r\n]{0,3}){0,20}",
+        ) {
             let _ = decode(&[text.as_bytes()]);
         }
     }

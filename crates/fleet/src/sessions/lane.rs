@@ -158,9 +158,10 @@ async fn remove(
     let stamp = stamp(run_id, &replies.pop()?).ok().flatten();
     let is_acknowledged = match required {
         None => true,
-        Some((replicas, _)) => {
-            matches!(replies.pop()?, Reply::Integer(acknowledged) if acknowledged >= i64::from(replicas))
-        }
+        Some((replicas, _)) => match replies.pop()? {
+            Reply::Integer(acknowledged) => acknowledged >= i64::from(replicas),
+            _ => false,
+        },
     };
     for (unit, reply) in units.into_iter().zip(replies) {
         let answer = match reply {

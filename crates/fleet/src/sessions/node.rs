@@ -17,8 +17,8 @@ use crate::redis::{Address, Candidates, Connection, Down, Reply};
 /// Lookups in a row without a reply after which a server counts as unreachable. Handshakes do not
 /// wait for it then, until it answers in time again.
 const TIMEOUTS_IN_A_ROW: u32 = 3;
-/// Time between two checks of a server that is connected, and longest time that a check takes unless
-/// the timeout is longer.
+/// Time between two checks of a server that is connected, and longest time that a check takes
+/// unless the timeout is longer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two questions to the Sentinels: each server of a fleet connects to them for it.
 const CHECKS_PER_QUESTION: u32 = 10;

@@ -59,7 +59,7 @@ fn valid_replies_of_wrong_kind_cost_the_session_alone() {
         (b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "failures"),
         (b"-\r\n", "failures"),
         (b"$0\r\n\r\n", "unopened"),
-        (b"$100\r\n0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\r\n", "unopened"),
+        (&[b"$100\r\n", &[b'0'; 100][..], b"\r\n"].concat(), "unopened"),
         (&large, "unopened"),
     ];
     for (reply, counter) in replies {
