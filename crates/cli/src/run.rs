@@ -129,7 +129,7 @@ fn open(
 
 fn fleet(config: &Config) -> Result<Option<Fleet>, Failure> {
     Fleet::start(config, |line| log_line!("{line}")).map_err(|problems| {
-        let lines = configuration::lines(&problems).join("\n");
+        let lines = configuration::lines(&problems).collect::<Vec<_>>().join("\n");
         Failure::new(Kind::Malformed, lines)
     })
 }

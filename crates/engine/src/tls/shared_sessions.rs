@@ -12,8 +12,8 @@ pub type SessionName = [u8; 32];
 pub struct SharedSession {
     /// The session as it was stored.
     pub value: Vec<u8>,
-    /// Whether no other lookup, on any machine and whatever happens to the store, can find this
-    /// session again. Early data is accepted only then; otherwise the session is resumed without.
+    /// Whether no other lookup, on any machine and whatever happens to the store, says the same of
+    /// this session. Early data is accepted only then; otherwise the session is resumed without.
     pub is_taken_for_good: bool,
 }
 

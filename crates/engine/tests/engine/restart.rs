@@ -67,19 +67,24 @@ fn server_whose_secret_was_rotated_ends_connections_of_the_earlier_one() {
 
 #[test]
 fn tokens_of_earlier_secrets_are_taken_until_they_are_removed() {
-    let (earlier, present, trust) = (Secret::random(), Secret::random(), trust());
-    let group = Group::with_secrets(1, &earlier, &[], "one node");
-    let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
-    let mut connection = bench.connect(Protocol::Http3);
-    assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
-    let other = Group::with_secrets(1, &present, &[earlier], "another node");
-    bench.restart_as(&other, &wary(), hello);
-    let _connection = bench.connect(Protocol::Http3);
-    assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
-    other.set_token_secrets(&present, &[]);
-    let _connection = bench.connect(Protocol::Http3);
-    assert_eq!(bench.count(|stats| stats.tokens_accepted.value()), 1);
-    assert_eq!(bench.count(|stats| stats.quic_retries_sent.value()), 1);
+    for is_removed in [false, true] {
+        let (earlier, present, trust) = (Secret::random(), Secret::random(), trust());
+        let group = Group::with_secrets(1, &earlier, &[], "one node");
+        let mut bench = Bench::with_group(&group, &trust, &Config::default(), hello);
+        let mut connection = bench.connect(Protocol::Http3);
+        assert!(bench.run(async move { fetch(&mut connection, get("/")).await }).is_ok());
+        let other = Group::with_secrets(1, &present, &[earlier], "another node");
+        if is_removed {
+            other.set_token_secrets(&present, &[]);
+        }
+        bench.restart_as(&other, &wary(), hello);
+        let _connection = bench.connect(Protocol::Http3);
+        let counts = |bench: &Bench| {
+            let accepted = bench.count(|stats| stats.tokens_accepted.value());
+            (accepted, bench.count(|stats| stats.quic_retries_sent.value()))
+        };
+        assert_eq!(counts(&bench), if is_removed { (0, 1) } else { (1, 0) });
+    }
 }
 
 #[test]
