@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pronghorn_engine::{Closer, Histogram, Stats};
-use pronghorn_gateway::{ServerCondition, ServerState};
+use pronghorn_gateway::{Fleet, ServerCondition, ServerState};
 
 use crate::server_state::Running;
 use crate::serving;
@@ -15,7 +15,7 @@ use crate::serving;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Counters that are one series of several: counter, name, label, description.
-const SERIES: [(&str, &str, &str, &str); 27] = [
+const SERIES: [(&str, &str, &str, &str); 28] = [
     ("tcp_accepted", "connections_accepted_total", "transport=\"tcp\"", ACCEPTED),
     ("quic_accepted", "connections_accepted_total", "transport=\"quic\"", ACCEPTED),
     ("tcp_open", "connections_open", "transport=\"tcp\"", OPEN),
@@ -46,6 +46,12 @@ const SERIES: [(&str, &str, &str, &str); 27] = [
         "tunnels_open",
         "",
         "Tunnels open now: requests that switched to another protocol, such as WebSocket.",
+    ),
+    (
+        "handshakes_parked_now",
+        "handshakes_parked",
+        "",
+        "Handshakes that wait for a shared session or the signature of a slow key now.",
     ),
     ("tls_1_2", "tls_handshakes_total", "version=\"1.2\"", HANDSHAKES),
     ("tls_1_3", "tls_handshakes_total", "version=\"1.3\"", HANDSHAKES),
@@ -117,6 +123,7 @@ pub(crate) fn exposition(running: &Running) -> String {
         engine(|counter| totals.get(counter).and_then(serde_json::Value::as_u64).unwrap_or(0));
     families.push(closes(&running.stats));
     families.extend(own(running));
+    families.extend(shared_sessions(running.fleet.as_ref().map(Fleet::counters)));
     let mut text = String::new();
     for Family { name, help, kind, series } in &families {
         head(&mut text, name, help, kind);
@@ -129,6 +136,11 @@ pub(crate) fn exposition(running: &Running) -> String {
         }
     }
     histograms(&mut text, &running.stats);
+    if let Some(latency) = running.fleet.as_ref().and_then(Fleet::latency) {
+        head(&mut text, LOOKUPS.0, LOOKUPS.1, "histogram");
+        let buckets = latency.cumulative().collect();
+        histogram(&mut text, LOOKUPS.0, "", buckets, latency.count(), latency.sum());
+    }
     text
 }
 
@@ -155,20 +167,48 @@ fn histograms(text: &mut String, stats: &[Arc<Stats>]) {
                 }
             }
         }
-        let more = if label.is_empty() { String::new() } else { format!("{label},") };
-        for (bound, value) in buckets {
-            let _ = writeln!(
-                text,
-                "pronghorn_{name}_bucket{{{more}le=\"{}\"}} {value}",
-                bound.as_secs_f64()
-            );
-        }
-        let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
-        let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"+Inf\"}} {count}");
-        let _ = writeln!(text, "pronghorn_{name}_sum{labels} {}", sum.as_secs_f64());
-        let _ = writeln!(text, "pronghorn_{name}_count{labels} {count}");
+        histogram(text, name, label, buckets, count, sum);
     }
 }
+
+/// Writes the series of one histogram.
+fn histogram(
+    text: &mut String,
+    name: &str,
+    label: &str,
+    buckets: Vec<(Duration, u64)>,
+    count: u64,
+    sum: Duration,
+) {
+    let more = if label.is_empty() { String::new() } else { format!("{label},") };
+    for (bound, value) in buckets {
+        let bound = bound.as_secs_f64();
+        let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"{bound}\"}} {value}");
+    }
+    let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+    let _ = writeln!(text, "pronghorn_{name}_bucket{{{more}le=\"+Inf\"}} {count}");
+    let _ = writeln!(text, "pronghorn_{name}_sum{labels} {}", sum.as_secs_f64());
+    let _ = writeln!(text, "pronghorn_{name}_count{labels} {count}");
+}
+
+/// Returns the metrics of TLS sessions shared in Redis; none if they are not shared.
+fn shared_sessions(counters: Option<Vec<(&'static str, u64)>>) -> Vec<Family> {
+    let family = |((counter, help), (_, value)): ((&str, String), (_, u64))| {
+        let is_gauge = counter.starts_with("shared_sessions_servers");
+        Family {
+            name: if is_gauge { counter.to_owned() } else { format!("{counter}_total") },
+            help,
+            kind: if is_gauge { "gauge" } else { "counter" },
+            series: vec![(String::new(), value)],
+        }
+    };
+    Fleet::meanings().into_iter().zip(counters.unwrap_or_default()).map(family).collect()
+}
+
+const LOOKUPS: (&str, &str) = (
+    "shared_sessions_lookup_seconds",
+    "Time that handshakes waited for a session in Redis, with those that timed out.",
+);
 
 fn closes(stats: &[Arc<Stats>]) -> Family {
     let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -484,6 +524,11 @@ mod tests {
         ];
         for ((name, kind, help), labels) in SERVER_METRICS.iter().zip(labels) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |")
+                .expect("a string takes all");
+        }
+        let nothing = Fleet::meanings().into_iter().map(|(name, _)| (name, 0)).collect();
+        for Family { name, help, kind, .. } in shared_sessions(Some(nothing)) {
+            writeln!(wanted, "| `pronghorn_{name}` | {kind} |  | {help} |")
                 .expect("a string takes all");
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gateway/metrics.md");

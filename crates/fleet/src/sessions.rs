@@ -161,6 +161,11 @@ impl RedisSessions {
         self.counters.values()
     }
 
+    /// Returns names and descriptions of [`RedisSessions::values`].
+    pub fn meanings() -> Vec<(&'static str, String)> {
+        Counters::meanings()
+    }
+
     /// Returns how long lookups waited.
     pub fn latency(&self) -> &Latency {
         &self.counters.latency

@@ -110,6 +110,11 @@ impl Fleet {
         self.sessions.as_ref().map(|sessions| sessions.values()).unwrap_or_default()
     }
 
+    /// Returns names and descriptions of the counters, in their order.
+    pub fn meanings() -> Vec<(&'static str, String)> {
+        RedisSessions::meanings()
+    }
+
     /// Returns how long handshakes waited for shared sessions.
     pub fn latency(&self) -> Option<&Latency> {
         self.sessions.as_ref().map(|sessions| sessions.latency())

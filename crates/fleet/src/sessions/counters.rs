@@ -9,17 +9,22 @@ const BOUNDS_US: [u64; 13] = [
 ];
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident: $public:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $public:literal,)*) => {
         /// Counters and gauges of one store.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
-            $($(#[$doc])* pub(super) $name: Counter,)*
+            $($(#[doc = $doc])+ pub(super) $name: Counter,)*
             pub(super) latency: Latency,
         }
 
         impl Counters {
             pub(super) fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($public, self.$name.value()),)*]
+            }
+
+            /// Returns names and descriptions, in the same order.
+            pub(super) fn meanings() -> Vec<(&'static str, String)> {
+                vec![$(($public, [$($doc.trim()),+].join(" ")),)*]
             }
         }
     };
