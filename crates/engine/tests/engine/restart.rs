@@ -81,9 +81,9 @@ fn tokens_of_earlier_secrets_are_taken_until_they_are_removed() {
         let _connection = bench.connect(Protocol::Http3);
         let counts = |bench: &Bench| {
             let accepted = bench.count(|stats| stats.tokens_accepted.value());
-            (accepted, bench.count(|stats| stats.quic_retries_sent.value()))
+            (accepted, bench.count(|stats| stats.quic_retries_sent.value()) > 0)
         };
-        assert_eq!(counts(&bench), if is_removed { (0, 1) } else { (1, 0) });
+        assert_eq!(counts(&bench), if is_removed { (0, true) } else { (1, false) });
     }
 }
 
