@@ -133,8 +133,8 @@ pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;
 pub use tls::{
     ACME_TLS, ClientCertificate, ClientCertificatePolicy, Identity, OnSessions, Policy,
-    SessionName, Sessions, SharedSession, SharedSessions, SlowKeys, TlsParameters, TlsSummary,
-    TlsVersion, provider,
+    SessionName, Sessions, SharedSession, SharedSessions, SigningFailed, SlowKeys, TlsParameters,
+    TlsSummary, TlsVersion, provider,
 };
 pub use transport::Secret;
 pub use transport_stats::TransportStats;

@@ -37,7 +37,8 @@ pub(crate) use shared_scope::Fetched;
 use shared_scope::SharedScope;
 pub use shared_sessions::{OnSessions, SessionName, SharedSession, SharedSessions};
 use signing_threads::SigningThreads;
-pub use signing_threads::SlowKeys;
+pub(crate) use signing_threads::is_signing_failure;
+pub use signing_threads::{SigningFailed, SlowKeys};
 
 use crate::limits::Limits;
 use crate::stats::{Counter, Stats};

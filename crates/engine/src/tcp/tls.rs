@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use crate::stats::Stats;
 use crate::tls::{
     ClientCertificate, ListenerTls, Negotiated, RecordedOffer, ServerHandshake, TlsParameters,
-    TlsSummary, clear_request_note,
+    TlsSummary, clear_request_note, is_signing_failure,
 };
 
 /// Maximum early data that a client sends, and keeps a copy of until it knows that the server
@@ -34,6 +34,9 @@ use crate::tls::{
 const EARLY_DATA_BYTES: usize = 16 << 10;
 /// Maximum content of a record.
 const RECORD_BYTES: usize = 16 << 10;
+/// A record with the fatal alert `internal_error` (RFC 8446, section 6.2), in clear: a client that has
+/// not received a ServerHello reads it.
+const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 /// Content of a record that fits into one segment, with the options and headers of any path. A
 /// record can be decrypted only when it is complete, so a large one delays its first bytes by a
 /// round trip while the congestion window is small.
@@ -326,7 +329,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
     fn refuse(&mut self, cx: &mut Context<'_>, error: rustls::Error) -> io::Error {
         self.progress.fail(&error.to_string());
         // Sends an alert to the peer, if the socket accepts it at once and the peer speaks TLS.
-        if self.clear_text().is_none() {
+        if is_signing_failure(&error) {
+            // What TLS has queued ends before the signature, and has no alert.
+            let _ = Pin::new(&mut self.io).poll_write(cx, &INTERNAL_ERROR);
+        } else if self.clear_text().is_none() {
             let _ = self.poll_flush_tls(cx);
         }
         io::Error::new(io::ErrorKind::InvalidData, error)

@@ -6,6 +6,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustls::OtherError;
+
 use crate::contained::contained;
 
 /// Says which handshakes sign with a key that may take time, such as one on another machine or in a
@@ -13,6 +15,25 @@ use crate::contained::contained;
 pub trait SlowKeys: fmt::Debug + Send + Sync {
     /// Whether the key for this server name (SNI), which is in lower case, may take time to sign.
     fn is_slow(&self, server_name: Option<&str>) -> bool;
+}
+
+/// Why a handshake has no signature, for [`Signer`](rustls::sign::Signer)s: wrapped in
+/// [`rustls::Error::Other`], it makes the server end the handshake with the alert `internal_error`.
+/// With any other error, rustls sends no alert.
+#[derive(Debug, thiserror::Error)]
+#[error("no signature: {0}")]
+pub struct SigningFailed(pub String);
+
+impl From<SigningFailed> for rustls::Error {
+    fn from(failed: SigningFailed) -> Self {
+        Self::Other(OtherError(Arc::new(failed)))
+    }
+}
+
+/// Whether a handshake failed for lack of a signature. TLS has queued the messages before it, and
+/// no alert.
+pub(crate) fn is_signing_failure(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::Other(OtherError(cause)) if cause.is::<SigningFailed>())
 }
 
 /// How long a thread without work stays.

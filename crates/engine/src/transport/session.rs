@@ -27,7 +27,7 @@ use super::parked_session::{ParkedSession, Stage};
 use crate::contained::{PANIC_REASON, contained};
 use crate::tls::{
     BufferedClientHello, ClientCertificate, EarlyDataOffer, Fetched, ListenerTls, Parking,
-    ServerHandshake, TlsSummary, clear_request_note,
+    ServerHandshake, TlsSummary, clear_request_note, is_signing_failure,
 };
 
 /// RFC 9000, section 15. The endpoint accepts no other version.
@@ -467,6 +467,9 @@ impl Session {
 fn read_hs(tls: &mut quic::Connection, messages: &[u8]) -> Result<(), TransportError> {
     tls.read_hs(messages).map_err(|error| match tls.alert() {
         Some(description) => alert(description, error.to_string()),
+        None if is_signing_failure(&error) => {
+            alert(AlertDescription::InternalError, error.to_string())
+        }
         None => TransportError {
             reason: error.to_string(),
             ..TransportErrorCode::PROTOCOL_VIOLATION.into()
