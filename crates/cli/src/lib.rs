@@ -50,6 +50,7 @@ mod serve;
 mod server;
 mod server_state;
 mod serving;
+mod signer;
 mod watch;
 
 use std::process::ExitCode;
@@ -97,6 +98,8 @@ enum Command {
     Get(get::GetArgs),
     /// Send load to a server and measure its responses
     Load(load::LoadArgs),
+    /// Sign with private keys for gateways on other machines
+    Signer(signer::SignerArgs),
     /// Run a command behind an emulated network link
     Link(link::LinkArgs),
 }
@@ -106,7 +109,11 @@ pub fn main(layers: &Registry) -> ExitCode {
     let command = Arguments::parse().command;
     if matches!(
         command,
-        Command::Run(_) | Command::Serve(_) | Command::Replay(_) | Command::Load(_)
+        Command::Run(_)
+            | Command::Serve(_)
+            | Command::Replay(_)
+            | Command::Load(_)
+            | Command::Signer(_)
     ) {
         descriptors::raise_limit();
     }
@@ -124,6 +131,7 @@ pub fn main(layers: &Registry) -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Get(arguments) => get::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Signer(arguments) => signer::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Link(arguments) => return link::run(arguments),
     };
     let code = result.unwrap_or_else(|failure| {

@@ -154,7 +154,7 @@ impl SignerClient {
         let (endpoints, tasks): (Vec<_>, Vec<_>) =
             addresses.into_iter().map(|address| Endpoint::new(address, &config, started)).unzip();
         std::thread::Builder::new()
-            .name("signer".to_owned())
+            .name("signer-client".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
                     for task in tasks {

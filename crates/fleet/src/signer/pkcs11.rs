@@ -53,13 +53,14 @@ impl Pkcs11Key {
                 let _ = sender.send(session::check(&of_thread, public));
             })
             .map_err(|error| Pkcs11Error::Call(error.to_string()))?;
-        let public = opened.recv_timeout(OPEN_TIMEOUT).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Pkcs11Error::TimedOut(OPEN_TIMEOUT),
-            RecvTimeoutError::Disconnected => {
-                Pkcs11Error::Call("the thread of the module has ended".to_owned())
-            }
-        })??;
-        let workers = Workers::new(uri.clone(), public.kind());
+        let (public, session) =
+            opened.recv_timeout(OPEN_TIMEOUT).map_err(|error| match error {
+                RecvTimeoutError::Timeout => Pkcs11Error::TimedOut(OPEN_TIMEOUT),
+                RecvTimeoutError::Disconnected => {
+                    Pkcs11Error::Call("the thread of the module has ended".to_owned())
+                }
+            })??;
+        let workers = Workers::new(uri.clone(), public.kind(), session);
         Ok(Self { name: uri.to_string(), public, timeout, workers })
     }
 }

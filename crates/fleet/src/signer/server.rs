@@ -111,7 +111,7 @@ impl Server {
         let (drain, drained) = watch::channel(None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let io = shared.clone();
-        let thread = std::thread::Builder::new().name("signer".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("signer-io".to_owned()).spawn(move || {
             let aborted = runtime.block_on(serve(listeners, tls, io.clone(), drained));
             io.queue.close();
             aborted
@@ -200,7 +200,6 @@ struct Accept {
 impl Accept {
     async fn run(self, listener: tokio::net::TcpListener) {
         loop {
-            let Ok(slot) = self.handshakes.clone().acquire_owned().await else { return };
             let (tcp, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -209,6 +208,8 @@ impl Accept {
                     continue;
                 }
             };
+            // With a slot before it, a listener without connections would keep one.
+            let Ok(slot) = self.handshakes.clone().acquire_owned().await else { return };
             let (acceptor, shared) = (self.acceptor.clone(), self.shared.clone());
             let (drain, alive) = (self.drain.clone(), self.alive.clone());
             tokio::spawn(async move {

@@ -1,14 +1,14 @@
 //! Signers that are gone, hung, slow or lying, and what takes over.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pronghorn_fleet::signer::{KeyChain, KeySource, Phase, RemoteKey, SignError, SignerClient};
-
-use super::support::{
-    Behaviour, Fake, P256, Pki, SlowKey, await_phase, await_that, refusing, sign,
+use pronghorn_fleet::signer::{
+    KeyChain, KeySource, LocalKey, Phase, PublicKey, RemoteKey, Scheme, SignError, SignerClient,
 };
+
+use super::support::{Behaviour, Fake, P256, Pki, await_phase, await_that, refusing, sign};
 
 #[test]
 fn next_address_signs_when_one_refuses_connections() {
@@ -111,24 +111,48 @@ fn connection_that_ends_or_sends_garbage_fails_its_requests() {
     }
 }
 
-/// The answer of a slow address counts, although the next one has been asked meanwhile.
+/// The answer of a slow address counts, although the next one has been sent the request meanwhile.
 #[test]
 fn slow_address_still_answers() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let slow = SlowKey::new(key.clone(), Duration::from_millis(1500));
-    let server = pki.server(&[slow]);
-    let fake = Fake::start(&pki, &key, Behaviour::IsMute);
-    let mut config = pki.config(&[server.addresses()[0], fake.address]);
-    // A share of 1 s: the mute one is tried before the slow one answers.
-    config.timeout = Duration::from_secs(2);
-    let client = SignerClient::start(config).unwrap();
-    await_phase(&client, Phase::Connected);
+    let mute = Fake::start(&pki, &key, Behaviour::IsMute);
+    // Signs only when the mute one has a request, too.
+    let server =
+        pki.server(&[Arc::new(LateKey { key: key.clone(), after: mute.requests.clone() })]);
+    // The more addresses, the shorter is the share of the time of each.
+    let mut addresses = vec![refusing(); 30];
+    addresses.splice(..2, [server.addresses()[0], mute.address]);
+    let client = pki.client(&addresses);
+    await_that(|| client.addresses()[..2].iter().all(|one| one.phase == Phase::Connected));
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
-    // Whether it is in time depends on the machine; that it is the only one that signs does not.
-    let _ = sign(&remote, P256);
-    await_that(|| fake.requests.load(Ordering::Relaxed) == 1);
-    assert_eq!(client.addresses()[1].signatures, 0);
+    assert_eq!(sign(&remote, P256), Ok(()));
+    assert_eq!(client.addresses()[0].signatures, 1);
+}
+
+#[derive(Debug)]
+struct LateKey {
+    key: Arc<LocalKey>,
+    after: Arc<AtomicUsize>,
+}
+
+impl KeySource for LateKey {
+    fn name(&self) -> &'static str {
+        "late"
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn public_key(&self) -> &PublicKey {
+        self.key.public_key()
+    }
+
+    fn sign(&self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, SignError> {
+        await_that(|| self.after.load(Ordering::Relaxed) > 0);
+        self.key.sign(scheme, digest)
+    }
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn silent_connections_are_closed() {
     let mut silent = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
     silent.set_read_timeout(Some(DEADLINE)).unwrap();
     assert_eq!(std::io::Read::read(&mut silent, &mut [0; 16]).unwrap(), 0);
-    assert!(server.metrics().contains("pronghorn_signer_handshakes_failed_total 1\n"));
+    await_that(|| server.metrics().contains("pronghorn_signer_handshakes_failed_total 1\n"));
 }
 
 #[test]

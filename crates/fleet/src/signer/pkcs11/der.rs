@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn integers_are_minimal_and_positive() {
-        assert_eq!(ecdsa_der(&[0, 1, 0x80, 2]), [0x30, 7, 2, 1, 1, 2, 3, 0, 0x80, 2]);
+        assert_eq!(ecdsa_der(&[0, 1, 0x80, 2]), [0x30, 8, 2, 1, 1, 2, 3, 0, 0x80, 2]);
         assert_eq!(ecdsa_der(&[0, 0, 0, 0]), [0x30, 6, 2, 1, 0, 2, 1, 0]);
         let key = rsa_public_key(&[0xff; 256], &[1, 0, 1]);
         assert_eq!(key[..8], [0x30, 0x82, 1, 10, 2, 0x82, 1, 1]);

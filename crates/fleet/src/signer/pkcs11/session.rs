@@ -29,8 +29,11 @@ pub(super) struct KeySession {
     key: ObjectHandle,
 }
 
-/// Opens a key, makes a test signature, and returns the public key.
-pub(super) fn check(uri: &Pkcs11Uri, known: Option<PublicKey>) -> Result<PublicKey, Pkcs11Error> {
+/// Opens a key and makes a test signature. Returns the public key and the session.
+pub(super) fn check(
+    uri: &Pkcs11Uri,
+    known: Option<PublicKey>,
+) -> Result<(PublicKey, KeySession), Pkcs11Error> {
     let session = KeySession::open(uri)?;
     let public = match known {
         Some(public) => public,
@@ -43,7 +46,7 @@ pub(super) fn check(uri: &Pkcs11Uri, known: Option<PublicKey>) -> Result<PublicK
     let digest = scheme.digest(b"test");
     let signature = session.sign(public.kind(), scheme, digest.as_ref())?;
     if public.verifies(scheme, digest.as_ref(), &signature) {
-        Ok(public)
+        Ok((public, session))
     } else {
         Err(Pkcs11Error::WrongKey)
     }

@@ -45,6 +45,8 @@ struct State {
     is_closed: bool,
     /// The token has refused the PIN. Further attempts would lock the token.
     refused: Option<String>,
+    /// The session that opened the key, for the first thread.
+    spare: Option<KeySession>,
 }
 
 impl Shared {
@@ -54,8 +56,9 @@ impl Shared {
 }
 
 impl Workers {
-    pub(super) fn new(uri: Pkcs11Uri, kind: KeyKind) -> Self {
-        let (state, arrival) = Default::default();
+    pub(super) fn new(uri: Pkcs11Uri, kind: KeyKind, spare: KeySession) -> Self {
+        let state = Mutex::new(State { spare: Some(spare), ..State::default() });
+        let arrival = Condvar::new();
         Self(Arc::new(Shared { uri, kind, state, arrival }))
     }
 
@@ -98,7 +101,7 @@ impl Drop for Workers {
 impl Shared {
     /// Signs until the key is dropped.
     fn work(&self) {
-        let mut session = None;
+        let mut session = self.state().spare.take();
         while let Some(job) = self.take() {
             // Its caller has timed out.
             if Instant::now() >= job.deadline {

@@ -112,8 +112,10 @@ impl Config {
             Ok(parsed) => Ok(Self { file: file.to_owned(), text, parsed }),
             Err(error) => {
                 let message = error.message().lines().next().unwrap_or_default();
-                // An error without a span is of the whole file, such as for a missing setting.
-                Err(match error.span().filter(|span| !span.is_empty()) {
+                // The span of a missing setting is the whole file.
+                let is_of_file =
+                    |span: &Range<usize>| span.start == 0 && message.starts_with("missing field");
+                Err(match error.span().filter(|span| !is_of_file(span)) {
                     Some(span) => Problem::at(file, &text, &span, message),
                     None => Problem::of_file(file, message),
                 }

@@ -1,0 +1,351 @@
+"""`pronghorn signer`: an independent client gets valid signatures, and only those it may have."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_public_key,
+)
+
+from harness import keyless
+from harness.admin import UnixConnection, ask, metrics
+from harness.certificates import pem, sign
+from harness.keyless import Keyless
+from harness.process import Process
+from harness.server import pronghorn
+
+DIGEST = hashlib.sha256(b"message").digest()
+SHA256 = utils.Prehashed(hashes.SHA256())
+MODULES = [
+    Path("/usr/lib/softhsm/libsofthsm2.so"),
+    Path("/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so"),
+]
+
+
+class Signer:
+    """A folder with the files of a signer and its clients."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.keys = {
+            "rsa": rsa.generate_private_key(65537, 2048),
+            "p256": ec.generate_private_key(ec.SECP256R1()),
+            "p384": ec.generate_private_key(ec.SECP384R1()),
+        }
+        self.authority = ec.generate_private_key(ec.SECP256R1())
+        ca = sign("Signers", self.authority, "Signers", self.authority, is_ca=True)
+        (folder / "ca.pem").write_bytes(pem(ca))
+        for name in ("localhost", "gateway", "other", "stranger"):
+            self.issue(name)
+        for name, key in self.keys.items():
+            self.write_key(f"{name}-key.pem", key)
+
+    def issue(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = sign(name, key, "Signers", self.authority, is_ca=False)
+        (self.folder / f"{name}.pem").write_bytes(pem(certificate))
+        self.write_key(f"{name}-key.pem", key)
+
+    def write_key(self, name: str, key) -> None:
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (self.folder / name).write_bytes(text)
+
+    def fingerprint(self, name: str) -> str:
+        certificate = x509.load_pem_x509_certificate((self.folder / f"{name}.pem").read_bytes())
+        return certificate.fingerprint(hashes.SHA256()).hex(":")
+
+    def config(self) -> str:
+        keys = "\n".join(f'{name} = "{name}-key.pem"' for name in self.keys)
+        return f"""listen = ["127.0.0.1:0"]
+cert = "localhost.pem"
+key = "localhost-key.pem"
+client_ca = "ca.pem"
+
+[admin]
+listen = "unix:admin.sock"
+
+[keys]
+{keys}
+
+[[clients]]
+sha256 = "{self.fingerprint("gateway")}"
+keys = ["*"]
+
+[[clients]]
+sha256 = "{self.fingerprint("other")}"
+keys = ["p256"]
+"""
+
+    def command(self, config: str, *flags: str) -> list[str | Path]:
+        (self.folder / "signer.toml").write_text(config)
+        return [pronghorn(), "signer", "-c", self.folder / "signer.toml", *flags]
+
+    def connect(self, port: int, client: str = "gateway") -> Keyless:
+        files = (self.folder / f"{client}.pem", self.folder / f"{client}-key.pem")
+        return Keyless(port, self.folder / "ca.pem", *files)
+
+
+@pytest.fixture
+def files(tmp_path) -> Signer:
+    return Signer(tmp_path)
+
+
+@pytest.fixture
+def run():
+    started: list[Process] = []
+
+    def run(command, **options) -> tuple[Process, int]:
+        process = Process(command, **options)
+        started.append(process)
+        [match] = process.wait_for_lines(r"^listening on \S+:(\d+)$")
+        process.wait_for_lines(r"^serving ")
+        return process, int(match[1])
+
+    yield run
+    for process in started:
+        process.stop()
+        assert not any("panicked" in line for line in process.lines), process.lines
+
+
+def test_signatures_of_each_kind_of_key_verify(files, run):
+    _, port = run(files.command(files.config()))
+    client = files.connect(port)
+    publics = {name: key.public_key() for name, key in files.keys.items()}
+    pss = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
+    requests = [
+        ("rsa", keyless.RSA_PSS_SIGN_SHA256, (pss, SHA256)),
+        ("rsa", keyless.RSA_SIGN_SHA256, (padding.PKCS1v15(), SHA256)),
+        ("p256", keyless.ECDSA_SIGN_SHA256, (ec.ECDSA(SHA256),)),
+        ("p384", keyless.ECDSA_SIGN_SHA256, (ec.ECDSA(SHA256),)),
+    ]
+    # All at once, to be answered in any order.
+    for number, (name, opcode, _) in enumerate(requests):
+        client.send(number, opcode, DIGEST, keyless.ski(publics[name]))
+    answers = {answer.number: answer for answer in (client.receive() for _ in requests)}
+    for number, (name, _, how) in enumerate(requests):
+        assert answers[number].opcode == keyless.RESPONSE, name
+        publics[name].verify(answers[number].payload, DIGEST, *how)
+        with pytest.raises(InvalidSignature):
+            publics[name].verify(answers[number].payload, bytes(32), *how)
+    digest = hashlib.sha384(b"message").digest()
+    answer = client.ask(9, keyless.ECDSA_SIGN_SHA384, digest, keyless.ski(publics["p384"]))
+    publics["p384"].verify(answer.payload, digest, ec.ECDSA(utils.Prehashed(hashes.SHA384())))
+
+
+def test_ping_is_answered_with_its_data(files, run):
+    _, port = run(files.command(files.config()))
+    answer = files.connect(port).ask(5, keyless.PING, b"data")
+    assert (answer.number, answer.opcode, answer.payload) == (5, keyless.PONG, b"data")
+
+
+def test_client_gets_only_its_keys(files, run):
+    _, port = run(files.command(files.config()))
+    client = files.connect(port, "other")
+    for name, opcode in (("p256", keyless.RESPONSE), ("p384", keyless.ERROR)):
+        key = keyless.ski(files.keys[name].public_key())
+        answer = client.ask(1, keyless.ECDSA_SIGN_SHA256, DIGEST, key)
+        assert answer.opcode == opcode
+    assert answer.payload == bytes([keyless.KEY_NOT_FOUND])
+
+
+def test_client_that_is_not_on_the_list_is_denied(files, run):
+    process, port = run(files.command(files.config()))
+    with pytest.raises((ssl.SSLError, EOFError, ConnectionResetError)):
+        files.connect(port, "stranger").ask(1, keyless.PING)
+    process.wait_for_lines("the TLS handshake failed: .*ApplicationVerificationFailure")
+
+
+def test_client_without_a_certificate_is_denied(files, run):
+    process, port = run(files.command(files.config()))
+    context = ssl.create_default_context(cafile=files.folder / "ca.pem")
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as tcp:
+        # With TLS 1.3 the client learns it when it reads.
+        tls = context.wrap_socket(tcp, server_hostname="localhost")
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            tls.recv(1)
+    process.wait_for_lines("the TLS handshake failed: .*peer sent no certificates")
+
+
+def test_tls_1_2_is_accepted(files, run):
+    _, port = run(files.command(files.config()))
+    context = ssl.create_default_context(cafile=files.folder / "ca.pem")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(files.folder / "gateway.pem", files.folder / "gateway-key.pem")
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as tcp,
+        context.wrap_socket(tcp, server_hostname="localhost") as tls,
+    ):
+        tls.sendall(keyless.message(1, keyless.PING))
+        assert tls.recv(8)[4:] == bytes([0, 0, 0, 1])
+
+
+def test_metrics_count_signatures_and_refusals(files, run):
+    _, port = run(files.command(files.config()))
+    client = files.connect(port)
+    key = keyless.ski(files.keys["p256"].public_key())
+    for number in range(3):
+        assert client.ask(number, keyless.ECDSA_SIGN_SHA256, DIGEST, key).payload
+    client.ask(7, keyless.PING)
+    assert client.ask(8, 0x01, bytes(256), key).payload == bytes([keyless.BAD_OPCODE])
+    values = metrics(files.folder / "admin.sock")
+    assert values['pronghorn_signer_signatures_total{key="p256"}'] == 3
+    assert values['pronghorn_signer_signatures_total{key="rsa"}'] == 0
+    assert values["pronghorn_signer_requests_total"] == 4
+    assert values["pronghorn_signer_pings_total"] == 1
+    assert values["pronghorn_signer_connections_open"] == 1
+    assert values['pronghorn_signer_requests_refused_total{code="bad_opcode"}'] == 1
+    assert values["pronghorn_signer_sign_seconds_count"] == 3
+    status, _ = ask(UnixConnection(files.folder / "admin.sock"), "GET", "/status")
+    assert status == 404
+
+
+def test_sigterm_closes_connections_and_ends_with_0(files, run):
+    process, port = run(files.command(files.config()))
+    client = files.connect(port)
+    assert client.ask(1, keyless.PING).opcode == keyless.PONG
+    process.terminate()
+    assert client.is_closed()
+    assert process.wait() == 0
+    process.wait_for_lines("shutting down: answering what is in flight")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def test_requests_before_sigterm_are_answered(files, run):
+    process, port = run(files.command(files.config()))
+    client = files.connect(port)
+    key = keyless.ski(files.keys["rsa"].public_key())
+    assert client.ask(1000, keyless.PING).opcode == keyless.PONG
+    for number in range(200):
+        client.send(number, keyless.RSA_PSS_SIGN_SHA256, DIGEST, key)
+    process.terminate()
+    answers = [client.receive() for _ in range(200)]
+    assert {answer.opcode for answer in answers} == {keyless.RESPONSE}
+    assert {answer.number for answer in answers} == set(range(200))
+    assert client.is_closed()
+    assert process.wait() == 0
+
+
+def check(files: Signer, config: str, *flags: str) -> tuple[int, str]:
+    command = [str(part) for part in files.command(config, *flags)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr.replace(f"{files.folder}/", "")
+
+
+def test_check_reads_everything_and_does_not_serve(files):
+    assert check(files, files.config(), "--check") == (
+        0,
+        "signer.toml: 3 keys, 2 clients: no errors\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ('cert = "localhost.pem"', 'certs = "x"', 65, "signer.toml:2:1: unknown field `certs`"),
+        ('"rsa-key.pem"', '"none.pem"', 66, 'signer.toml:10:7: key "rsa": none.pem: No such file'),
+        (
+            '"rsa-key.pem"',
+            '"ca.pem"',
+            65,
+            'signer.toml:10:7: key "rsa": ca.pem: contains no usable',
+        ),
+        (
+            'keys = ["p256"]',
+            'keys = ["p255"]',
+            65,
+            'unknown key "p255"; [keys] has p256, p384, rsa',
+        ),
+        ('"unix:admin.sock"', '"0.0.0.0:1"', 65, "the admin API cannot listen on 0.0.0.0:1; use a"),
+        (
+            '"unix:admin.sock"',
+            '"127.0.0.1:0"',
+            65,
+            "listens on a port and has no token; set `token`",
+        ),
+        ('"ca.pem"', '"rsa-key.pem"', 65, "rsa-key.pem: contains no certificate in PEM form"),
+        (
+            "[keys]",
+            "[limits]\nrequests = 0\n[keys]",
+            65,
+            "`requests` in [limits] is 0; set it to 1",
+        ),
+    ],
+)
+def test_bad_configuration_is_one_line_that_says_what_to_do(files, old, new, code, message):
+    config = files.config()
+    assert old in config
+    returned, text = check(files, config.replace(old, new, 1))
+    assert (returned, text.count("\n")) == (code, 1), text
+    assert text.startswith("error: signer.toml"), text
+    assert message in text
+
+
+def test_used_port_is_reported(files, run):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        returned, text = check(files, files.config().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+    assert returned == 69
+    assert re.search(rf"cannot listen on 127.0.0.1:{port}: .*; stop the process", text), text
+
+
+def test_interrupt_ends_like_sigterm(files, run):
+    process, _ = run(files.command(files.config()))
+    process.popen.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+
+
+@pytest.fixture
+def token(files) -> Path:
+    """Makes a token of SoftHSM2 with a key, and returns the file of its public key."""
+    module = next((path for path in MODULES if path.exists()), None)
+    if module is None:
+        pytest.fail("SoftHSM2 is missing: run scripts/setup")
+    folder = files.folder
+    (folder / "tokens").mkdir()
+    (folder / "softhsm2.conf").write_text(f"directories.tokendir = {folder}/tokens\n")
+    (folder / "pin").write_text("1234\n")
+    env = {"SOFTHSM2_CONF": str(folder / "softhsm2.conf"), "PATH": "/usr/bin:/bin"}
+
+    def run(*command: str | Path) -> None:
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=60)
+
+    init = ("--init-token", "--free", "--label", "T", "--pin", "1234", "--so-pin", "5678")
+    run("softhsm2-util", *init)
+    tool = ("pkcs11-tool", "--module", module, "--token-label", "T", "--login", "--pin", "1234")
+    run(*tool, "--keypairgen", "--key-type", "EC:prime256v1", "--label", "site", "--id", "07")
+    der = folder / "public.der"
+    run(*tool, "--read-object", "--type", "pubkey", "--id", "07", "--output-file", der)
+    public = folder / "public.pem"
+    run("openssl", "pkey", "-pubin", "-inform", "DER", "-in", der, "-out", public)
+    (folder / "module").write_text(str(module))
+    return public
+
+
+def test_key_in_a_security_module_signs(files, run, token):
+    module = (files.folder / "module").read_text()
+    uri = f"pkcs11:token=T;object=site?module-path={module}&pin-source=pin"
+    config = files.config().replace("[keys]\n", f'[keys]\nhsm = "{uri}"\n')
+    env = {"SOFTHSM2_CONF": str(files.folder / "softhsm2.conf")}
+    _, port = run(files.command(config), env=env)
+    public = load_pem_public_key(token.read_bytes())
+    answer = files.connect(port).ask(1, keyless.ECDSA_SIGN_SHA256, DIGEST, keyless.ski(public))
+    assert answer.opcode == keyless.RESPONSE
+    public.verify(answer.payload, DIGEST, ec.ECDSA(SHA256))
