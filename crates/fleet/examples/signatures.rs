@@ -42,14 +42,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ] {
         let pair = KeyPair::generate_for(algorithm)?;
         let key = Arc::new(LocalKey::from_pem(name, pair.serialize_pem().as_bytes())?);
-        measure(name, key, scheme, files)?;
+        measure(name, &key, scheme, files)?;
     }
     Ok(())
 }
 
 fn measure(
     name: &str,
-    key: Arc<LocalKey>,
+    key: &Arc<LocalKey>,
     scheme: Scheme,
     files: [&Path; 3],
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -67,10 +67,11 @@ fn measure(
         let tcp = tokio::net::TcpStream::connect(address).await?;
         let connector = tokio_rustls::TlsConnector::from(tls);
         let stream = connector.connect("localhost".try_into()?, tcp).await?;
-        load(stream, &*key, scheme).await
+        load(stream, &**key, scheme).await
     })?;
     let (elapsed, after) = (began.elapsed(), processor_time()?);
-    let [sign, io] = [0, 1].map(|thread| (after[thread] - before[thread]).as_secs_f64());
+    let [sign, io] =
+        [0, 1].map(|thread| after[thread].saturating_sub(before[thread]).as_secs_f64());
     println!(
         "{name}: {count} signatures in {:.1} s; per second of processor time: {:.0} of the signing \
             thread, {:.0} of the whole signer ({:.0} % of it in signing)",

@@ -144,7 +144,7 @@ impl SignerClient {
     /// # Errors
     ///
     /// Returns a message if an address is invalid or the thread cannot be started.
-    pub fn start(config: SignerConfig) -> Result<Arc<Self>, String> {
+    pub fn start(config: &SignerConfig) -> Result<Arc<Self>, String> {
         let addresses = config.parsed()?;
         let started = Instant::now();
         let (stop, mut stopped) = watch::channel(());
@@ -152,7 +152,7 @@ impl SignerClient {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (endpoints, tasks): (Vec<_>, Vec<_>) =
-            addresses.into_iter().map(|address| Endpoint::new(address, &config, started)).unzip();
+            addresses.into_iter().map(|address| Endpoint::new(address, config, started)).unzip();
         std::thread::Builder::new()
             .name("signer-client".to_owned())
             .spawn(move || {

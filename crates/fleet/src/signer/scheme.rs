@@ -155,14 +155,12 @@ impl Scheme {
 /// of a digest of that size. ECDSA uses the leftmost bits of a longer digest, and a shorter one as
 /// a number (FIPS 186-5, section 6.4.1), so the signature is the same.
 pub(crate) fn fitted(digest: &[u8], size: usize) -> Cow<'_, [u8]> {
-    match digest.get(..size) {
-        Some(leftmost) => leftmost.into(),
-        None => {
-            let mut padded = vec![0; size - digest.len()];
-            padded.extend_from_slice(digest);
-            padded.into()
-        }
+    if let Some(leftmost) = digest.get(..size) {
+        return leftmost.into();
     }
+    let mut padded = vec![0; size - digest.len()];
+    padded.extend_from_slice(digest);
+    padded.into()
 }
 
 /// Returns the digest, and the hash whose size it has, as ECDSA on this curve signs it.

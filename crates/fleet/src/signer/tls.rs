@@ -24,8 +24,8 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    fn new(path: &Path, reason: impl ToString) -> Self {
-        Self { path: path.to_owned(), reason: reason.to_string(), kind: None }
+    fn new(path: &Path, reason: impl std::fmt::Display) -> Self {
+        Self { path: path.to_owned(), reason: format!("{reason}"), kind: None }
     }
 }
 

@@ -14,7 +14,7 @@ use super::support::{Behaviour, Fake, P256, Pki, await_phase, await_that, refusi
 fn next_address_signs_when_one_refuses_connections() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let client = pki.client(&[refusing(), server.addresses()[0]]);
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
     for _ in 0..4 {
@@ -33,7 +33,7 @@ fn wrong_signature_is_not_used_and_the_next_address_signs() {
     let fake = Fake::start(&pki, &key, Behaviour::Lies);
     let alone = RemoteKey::new(pki.client(&[fake.address]), key.public_key().clone());
     assert_eq!(sign(&alone, P256), Err(SignError::WrongSignature));
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let client = pki.client(&[fake.address, server.addresses()[0]]);
     await_phase(&client, Phase::Connected);
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
@@ -50,11 +50,11 @@ fn wrong_signature_is_not_used_and_the_next_address_signs() {
 fn next_address_signs_when_one_does_not_answer() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let fake = Fake::start(&pki, &key, Behaviour::IsMute);
     let mut config = pki.config(&[fake.address, server.addresses()[0]]);
     config.timeout = Duration::from_secs(4);
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     await_phase(&client, Phase::Connected);
     let remote = RemoteKey::new(client, key.public_key().clone());
     // In turn: one of them begins with the mute one, and moves on after its share of the time.
@@ -71,7 +71,7 @@ fn signature_fails_when_the_time_is_over() {
     let fake = Fake::start(&pki, &key, Behaviour::IsMute);
     let mut config = pki.config(&[fake.address]);
     config.timeout = Duration::from_millis(100);
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     await_phase(&client, Phase::Connected);
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
     assert_eq!(sign(&remote, P256), Err(SignError::TimedOut(Duration::from_millis(100))));
@@ -88,7 +88,7 @@ fn hung_connection_is_ended() {
     let fake = Fake::start(&pki, &key, Behaviour::Hangs);
     let mut config = pki.config(&[fake.address]);
     config.timeout = Duration::from_millis(200);
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     await_phase(&client, Phase::Connected);
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
     assert!(sign(&remote, P256).is_err());
@@ -159,7 +159,7 @@ impl KeySource for LateKey {
 fn chain_goes_on_to_the_next_key_and_back() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let address = server.addresses()[0];
     let client = pki.client(&[address]);
     let public = key.public_key().clone();

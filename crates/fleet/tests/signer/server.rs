@@ -50,7 +50,7 @@ fn every_scheme_of_every_kind_of_key_is_signed() {
 fn many_threads_share_one_connection() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let client = pki.client(server.addresses());
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
     std::thread::scope(|scope| {
@@ -89,13 +89,13 @@ fn key_that_the_client_may_not_use_is_not_found() {
 fn client_that_is_not_on_the_list_is_denied() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
-    pki.issue("stranger", "stranger.test", KeyPair::generate().unwrap());
+    let server = pki.server_of(&key);
+    pki.issue("stranger", "stranger.test", &KeyPair::generate().unwrap());
     let mut config = pki.config(server.addresses());
     config.tls =
         client_tls(&pki.path("stranger.pem"), &pki.path("stranger.key"), &pki.path("ca.pem"))
             .unwrap();
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     let error = sign(&RemoteKey::new(client, key.public_key().clone()), P256).unwrap_err();
     assert!(error.to_string().contains("AccessDenied"), "{error}");
     await_that(|| server.metrics().contains("signer_connections_accepted_total 0\n"));
@@ -105,11 +105,11 @@ fn client_that_is_not_on_the_list_is_denied() {
 fn client_of_another_authority_is_denied() {
     let (pki, other) = (Pki::new(), Pki::new());
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let mut config = pki.config(server.addresses());
     let [cert, private] = ["gateway.pem", "gateway.key"].map(|name| other.path(name));
     config.tls = client_tls(&cert, &private, &pki.path("ca.pem")).unwrap();
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     let error = sign(&RemoteKey::new(client, key.public_key().clone()), P256).unwrap_err();
     assert!(matches!(error, SignError::Unavailable(_)), "{error}");
 }
@@ -118,7 +118,7 @@ fn client_of_another_authority_is_denied() {
 fn server_of_another_authority_is_not_trusted() {
     let (pki, other) = (Pki::new(), Pki::new());
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let client = other.client(server.addresses());
     let error = sign(&RemoteKey::new(client, key.public_key().clone()), P256).unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
@@ -130,7 +130,7 @@ fn shutdown_answers_what_is_in_flight() {
     let pki = Pki::new();
     let (_, key) = pki.site("rsa", &rcgen::PKCS_RSA_SHA256);
     let slow = SlowKey::new(key, Duration::from_millis(300));
-    let server = pki.server(&[slow.clone()]);
+    let server = pki.server_of(&slow);
     let client = pki.client(server.addresses());
     let remote = RemoteKey::new(client.clone(), slow.public_key().clone());
     let signer = {
@@ -148,7 +148,7 @@ fn shutdown_answers_what_is_in_flight() {
 fn client_reconnects_to_a_server_that_was_restarted() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let address = server.addresses()[0];
     let client = pki.client(&[address]);
     let remote = RemoteKey::new(client.clone(), key.public_key().clone());
@@ -166,10 +166,10 @@ fn request_over_the_clients_limit_fails_at_once() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
     let slow = SlowKey::new(key, Duration::from_millis(200));
-    let server = pki.server(&[slow.clone()]);
+    let server = pki.server_of(&slow);
     let mut config = pki.config(server.addresses());
     config.outstanding = 1;
-    let client = SignerClient::start(config).unwrap();
+    let client = SignerClient::start(&config).unwrap();
     let remote = RemoteKey::new(client, slow.public_key().clone());
     std::thread::scope(|scope| {
         let first = scope.spawn(|| sign(&remote, P256));
@@ -185,7 +185,7 @@ fn request_over_the_servers_limit_is_refused() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
     let slow = SlowKey::new(key, Duration::from_millis(200));
-    let mut settings = pki.settings(super::support::loopback(), &[slow.clone()]);
+    let mut settings = pki.settings_of(super::support::loopback(), &slow);
     settings.limits.requests = 1;
     let server = start(settings);
     let client = pki.client(server.addresses());
@@ -234,7 +234,7 @@ async fn answers(stream: &mut (impl AsyncReadExt + Unpin), count: usize) -> Vec<
 fn invalid_requests_get_the_documented_errors() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     let with = |opcode, payload: &[u8]| Operation {
         ski: Some(key.public_key().ski()),
         ..Operation::new(opcode, payload)
@@ -271,7 +271,7 @@ fn invalid_requests_get_the_documented_errors() {
 fn message_over_the_limit_or_of_another_version_ends_the_connection() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let server = pki.server(&[key.clone()]);
+    let server = pki.server_of(&key);
     for (bytes, code) in [
         ([1, 0, 0x20, 0, 0, 0, 0, 7], ErrorCode::FORMAT),
         ([2, 0, 0, 0, 0, 0, 0, 7], ErrorCode::VERSION_MISMATCH),
@@ -290,7 +290,7 @@ fn message_over_the_limit_or_of_another_version_ends_the_connection() {
 fn client_that_does_not_read_is_closed() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let mut settings = pki.settings(super::support::loopback(), &[key.clone()]);
+    let mut settings = pki.settings_of(super::support::loopback(), &key);
     settings.limits.write_timeout.0 = Duration::from_millis(500);
     let server = start(settings);
     raw(&pki, &server, async |mut stream| {
@@ -308,7 +308,7 @@ fn client_that_does_not_read_is_closed() {
 fn silent_connections_are_closed() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let mut settings = pki.settings(super::support::loopback(), &[key.clone()]);
+    let mut settings = pki.settings_of(super::support::loopback(), &key);
     settings.limits.idle_timeout.0 = Duration::from_millis(100);
     settings.limits.handshake_timeout.0 = Duration::from_secs(1);
     let server = start(settings);
@@ -326,7 +326,7 @@ fn silent_connections_are_closed() {
 fn connections_over_the_limit_are_closed() {
     let pki = Pki::new();
     let (_, key) = pki.site("p256", &rcgen::PKCS_ECDSA_P256_SHA256);
-    let mut settings = pki.settings(super::support::loopback(), &[key.clone()]);
+    let mut settings = pki.settings_of(super::support::loopback(), &key);
     settings.limits.connections = 1;
     let server = start(settings);
     let client = pki.client(server.addresses());

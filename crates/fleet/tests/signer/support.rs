@@ -36,8 +36,8 @@ impl Pki {
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let pki = Self { folder: tempfile::tempdir().unwrap(), ca };
         std::fs::write(pki.path("ca.pem"), pki.ca.pem()).unwrap();
-        pki.issue("server", "localhost", KeyPair::generate().unwrap());
-        pki.issue("gateway", "gateway.test", KeyPair::generate().unwrap());
+        pki.issue("server", "localhost", &KeyPair::generate().unwrap());
+        pki.issue("gateway", "gateway.test", &KeyPair::generate().unwrap());
         pki
     }
 
@@ -46,10 +46,10 @@ impl Pki {
     }
 
     /// Writes `NAME.pem` and `NAME.key`. Returns the certificate.
-    pub(crate) fn issue(&self, name: &str, host: &str, key: KeyPair) -> CertificateDer<'static> {
+    pub(crate) fn issue(&self, name: &str, host: &str, key: &KeyPair) -> CertificateDer<'static> {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, host);
-        let certificate = params.signed_by(&key, &self.ca).unwrap();
+        let certificate = params.signed_by(key, &self.ca).unwrap();
         std::fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
         certificate.der().clone()
@@ -61,7 +61,7 @@ impl Pki {
         name: &str,
         algorithm: &'static rcgen::SignatureAlgorithm,
     ) -> (CertificateDer<'static>, Arc<LocalKey>) {
-        let certificate = self.issue(name, "site.test", KeyPair::generate_for(algorithm).unwrap());
+        let certificate = self.issue(name, "site.test", &KeyPair::generate_for(algorithm).unwrap());
         let key = LocalKey::from_file(&self.path(&format!("{name}.key"))).unwrap();
         (certificate, Arc::new(key))
     }
@@ -81,6 +81,19 @@ impl Pki {
         start(self.settings(loopback(), keys))
     }
 
+    pub(crate) fn settings_of(
+        &self,
+        address: SocketAddr,
+        key: &Arc<impl KeySource + 'static>,
+    ) -> Settings {
+        let key: Arc<dyn KeySource> = key.clone();
+        self.settings(address, &[key])
+    }
+
+    pub(crate) fn server_of(&self, key: &Arc<impl KeySource + 'static>) -> Server {
+        start(self.settings_of(loopback(), key))
+    }
+
     pub(crate) fn config(&self, addresses: &[SocketAddr]) -> SignerConfig {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         let [cert, key, ca] = ["gateway.pem", "gateway.key", "ca.pem"].map(|name| self.path(name));
@@ -94,7 +107,7 @@ impl Pki {
     }
 
     pub(crate) fn client(&self, addresses: &[SocketAddr]) -> Arc<SignerClient> {
-        SignerClient::start(self.config(addresses)).unwrap()
+        SignerClient::start(&self.config(addresses)).unwrap()
     }
 }
 
@@ -142,7 +155,7 @@ impl SlowKey {
 }
 
 impl KeySource for SlowKey {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "slow"
     }
 

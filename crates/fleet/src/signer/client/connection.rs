@@ -45,11 +45,11 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite>(pipe: &mut Pipe<S>) -> Resu
         if pipe.progress(true).await.map_err(|error| error.to_string())? == Progress::Closed {
             return Err("the signer closed the connection".to_owned());
         }
-        while let Some(message) = pipe.poll_message().map_err(|error| error.to_string())? {
-            match message.operation {
-                Ok(answer) if answer.opcode == Opcode::PONG && message.id == 0 => return Ok(()),
-                other => return Err(format!("unexpected answer {other:?}")),
-            }
+        if let Some(message) = pipe.poll_message().map_err(|error| error.to_string())? {
+            return match message.operation {
+                Ok(answer) if answer.opcode == Opcode::PONG && message.id == 0 => Ok(()),
+                other => Err(format!("unexpected answer {other:?}")),
+            };
         }
     }
 }
@@ -203,7 +203,6 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
             Some((_, sent)) if now >= sent + self.settings.ping_timeout => {
                 return Err(format!("no answer to a ping within {:?}", self.settings.ping_timeout));
             }
-            Some(_) => {}
             None if is_silent || now >= self.next_ping => {
                 let id = self.next_id();
                 let ping = Operation::new(Opcode::PING, PING_DATA);
@@ -211,7 +210,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
                 self.ping = Some((id, now));
                 self.next_ping = now + self.settings.ping_interval;
             }
-            None => {}
+            Some(_) | None => {}
         }
         let is_idle = self.waiting.is_empty() && self.ping.is_none();
         self.next_sweep = if is_idle { self.next_ping } else { now + SWEEP };

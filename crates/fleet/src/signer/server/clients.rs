@@ -60,9 +60,7 @@ impl Client {
     pub fn new(identity: Identity, keys: impl IntoIterator<Item = Arc<Key>>) -> Self {
         let name = match &identity {
             Identity::Name(name) => name.clone(),
-            Identity::Sha256(fingerprint) => {
-                fingerprint[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-            }
+            Identity::Sha256([a, b, c, d, ..]) => format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}"),
         };
         let keys = keys.into_iter().map(|key| (key.source().public_key().ski(), key)).collect();
         Self { name, identity, keys }

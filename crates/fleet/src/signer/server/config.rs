@@ -155,12 +155,25 @@ impl Config {
     ///
     /// Returns the first problem.
     pub fn open(&self) -> Result<Settings, Problem> {
+        self.open_with(|source| source)
+    }
+
+    /// Like [`open`](Self::open), with something around each key, such as a limit or a
+    /// fault for tests.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first problem.
+    pub fn open_with(
+        &self,
+        wrap: impl Fn(Arc<dyn KeySource>) -> Arc<dyn KeySource>,
+    ) -> Result<Settings, Problem> {
         let parsed = &self.parsed;
         if parsed.listen.is_empty() {
             return Err(Problem::of_file(&self.file, "`listen` has no address")
                 .with_hint("add one, such as listen = [\"0.0.0.0:2407\"]"));
         }
-        let keys = self.keys()?;
+        let keys = self.keys(&wrap)?;
         let clients = self.clients(&keys)?;
         let paths = [&parsed.cert, &parsed.key, &parsed.client_ca];
         let [cert, key, ca] = paths.map(|path| self.folder().join(path.get_ref()));
@@ -189,7 +202,10 @@ impl Config {
         Ok(settings)
     }
 
-    fn keys(&self) -> Result<BTreeMap<String, Arc<Key>>, Problem> {
+    fn keys(
+        &self,
+        wrap: &dyn Fn(Arc<dyn KeySource>) -> Arc<dyn KeySource>,
+    ) -> Result<BTreeMap<String, Arc<Key>>, Problem> {
         let table = &self.parsed.keys;
         if table.get_ref().is_empty() {
             return Err(self
@@ -198,7 +214,7 @@ impl Config {
         }
         let mut keys: BTreeMap<String, Arc<Key>> = BTreeMap::new();
         for (name, key) in table.get_ref() {
-            let source = self.source(name, key)?;
+            let source = wrap(self.source(name, key)?);
             let public = source.public_key().clone();
             let same = keys.values().find(|other| *other.source().public_key() == public);
             if let Some(same) = same {

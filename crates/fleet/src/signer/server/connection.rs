@@ -89,9 +89,9 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
             let deadline = self.deadline();
             tokio::select! {
                 Some(batch) = answers.recv() => {
-                    self.on_answers(batch);
+                    self.on_answers(&batch);
                     while let Ok(batch) = answers.try_recv() {
-                        self.on_answers(batch);
+                        self.on_answers(&batch);
                     }
                 }
                 progress = self.pipe.progress(may_read) => match progress? {
@@ -215,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
         }
     }
 
-    fn on_answers(&mut self, answers: Answers) {
+    fn on_answers(&mut self, answers: &Answers) {
         self.before_sending();
         self.in_flight -= answers.count;
         self.pipe.out().extend_from_slice(&answers.bytes);

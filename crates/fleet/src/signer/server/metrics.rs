@@ -24,7 +24,6 @@ pub(super) struct Metrics {
     errors: [AtomicU64; 12],
     overloaded: AtomicU64,
     sign_nanoseconds: AtomicU64,
-    signs: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
 
@@ -53,7 +52,6 @@ impl Metrics {
             errors: std::array::from_fn(|_| number()),
             overloaded: number(),
             sign_nanoseconds: number(),
-            signs: number(),
             last_error: Mutex::new(None),
         }
     }
@@ -101,7 +99,6 @@ impl Metrics {
     }
 
     pub(super) fn on_sign(&self, duration: Duration) {
-        self.signs.fetch_add(1, Ordering::Relaxed);
         self.sign_nanoseconds.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
     }
 
@@ -200,13 +197,10 @@ impl Metrics {
         add("signatures_failed_total", "counter", "Signatures that failed, by key.", by_key(1));
         let seconds = Duration::from_nanos(of(&self.sign_nanoseconds)).as_secs_f64();
         add(
-            "sign_seconds",
-            "summary",
-            "Time that keys take to sign, without the time in the queue.",
-            vec![
-                ("_sum".to_owned(), format!("{seconds:.6}")),
-                ("_count".to_owned(), of(&self.signs).to_string()),
-            ],
+            "sign_seconds_total",
+            "counter",
+            "Time that keys took to sign, without the time in the queue.",
+            vec![(String::new(), format!("{seconds:.6}"))],
         );
         text
     }
