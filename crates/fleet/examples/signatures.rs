@@ -7,6 +7,8 @@
 //! cargo run --release -p pronghorn-fleet --example signatures
 //! ```
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,16 +64,15 @@ fn measure(
     let tls = client_tls(cert, private, ca)?;
     let address = server.addresses()[0];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (began, before) = (Instant::now(), processor_time()?);
+    let (began, before) = (Instant::now(), processor_times()?);
     let count = runtime.block_on(async {
         let tcp = tokio::net::TcpStream::connect(address).await?;
         let connector = tokio_rustls::TlsConnector::from(tls);
         let stream = connector.connect("localhost".try_into()?, tcp).await?;
         load(stream, &**key, scheme).await
     })?;
-    let (elapsed, after) = (began.elapsed(), processor_time()?);
-    let [sign, io] =
-        [0, 1].map(|thread| after[thread].saturating_sub(before[thread]).as_secs_f64());
+    let (elapsed, after) = (began.elapsed(), processor_times()?);
+    let [sign, io] = between(&before, &after).map(|time| time.as_secs_f64());
     println!(
         "{name}: {count} signatures in {:.1} s; per second of processor time: {:.0} of the signing \
             thread, {:.0} of the whole signer ({:.0} % of it in signing)",
@@ -125,22 +126,35 @@ async fn load(
     }
 }
 
-/// Returns the processor time of the signing thread and of the thread with the connections.
-fn processor_time() -> std::io::Result<[Duration; 2]> {
+/// Processor time of the server's threads, by their IDs, with whether the thread signs.
+type Times = HashMap<OsString, (bool, Duration)>;
+
+/// Returns the processor time of threads that sign, and of those with connections, between two
+/// readings. Threads that ended between them do not count.
+fn between(before: &Times, after: &Times) -> [Duration; 2] {
     let mut times = [Duration::ZERO; 2];
+    for (id, (signs, time)) in after {
+        let begin = before.get(id).map_or(Duration::ZERO, |(_, time)| *time);
+        times[usize::from(!signs)] += time.saturating_sub(begin);
+    }
+    times
+}
+
+fn processor_times() -> std::io::Result<Times> {
+    let mut times = Times::new();
     for task in std::fs::read_dir("/proc/self/task")? {
-        let folder = task?.path();
+        let task = task?;
         // A thread may end meanwhile.
-        let Ok(name) = std::fs::read_to_string(folder.join("comm")) else { continue };
-        let position = match name.trim_end() {
-            "sign-0" => 0,
-            "signer-io" => 1,
+        let Ok(name) = std::fs::read_to_string(task.path().join("comm")) else { continue };
+        let signs = match name.trim_end() {
+            "sign-0" => true,
+            "signer-io" => false,
             _ => continue,
         };
         // The first field is the time on a processor, in nanoseconds (proc(5)).
-        let text = std::fs::read_to_string(folder.join("schedstat"))?;
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
         let nanoseconds = text.split(' ').next().and_then(|field| field.parse().ok()).unwrap_or(0);
-        times[position] += Duration::from_nanos(nanoseconds);
+        times.insert(task.file_name(), (signs, Duration::from_nanos(nanoseconds)));
     }
     Ok(times)
 }

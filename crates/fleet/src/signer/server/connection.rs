@@ -1,5 +1,6 @@
 //! One connection of a client.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -94,10 +95,13 @@ impl<S: AsyncRead + AsyncWrite> Connection<'_, S> {
                         self.on_answers(&batch);
                     }
                 }
-                progress = self.pipe.progress(may_read) => match progress? {
-                    Progress::Received => self.last_received = Instant::now(),
-                    Progress::Sent => self.last_sent = Instant::now(),
-                    Progress::Closed => return Ok(()),
+                progress = self.pipe.progress(may_read) => match progress {
+                    Ok(Progress::Received) => self.last_received = Instant::now(),
+                    Ok(Progress::Sent) => self.last_sent = Instant::now(),
+                    Ok(Progress::Closed) => return Ok(()),
+                    // A client that ended without the end of its TLS stream.
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                    Err(error) => return Err(error.into()),
                 },
                 _ = drain.wait_for(Option::is_some), if !is_draining => {
                     self.draining_since = Some(Instant::now());
