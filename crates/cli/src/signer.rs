@@ -62,6 +62,7 @@ async fn serve(
     let failed = |error: std::io::Error| internal("cannot wait for signals", &error);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     for address in server.addresses() {
         eprint_line!("listening on {address}");
     }
@@ -80,9 +81,16 @@ async fn serve(
             std::future::pending::<()>().await;
         }
     };
+    let hang_ups = async {
+        while hang_up.recv().await.is_some() {
+            log_line!("warning: SIGHUP does not reload the configuration; restart the signer");
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = hang_ups => {}
         () = answering => {}
     }
     let Some(server) = Rc::into_inner(server) else { return Ok(()) };

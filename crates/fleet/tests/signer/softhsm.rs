@@ -120,24 +120,31 @@ fn key_logs_in_again_after_a_logout() {
     });
 }
 
-/// A wrong PIN is tried once, since a token counts attempts and locks itself.
+/// A wrong PIN is tried once, since a token counts attempts and locks itself; a corrected one is
+/// tried.
 #[test]
 fn refused_pin_is_not_tried_again() {
     with_token("refused_pin_is_not_tried_again", |folder| {
-        let key = open(folder, "object=rsa").unwrap();
+        let keys = ["object=rsa", "object=p256"].map(|key| open(folder, key).unwrap());
+        assert_eq!(sign(&keys[0], PSS), Ok(()));
         std::fs::write(folder.join("pin"), "9999").unwrap();
         let module = cryptoki::context::Pkcs11::new(module()).unwrap();
-        assert_eq!(sign(&key, PSS), Ok(()));
         for slot in module.get_slots_with_token().unwrap() {
             if let Ok(session) = module.open_ro_session(slot) {
                 let _ = session.logout();
             }
         }
-        let error = sign(&key, PSS).unwrap_err().to_string();
+        let error = sign(&keys[0], PSS).unwrap_err().to_string();
         assert!(error.contains("the token refused the PIN (PinIncorrect)"), "{error}");
+        // By no other key of the token either.
+        for (key, scheme) in [(&keys[0], PSS), (&keys[1], P256)] {
+            let error = sign(key, scheme).unwrap_err().to_string();
+            assert!(error.contains("not tried again"), "{error}");
+        }
         std::fs::write(folder.join("pin"), "1234").unwrap();
-        let error = sign(&key, PSS).unwrap_err().to_string();
-        assert!(error.contains("not tried again"), "{error}");
+        for (key, scheme) in [(&keys[0], PSS), (&keys[1], P256)] {
+            assert_eq!(sign(key, scheme), Ok(()));
+        }
     });
 }
 

@@ -1,7 +1,10 @@
 //! A session with a token, logged in, with a key.
 
 use std::ffi::c_ulong;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use cryptoki::context::Pkcs11;
 use cryptoki::error::{Error, RvError};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
@@ -21,6 +24,17 @@ use crate::signer::scheme::{Hash, KeyKind, Scheme, fitted};
 /// Object identifiers of the curves, in DER form, as in `CKA_EC_PARAMS`.
 const P256: [u8; 10] = [6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 const P384: [u8; 7] = [6, 5, 0x2b, 0x81, 4, 0, 0x22];
+
+/// Logins that tokens have refused. A token counts wrong PINs, and locks itself after some of them.
+static REFUSED: Mutex<Vec<Attempt>> = Mutex::new(Vec::new());
+
+#[derive(PartialEq, Eq)]
+struct Attempt {
+    module: PathBuf,
+    serial: String,
+    /// SHA-256 of the PIN.
+    pin: Vec<u8>,
+}
 
 /// A session with the handle of a private key.
 #[derive(Debug)]
@@ -189,13 +203,34 @@ fn log_in(
     if !token.login_required() {
         return Ok(());
     }
-    let pin = uri.pin()?.map(AuthPin::from);
+    let pin = uri.pin()?;
     if pin.is_none() && !token.protected_authentication_path() {
         return Err(Pkcs11Error::Pin("the token needs a PIN, and the URI has none".to_owned()));
     }
-    match session.login(UserType::User, pin.as_ref()) {
+    // One login at a time, so that a wrong PIN is not tried by several threads.
+    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = pin.as_deref().unwrap_or_default();
+    let attempt = Attempt {
+        module: uri.module.clone(),
+        serial: token.serial_number().to_owned(),
+        pin: digest(&SHA256, text.as_bytes()).as_ref().to_vec(),
+    };
+    if refused.contains(&attempt) {
+        return Err(Pkcs11Error::Pin(
+            "the token has refused this PIN; it is not tried again, so that the token is not locked"
+                .to_owned(),
+        ));
+    }
+    let login = match session.login(UserType::User, pin.map(AuthPin::from).as_ref()) {
         // A login counts for all sessions of the process.
-        Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
+        other => other.map_err(Pkcs11Error::from),
+    };
+    match login {
+        Err(error @ Pkcs11Error::Pin(_)) => {
+            refused.push(attempt);
+            Err(error)
+        }
+        other => other,
     }
 }

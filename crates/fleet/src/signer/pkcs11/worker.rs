@@ -43,8 +43,6 @@ struct State {
     threads: usize,
     idle: usize,
     is_closed: bool,
-    /// The token has refused the PIN. Further attempts would lock the token.
-    refused: Option<String>,
     /// The session that opened the key, for the first thread.
     spare: Option<KeySession>,
 }
@@ -64,11 +62,6 @@ impl Workers {
 
     pub(super) fn push(&self, job: Job) -> Result<(), SignError> {
         let mut state = self.0.state();
-        if let Some(reason) = &state.refused {
-            return Err(SignError::Unavailable(format!(
-                "{reason}; it is not tried again, so that the token is not locked"
-            )));
-        }
         if state.waiting.len() >= WAITING {
             return Err(SignError::Busy(WAITING));
         }
@@ -136,15 +129,8 @@ impl Shared {
                 Err(_) => *session = None,
             }
         }
-        if let Some(reason) = &self.state().refused {
-            return Err(SignError::Unavailable(reason.clone()));
-        }
-        let open = KeySession::open(&self.uri).map_err(|error| {
-            if let Pkcs11Error::Pin(reason) = &error {
-                self.state().refused = Some(reason.clone());
-            }
-            SignError::Unavailable(error.to_string())
-        })?;
+        let open = KeySession::open(&self.uri)
+            .map_err(|error| SignError::Unavailable(error.to_string()))?;
         let signature = open
             .sign(self.kind, job.scheme, &job.digest)
             .map_err(|error| SignError::Failed(Pkcs11Error::from(error).to_string()))?;
