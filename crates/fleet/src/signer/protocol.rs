@@ -8,18 +8,11 @@
 mod codes;
 mod decoder;
 mod operation;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
 pub use codes::{ErrorCode, Opcode, Tag};
 pub use decoder::{Decoder, FrameError, Message};
 pub use operation::{EncodeError, MalformedOperation, Operation, Ski};
-
-/// Size of a message's header.
-pub const HEADER_BYTES: usize = 8;
-/// Maximum size of a message: the header's length field has two bytes.
-pub const MAX_MESSAGE_BYTES: usize = HEADER_BYTES + u16::MAX as usize;
-/// Messages are padded to this size, so that an observer cannot tell them apart.
-pub const PADDED_BYTES: usize = 1024;
-/// Major version of the protocol.
-pub const VERSION: u8 = 1;
+pub use sizes::{HEADER_BYTES, MAX_MESSAGE_BYTES, PADDED_BYTES, VERSION};

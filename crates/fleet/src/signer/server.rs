@@ -14,6 +14,7 @@ mod metrics;
 mod pool;
 mod problem;
 mod settings;
+mod shared;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -27,7 +28,6 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use self::clients::Clients;
 pub use self::clients::{Client, Identity};
 pub use self::config::{AdminTable, Config};
 pub use self::keys::Key;
@@ -37,6 +37,7 @@ use self::metrics::Metrics;
 use self::pool::Queue;
 pub use self::problem::{Fault, Problem};
 pub use self::settings::Settings;
+use self::shared::Shared;
 use super::pipe::Pipe;
 
 /// Time to wait after accepting failed, as when file descriptors have run out.
@@ -50,16 +51,6 @@ pub struct Server {
     drain: watch::Sender<Option<Duration>>,
     thread: Option<JoinHandle<usize>>,
     shared: Arc<Shared>,
-}
-
-/// What all connections use.
-#[derive(Debug)]
-struct Shared {
-    clients: Arc<Clients>,
-    limits: Limits,
-    queue: Queue,
-    metrics: Metrics,
-    log: Log,
 }
 
 /// The reason why a signer cannot start.

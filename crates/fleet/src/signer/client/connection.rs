@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use super::{Reply, Request};
+use super::request::{Reply, Request};
 use crate::signer::error::SignError;
 use crate::signer::pipe::{Pipe, Progress};
 use crate::signer::protocol::{Message, Opcode, Operation};

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -13,8 +12,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::config::{Address, Listener, SignerConfig};
 use super::connection::{self, Connection, End};
-use super::{Listener, Reply, Request, SignerConfig};
+use super::request::{Reply, Request};
 use crate::signer::backoff::{Backoff, pause_after};
 use crate::signer::error::SignError;
 use crate::signer::pipe::Pipe;
@@ -32,15 +32,6 @@ const MIN_AVOIDED: Duration = Duration::from_secs(1);
 const MAX_AVOIDED: Duration = Duration::from_secs(30);
 /// Maximum size of a response. One with the signature of an RSA key of 8192 bits has 1,031 bytes.
 const RESPONSE_BYTES: usize = 8 << 10;
-
-/// An address of a signer.
-#[derive(Clone, Debug)]
-pub(super) struct Address {
-    pub(super) text: String,
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) server_name: ServerName<'static>,
-}
 
 /// Whether an address is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

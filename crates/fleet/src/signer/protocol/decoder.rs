@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 
 use super::operation::{MalformedOperation, Operation};
-use super::{HEADER_BYTES, VERSION};
+use super::sizes::{HEADER_BYTES, VERSION};
 
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::BufMut;
 
 use super::codes::{ErrorCode, Opcode, Tag};
-use super::{HEADER_BYTES, PADDED_BYTES, VERSION};
+use super::sizes::{HEADER_BYTES, PADDED_BYTES, VERSION};
 
 /// Size of an item's tag and length.
 const ITEM_HEADER_BYTES: usize = 3;

@@ -9,9 +9,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
 
-use super::Shared;
 use super::clients::Client;
 use super::pool::{Answers, Job};
+use super::shared::Shared;
 use crate::signer::pipe::{Pipe, Progress};
 use crate::signer::protocol::{ErrorCode, Message, Opcode, Operation, PADDED_BYTES};
 use crate::signer::scheme::Scheme;
