@@ -18,7 +18,7 @@ const OUTSTANDING: usize = 1024;
 /// Called with an address, and the error or `None` when it is connected.
 pub(super) type Listener = Arc<dyn Fn(&str, Option<&str>) + Send + Sync>;
 
-/// The settings of a [`SignerClient`].
+/// The settings of a [`SignerClient`](crate::signer::SignerClient).
 #[derive(Clone)]
 pub struct SignerConfig {
     /// Name for messages and metrics.
