@@ -312,6 +312,13 @@ def test_interrupt_ends_like_sigterm(files, run):
     assert process.wait() == 0
 
 
+def test_hang_up_does_not_end_it(files, run):
+    process, port = run(files.command(files.config()))
+    process.popen.send_signal(signal.SIGHUP)
+    process.wait_for_lines("SIGHUP does not reload the configuration; restart the signer")
+    assert files.connect(port).ask(1, keyless.PING).opcode == keyless.PONG
+
+
 @pytest.fixture
 def token(files) -> Path:
     """Makes a token of SoftHSM2 with a key, and returns the file of its public key."""

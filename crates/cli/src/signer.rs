@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &SignerArgs) -> Result<(), Failure> {
         Some((listen, token)) => Admin::bind(&(listen, Choice::Configured), token.as_ref())?,
         None => None,
     };
-    let server = Server::start(settings, |line| log_line!("{line}")).map_err(start_failure)?;
+    let server = Server::start(settings, |line| log_line!("{line}"))
+        .map_err(|error| start_failure(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| internal("cannot wait for signals", &error))?;
     runtime.block_on(serve(server, admin, &config, &format!("{counts} of {}", file.display())))
@@ -187,8 +188,8 @@ fn failure(problem: Problem) -> Failure {
     Failure::new(kind, problem)
 }
 
-fn start_failure(error: StartError) -> Failure {
-    match &error {
+fn start_failure(error: &StartError) -> Failure {
+    match error {
         StartError::Bind { source, .. } => {
             let (kind, hint) = match source.kind() {
                 std::io::ErrorKind::AddrInUse => (
@@ -201,9 +202,9 @@ fn start_failure(error: StartError) -> Failure {
                 ),
                 _ => (Kind::Unavailable, "use an address of this machine"),
             };
-            Failure::new(kind, &error).with_hint(hint)
+            Failure::new(kind, error).with_hint(hint)
         }
-        StartError::Thread(_) => Failure::new(Kind::Internal, &error),
+        StartError::Thread(_) => Failure::new(Kind::Internal, error),
     }
 }
 
