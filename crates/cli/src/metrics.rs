@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pronghorn_engine::{Closer, Histogram, Stats};
-use pronghorn_gateway::{Fleet, ServerCondition, ServerState};
+use pronghorn_gateway::{Fleet, KeyState, ServerCondition, ServerState};
 
 use crate::server_state::Running;
 use crate::serving;
@@ -15,7 +15,7 @@ use crate::serving;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Counters that are one series of several: counter, name, label, description.
-const SERIES: [(&str, &str, &str, &str); 28] = [
+const SERIES: [(&str, &str, &str, &str); 29] = [
     ("tcp_accepted", "connections_accepted_total", "transport=\"tcp\"", ACCEPTED),
     ("quic_accepted", "connections_accepted_total", "transport=\"quic\"", ACCEPTED),
     ("tcp_open", "connections_open", "transport=\"tcp\"", OPEN),
@@ -47,12 +47,8 @@ const SERIES: [(&str, &str, &str, &str); 28] = [
         "",
         "Tunnels open now: requests that switched to another protocol, such as WebSocket.",
     ),
-    (
-        "handshakes_parked_now",
-        "handshakes_parked",
-        "",
-        "Handshakes that wait for a shared session or the signature of a slow key now.",
-    ),
+    ("tcp_handshakes_parked_now", "handshakes_parked", "transport=\"tcp\"", PARKED),
+    ("quic_handshakes_parked_now", "handshakes_parked", "transport=\"quic\"", PARKED),
     ("tls_1_2", "tls_handshakes_total", "version=\"1.2\"", HANDSHAKES),
     ("tls_1_3", "tls_handshakes_total", "version=\"1.3\"", HANDSHAKES),
     ("tls_aes_128_gcm", "tls_ciphers_total", "cipher=\"AES-128-GCM\"", CIPHERS),
@@ -72,6 +68,8 @@ const SERIES: [(&str, &str, &str, &str); 28] = [
 ];
 const ACCEPTED: &str = "Connections accepted.";
 const OPEN: &str = "Connections open now, including those in their handshake.";
+const PARKED: &str =
+    "Handshakes that wait now, for a shared session or the signature of a slow key.";
 const RESUMED: &str = "Connections that resumed a TLS session.";
 const TIMED_OUT: &str = "Connections closed because the peer was silent.";
 const REQUESTS: &str = "Requests.";
@@ -260,8 +258,8 @@ const REFUSED: [&str; 3] =
 
 /// Returns the metrics that do not come from the workers.
 fn own(running: &Running) -> Vec<Family> {
-    let held = running
-        .identity
+    let identity = running.identity.borrow();
+    let held = identity
         .as_ref()
         .and_then(|identity| identity.sessions())
         .map(|sessions| sessions.values())
@@ -287,6 +285,18 @@ fn own(running: &Running) -> Vec<Family> {
             format!("site=\"{}\"", site.hosts.first().map(String::as_str).unwrap_or_default()),
             u64::from(site.http3),
         )
+    };
+    let key_states = running.gateway.keys();
+    let keys = |value: fn(&KeyState) -> u64| -> Vec<(String, u64)> {
+        let each = key_states
+            .iter()
+            .flat_map(|(cert, states)| states.iter().map(move |state| (cert, state)));
+        let series = each.map(|(cert, state)| {
+            let cert = escaped(&cert.display().to_string());
+            (format!("certificate=\"{cert}\",source=\"{}\"", escaped(&state.name)), value(state))
+        });
+        // Sites may share a certificate.
+        series.collect::<BTreeMap<_, _>>().into_iter().collect()
     };
     let upstreams = running.gateway.upstream_counts();
     let values = [
@@ -331,6 +341,9 @@ fn own(running: &Running) -> Vec<Family> {
         ],
         certificates.iter().filter_map(expiry).collect(),
         certificates.iter().filter_map(failures).collect(),
+        keys(|state| state.signatures),
+        keys(|state| state.failures),
+        keys(|state| u64::from(state.is_skipped)),
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -342,7 +355,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type and description, in the order of their values above.
-const SERVER_METRICS: [(&str, &str, &str); 19] = [
+const SERVER_METRICS: [(&str, &str, &str); 22] = [
     ("build_info", "gauge", "Always 1, with the version as a label."),
     ("start_time_seconds", "gauge", "Start time of the server, in seconds since 1970."),
     ("workers", "gauge", "Worker threads."),
@@ -424,6 +437,14 @@ const SERVER_METRICS: [(&str, &str, &str); 19] = [
         "gauge",
         "Consecutive failures to order the certificate of a host.",
     ),
+    (
+        "key_signatures_total",
+        "counter",
+        "Signatures of keys on other machines and in security modules (`keys`), by the file of the \
+            certificate and the place of the key.",
+    ),
+    ("key_failures_total", "counter", "Failed attempts to sign at such a place."),
+    ("key_source_skipped", "gauge", "Whether the place is skipped now, because it failed: 1 or 0."),
 ];
 
 /// Returns one series for each server, even if an upstream lists it twice.
@@ -521,6 +542,9 @@ mod tests {
             "`place`: `memory`, `disk`",
             "`host`",
             "`host`",
+            "`certificate`, `source`",
+            "`certificate`, `source`",
+            "`certificate`, `source`",
         ];
         for ((name, kind, help), labels) in SERVER_METRICS.iter().zip(labels) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |")

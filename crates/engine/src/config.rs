@@ -197,7 +197,11 @@ pub struct Config {
 
 impl Config {
     pub(crate) fn tls_options(&self) -> TlsOptions<'_> {
-        TlsOptions { limits: &self.limits, early_data: self.early_data != EarlyData::Off }
+        TlsOptions {
+            limits: &self.limits,
+            early_data: self.early_data != EarlyData::Off,
+            datagrams: self.webtransport,
+        }
     }
 }
 

@@ -127,7 +127,7 @@ pub use memory_release::set_memory_release_hook;
 pub use message::{Peer, Protocol, Request, Response};
 pub use qlog::Qlog;
 pub use responder::{KeepAlive, Responder};
-pub use runtime::{Handle, Sleep};
+pub use runtime::{Handle, Sleep, is_in_turn};
 pub use shared_fields::{SharedFields, announced_length};
 pub use stats::{Closer, Closes, Counter, Histogram, Stats};
 pub use tcp_congestion::CongestionError;

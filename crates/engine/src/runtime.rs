@@ -22,6 +22,7 @@ pub(crate) use executor::Executor;
 pub(crate) use reactor::{Reactor, ReactorHandle, Registration};
 pub use timers::Sleep;
 pub(crate) use timers::Timers;
+pub use wakeup::is_in_turn;
 pub(crate) use wakeup::{TurnGuard, Wakeup};
 
 /// Gives code on a worker access to its runtime: spawn futures, sleep, and read the time of the

@@ -68,9 +68,12 @@ counters! {
     quic_retries_sent,
     /// Handshakes that had to wait for a shared session or the signature of a slow key.
     handshakes_parked,
-    /// Handshakes that are waiting for such now.
-    handshakes_parked_now,
-    /// Handshakes refused, or sent a Retry, because too many were waiting.
+    /// QUIC handshakes that are waiting for such now.
+    quic_handshakes_parked_now,
+    /// TLS handshakes over TCP that are waiting for such now.
+    tcp_handshakes_parked_now,
+    /// Handshakes that were refused, sent a Retry or done without a lookup, because too many were
+    /// waiting.
     parked_handshakes_refused,
     /// Datagrams dropped because too many bytes waited for a QUIC handshake.
     parked_datagrams_dropped,

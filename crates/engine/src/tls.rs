@@ -241,7 +241,7 @@ impl Identity {
         //# If 0-RTT data is accepted by the server, its SETTINGS frame MUST NOT reduce any limits or alter any values that might be
         //# violated by the client with its 0-RTT data.
         // A listener with other limits does not resume the session.
-        let limits = format!("quic {:?}", options.limits);
+        let limits = format!("quic {:?} {}", options.limits, options.datagrams);
         tls.max_early_data_size = if options.early_data { QUIC_EARLY_DATA_BYTES } else { 0 };
         self.listener(tls, &limits, options, stats)
     }
@@ -304,6 +304,8 @@ pub(crate) struct TlsOptions<'a> {
     pub(crate) limits: &'a Limits,
     /// Whether early data is accepted.
     pub(crate) early_data: bool,
+    /// Whether QUIC datagrams are offered.
+    pub(crate) datagrams: bool,
 }
 
 /// TLS policy of an identity.

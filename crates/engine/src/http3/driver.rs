@@ -326,7 +326,7 @@ impl<T: Transport> Http3<T> {
 
     /// Whether there are no connections.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connections.is_empty()
+        self.connections.is_empty() && self.transport.waiting_handshakes() == 0
     }
 
     /// Stops accepting connections; existing ones go on.
@@ -341,12 +341,21 @@ impl<T: Transport> Http3<T> {
 
     /// Closes all connections now. Returns whether there was one.
     pub(crate) fn close_all(&mut self, now: Instant) -> bool {
-        self.close_each(now, "shutdown", |_| true)
+        let had_waiting = self.refuse_waiting();
+        self.close_each(now, "shutdown", |_| true) || had_waiting
     }
 
     /// Closes all connections opened by clients, now. Returns whether there was one.
     pub(crate) fn close_serving(&mut self, now: Instant) -> bool {
-        self.close_each(now, "", |connection| connection.client_state().is_none())
+        let had_waiting = self.refuse_waiting();
+        self.close_each(now, "", |connection| connection.client_state().is_none()) || had_waiting
+    }
+
+    /// Refuses handshakes that wait for something else than the peer. Returns whether there was one.
+    fn refuse_waiting(&mut self) -> bool {
+        let had_waiting = self.transport.waiting_handshakes() > 0;
+        self.transport.refuse_waiting();
+        had_waiting
     }
 
     /// Closes the connections for which `is_meant` is true. Returns whether there was one.

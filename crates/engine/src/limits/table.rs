@@ -137,8 +137,9 @@ limits! {
             .parked_handshakes
             .saturating_mul(limits.parked_handshake_bytes.saturating_add(2 * HANDSHAKE_BYTES));
         counter parked_handshakes_refused;
-        acts "QUIC clients must validate their address first (Retry); validated ones and TCP clients \
-            are refused.";
+        acts "Handshakes that would wait for a session are done in full instead, those that need a \
+            slow signature are refused. From half of the limit on, QUIC clients must validate their \
+            address first (Retry).";
 
     /// Maximum bytes of datagrams that are buffered for a QUIC handshake that waits, early data for
     /// the most part.

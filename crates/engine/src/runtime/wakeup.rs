@@ -51,6 +51,11 @@ impl Wakeup {
     }
 }
 
+/// Whether this thread runs the turn of a worker, in which nothing may block.
+pub fn is_in_turn() -> bool {
+    IN_TURN.with(|turn| !turn.get().is_null())
+}
+
 /// Marks this thread as running the turn of one worker.
 pub(crate) struct TurnGuard {
     outer: *const Wakeup,

@@ -18,9 +18,6 @@ use crate::stats::Stats;
 use crate::tls::{Fetched, HelloSummary, Parking, RecordedOffer};
 
 const READ_BYTES: usize = 4 << 10;
-/// Records before a ClientHello, such as the change_cipher_spec before the second one. A peer that
-/// sends more has no ClientHello to answer.
-const BEFORE_HELLO_BYTES: usize = 64;
 
 /// A server's side of a handshake, until the first ClientHello is answered.
 pub(super) struct Beginning {
@@ -39,7 +36,7 @@ pub(super) enum Unanswered {
 
 impl Beginning {
     /// Reads the ClientHello, waits for what it needs, and answers it. On return, TLS has the answer
-    /// to write, or the bytes are no ClientHello and are left for it to refuse.
+    /// to write; or the client has ended, or has sent something else than TLS.
     pub(super) async fn answer<T: AsyncRead + AsyncWrite + Unpin>(
         mut self,
         io: &mut T,
@@ -49,32 +46,38 @@ impl Beginning {
     ) -> Result<Self, Unanswered> {
         let mut fetched = Fetched::default();
         let mut is_first = true;
-        loop {
-            if !poll_fn(|cx| self.poll_hello(io, cx)).await.map_err(|_| Unanswered::Closed)? {
+        // TLS gets nothing anywhere else before it has answered: any record might complete a
+        // ClientHello, and with it begin a signature.
+        while !self.is_answered() {
+            if !poll_fn(|cx| self.poll_records(io, cx)).await.map_err(|_| Unanswered::Closed)? {
                 return Ok(self);
             }
             let hello = self.flight.held.client_hello().map(HelloSummary::new);
-            // A ClientHello in several records is answered as if its key were slow.
-            let is_slow = hello.as_ref().is_none_or(|hello| parking.signs_slowly(hello));
-            if stats.handshakes_parked_now.value() >= limits.parked_handshakes() {
+            // A ClientHello in several records is treated as if its key were slow.
+            let is_slow = parking.has_slow_keys()
+                && hello.as_ref().is_none_or(|hello| parking.signs_slowly(hello));
+            let hello = hello.filter(|hello| is_first && parking.has_to_fetch(hello));
+            is_first = false;
+            let is_full = stats.tcp_handshakes_parked_now.value() >= limits.parked_handshakes();
+            if is_full && (is_slow || hello.is_some()) {
                 stats.parked_handshakes_refused.add(1);
-                return Err(Unanswered::Closed);
+                if is_slow {
+                    return Err(Unanswered::Closed);
+                }
             }
-            let parked = ParkedGuard::new(stats);
-            if let Some(hello) = hello.filter(|_| is_first) {
+            let parked = (is_slow || hello.is_some()).then(|| ParkedGuard::new(stats));
+            if let Some(hello) = hello.filter(|_| !is_full) {
                 fetched = fetch(parking, &hello).await;
             }
-            is_first = false;
             let records = self.flight.held.take_ready();
-            let tls = self.tls;
-            let (tls, read, rest) = if is_slow && parking.has_slow_keys() {
-                let answered = elsewhere(parking, tls, records, fetched).await;
+            let (tls, read, rest) = if is_slow {
+                let answered = elsewhere(parking, self.tls, records, fetched).await;
                 answered.ok_or_else(|| {
                     stats.parked_handshakes_refused.add(1);
                     Unanswered::Closed
                 })?
             } else {
-                process(tls, &records, fetched).ok_or(Unanswered::Closed)?
+                process(self.tls, &records, fetched).ok_or(Unanswered::Closed)?
             };
             drop(parked);
             fetched = rest;
@@ -82,29 +85,29 @@ impl Beginning {
             if let Err(error) = read {
                 return Err(Unanswered::Refused(self, error));
             }
-            if self.is_answered() {
-                return Ok(self);
+            // A HelloRetryRequest, if anything; the answer leaves with the first response.
+            if !self.is_answered() {
+                poll_fn(|cx| self.poll_flush(io, cx)).await.map_err(|_| Unanswered::Closed)?;
             }
-            // HelloRetryRequest, if anything.
-            poll_fn(|cx| self.poll_flush(io, cx)).await.map_err(|_| Unanswered::Closed)?;
         }
+        Ok(self)
     }
 
-    /// Reads until there is a ClientHello, or at least a part of one. Ready with `false` if there is
-    /// something else.
-    fn poll_hello<T: AsyncRead + Unpin>(
+    /// Reads until there is a whole record with a ClientHello, or a part of another one. Ready with
+    /// `false` if the client has ended, or does not use TLS.
+    fn poll_records<T: AsyncRead + Unpin>(
         &mut self,
         io: &mut T,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
-        let held = &mut self.flight.held;
+        let FirstFlight { held, first } = &mut *self.flight;
         let mut bytes = [0; READ_BYTES];
         loop {
-            if held.has_client_hello() {
-                return Poll::Ready(Ok(true));
-            }
-            if held.ready_bytes() > BEFORE_HELLO_BYTES {
+            if first.clear_text().is_some() {
                 return Poll::Ready(Ok(false));
+            }
+            if held.ready_bytes() > 0 {
+                return Poll::Ready(Ok(true));
             }
             let mut buffer = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut *io).poll_read(cx, &mut buffer))?;
@@ -114,11 +117,8 @@ impl Beginning {
                 return Poll::Ready(Ok(false));
             }
             self.offer.read(read);
-            self.flight.first.read(read);
+            first.read(read);
             held.read(read);
-            if self.flight.first.clear_text().is_some() {
-                return Poll::Ready(Ok(false));
-            }
         }
     }
 
@@ -155,14 +155,14 @@ struct ParkedGuard<'a>(&'a Stats);
 impl<'a> ParkedGuard<'a> {
     fn new(stats: &'a Stats) -> Self {
         stats.handshakes_parked.add(1);
-        stats.handshakes_parked_now.add(1);
+        stats.tcp_handshakes_parked_now.add(1);
         Self(stats)
     }
 }
 
 impl Drop for ParkedGuard<'_> {
     fn drop(&mut self) {
-        self.0.handshakes_parked_now.subtract(1);
+        self.0.tcp_handshakes_parked_now.subtract(1);
     }
 }
 
@@ -186,6 +186,10 @@ async fn elsewhere(
 ) -> Option<Processed> {
     let (done, processed) = oneshot::channel();
     let is_running = parking.run(move || {
+        // The connection has ended meanwhile.
+        if done.is_closed() {
+            return;
+        }
         let _ = done.send(process(tls, &records, fetched));
     });
     if is_running { processed.await.ok().flatten() } else { None }

@@ -1,5 +1,7 @@
 //! What a ClientHello says about the sessions that its client wants to resume.
 
+use rustls::pki_types::ServerName;
+
 use super::invalid_server_names::{MESSAGE_HEADER_BYTES, extension};
 
 /// Wire numbers of extensions (RFC 6066, section 3; RFC 8446, section 4.2).
@@ -35,11 +37,24 @@ impl HelloSummary {
     /// Reads a whole ClientHello message. Malformed parts count as missing: TLS detects them by
     /// itself.
     pub(crate) fn new(message: &[u8]) -> Self {
-        let server_name = extension(message, SERVER_NAME)
-            .and_then(|(_, list)| list.get(5..))
-            .and_then(|name| std::str::from_utf8(name).ok())
-            .map(str::to_ascii_lowercase);
+        let server_name = extension(message, SERVER_NAME).and_then(|(_, list)| host(list));
         Self { server_name, sessions: offered_sessions(message).unwrap_or_default() }
+    }
+}
+
+/// Returns the host of a server name list, as TLS reads it: the first entry, if it is a DNS name.
+/// Entries of other types end the list.
+fn host(list: &[u8]) -> Option<String> {
+    const HOST_NAME: u8 = 0;
+
+    let (kind, rest) = list.get(2..)?.split_first()?;
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let name = rest.get(..usize::from(u16::from_be_bytes(*length)))?;
+    match ServerName::try_from(std::str::from_utf8(name).ok()?) {
+        Ok(ServerName::DnsName(name)) if *kind == HOST_NAME => {
+            Some(name.as_ref().to_ascii_lowercase())
+        }
+        _ => None,
     }
 }
 
@@ -137,6 +152,19 @@ mod tests {
         let summary = HelloSummary::new(&hello);
         assert_eq!(summary.server_name.as_deref(), Some("example.com"));
         assert_eq!(summary.sessions, OfferedSessions::Tickets(vec![[1; 32], [2; 32]]));
+    }
+
+    #[test]
+    fn server_name_is_what_tls_takes_it_for() {
+        let named =
+            |list: (u16, Vec<u8>)| HelloSummary::new(&client_hello(&[], &[list])).server_name;
+        assert_eq!(named(name("Slow.Example")).as_deref(), Some("slow.example"));
+        let mut more = name("slow.example");
+        more.1.extend([1, b'x', b'y']);
+        assert_eq!(named(more).as_deref(), Some("slow.example"));
+        for invalid in ["192.0.2.1", "a b", ""] {
+            assert_eq!(named(name(invalid)), None);
+        }
     }
 
     #[test]

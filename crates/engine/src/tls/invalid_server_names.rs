@@ -170,11 +170,6 @@ impl BufferedRecords {
         (self.ready, self.passing) = (self.bytes.len(), usize::MAX);
     }
 
-    /// Whether a record can be read that has a ClientHello, or the beginning of one.
-    pub(crate) fn has_client_hello(&self) -> bool {
-        self.hello.is_some()
-    }
-
     /// Returns the ClientHello that can be read, if it is complete in one record.
     pub(crate) fn client_hello(&self) -> Option<&[u8]> {
         let content = self.bytes.get(self.hello.clone()?)?;

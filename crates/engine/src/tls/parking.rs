@@ -47,6 +47,11 @@ impl Parking {
         self.signing.clone().map(|signing| Self { sessions: None, signing: Some(signing) })
     }
 
+    /// Whether a client offers sessions that have to be looked up.
+    pub(crate) fn has_to_fetch(&self, hello: &HelloSummary) -> bool {
+        self.sessions.is_some() && hello.sessions != OfferedSessions::None
+    }
+
     /// Whether there are slow keys at all.
     pub(crate) fn has_slow_keys(&self) -> bool {
         self.signing.is_some()

@@ -45,6 +45,23 @@ impl Fetched {
     }
 }
 
+/// The end of a lookup. A store that drops it has found nothing.
+struct Done<F: FnOnce(Fetched)>(Option<F>);
+
+impl<F: FnOnce(Fetched)> Done<F> {
+    fn call(&mut self, fetched: Fetched) {
+        if let Some(done) = self.0.take() {
+            done(fetched);
+        }
+    }
+}
+
+impl<F: FnOnce(Fetched)> Drop for Done<F> {
+    fn drop(&mut self) {
+        self.call(Fetched::default());
+    }
+}
+
 /// The shared sessions of one listener and transport.
 #[derive(Debug)]
 pub(crate) struct SharedScope {
@@ -78,9 +95,10 @@ impl SharedScope {
             OfferedSessions::Id(id) => vec![self.name(id)],
         };
         let asked = names.clone();
+        let mut done = Done(Some(done));
         let done: OnSessions = Box::new(move |found| {
             let found = asked.into_iter().zip(found);
-            done(Fetched(found.filter_map(|(name, found)| Some((name, found?))).collect()));
+            done.call(Fetched(found.filter_map(|(name, found)| Some((name, found?))).collect()));
         });
         match (offered, &*names) {
             (OfferedSessions::Id(_), [name]) => self.store.get(*name, done),

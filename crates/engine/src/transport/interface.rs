@@ -88,6 +88,10 @@ pub(crate) trait Transport {
     ) -> Result<ConnectionKey, String>;
     /// Refuses new connections from now on, with an error to the client.
     fn refuse_new(&mut self);
+    /// Number of handshakes that wait for something else than the peer, and are no connections yet.
+    fn waiting_handshakes(&self) -> usize;
+    /// Refuses those.
+    fn refuse_waiting(&mut self);
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str);
 
     /// Returns the connection's trace, if it has one.

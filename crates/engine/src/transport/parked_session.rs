@@ -52,6 +52,12 @@ impl ParkedSession {
         Self { parking, fetched, is_slow, stage: Stage::Repeated { hello, read: 0, outcome } }
     }
 
+    pub(super) fn fail(&mut self, error: TransportError) {
+        if let Stage::Repeated { outcome, .. } = &mut self.stage {
+            *outcome = Err(error);
+        }
+    }
+
     pub(super) fn is_slow(&self) -> bool {
         self.is_slow
     }

@@ -496,6 +496,14 @@ impl Transport for Quinn {
         self.is_refusing = true;
     }
 
+    fn waiting_handshakes(&self) -> usize {
+        self.parked.len()
+    }
+
+    fn refuse_waiting(&mut self) {
+        self.refuse_all_parked();
+    }
+
     fn close(&mut self, now: Instant, key: ConnectionKey, code: u64, reason: &str) {
         self.contain(key, |this| this.close_connection(now, key, code, reason));
     }

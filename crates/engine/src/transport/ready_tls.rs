@@ -33,18 +33,18 @@ impl crypto::ServerConfig for ReadyTls {
 
     fn start_session(
         self: Arc<Self>,
-        version: u32,
+        _version: u32,
         parameters: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        let is_same = is_same(&self.parameters, &encode(parameters));
-        debug_assert!(is_same, "the transport has other parameters than were sent: {parameters:?}");
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match session {
-            Some(session) if is_same => Box::new(session),
-            // The library has chosen another connection ID: the one that was reserved is in use,
-            // which once in 2^56 connections happens. The handshake begins again.
-            _ => self.tls.clone().start_session(version, parameters),
+        // There is always one: the library accepts a connection once.
+        let mut session = session.unwrap_or_else(|| self.tls.session(encode(parameters)));
+        if !is_same(&self.parameters, &encode(parameters)) {
+            // The client has other parameters than the connection. Once in 2^56 connections, the
+            // library chooses another connection ID, because the reserved one is in use.
+            session.fail("the transport parameters have changed");
         }
+        Box::new(session)
     }
 }
 

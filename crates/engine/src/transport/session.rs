@@ -208,6 +208,9 @@ impl crypto::Session for Session {
     /// A server's outcome is available as soon as it is decided: the client may never complete the
     /// handshake.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        if self.parked.as_ref().is_some_and(|parked| parked.is_silent()) {
+            return None;
+        }
         let handshake = match (&self.side, &self.tls) {
             (SessionSide::Server { .. }, Tls::Live(_)) => self.server(self.server_handshake()),
             (_, Tls::Done(handshake)) => self.server(*handshake),
@@ -338,6 +341,14 @@ impl Session {
         let (outcome, fetched) = fetched.provide(|| self.read(&hello));
         self.parked = Some(Box::new(ParkedSession::new(parking, fetched, is_slow, hello, outcome)));
         self
+    }
+
+    /// Lets the handshake fail when the transport passes the ClientHello on.
+    pub(super) fn fail(&mut self, reason: &str) {
+        match &mut self.parked {
+            Some(parked) => parked.fail(internal(reason)),
+            None => self.tls = Tls::Away,
+        }
     }
 
     /// Reads handshake messages of the peer, as far as they are complete.

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Write;
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -15,7 +17,7 @@ use pronghorn_engine::{
     SlowKeys, TlsSummary,
 };
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{NamedGroup, SignatureAlgorithm, SignatureScheme};
@@ -90,6 +92,12 @@ fn sharing(store: &Arc<HeldStore>) -> Trust {
     Trust { identity: identity.with_shared_sessions(store.clone(), [7; 32]), client }
 }
 
+fn parked_now(bench: &Bench) -> u64 {
+    bench.count(|stats| {
+        stats.quic_handshakes_parked_now.value() + stats.tcp_handshakes_parked_now.value()
+    })
+}
+
 type Outcome = Rc<RefCell<Option<Result<(Bytes, TlsSummary), Error>>>>;
 
 /// Begins a connection and sends a request on it.
@@ -131,7 +139,7 @@ fn session_of_another_node_gives_early_data_and_its_lookup_holds_up_no_other_cli
         bench.restart(&config(), describe);
         let resumed = begin(&bench, protocol, Resumption::EarlyData);
         bench.turn_until(|_| store.waiting() == 1);
-        assert_eq!(bench.count(|stats| stats.handshakes_parked_now.value()), 1);
+        assert_eq!(parked_now(&bench), 1);
         let other = begin_and_finish(&mut bench, protocol, Resumption::Off);
         assert_eq!(other, "early=false", "{protocol}");
         assert!(resumed.borrow().is_none(), "{protocol}");
@@ -141,7 +149,7 @@ fn session_of_another_node_gives_early_data_and_its_lookup_holds_up_no_other_cli
         assert_eq!(tls.early_data_accepted, Some(true), "{protocol}");
         assert_eq!(bench.count(|stats| stats.early_data_accepted.value()), 1, "{protocol}");
         assert_eq!(bench.count(|stats| stats.sessions_taken.value()), 1, "{protocol}");
-        assert_eq!(bench.count(|stats| stats.handshakes_parked_now.value()), 0, "{protocol}");
+        assert_eq!(parked_now(&bench), 0, "{protocol}");
     }
 }
 
@@ -185,7 +193,7 @@ fn store_that_never_answers_costs_the_handshake_and_nothing_else() {
         let _outcome = begin(&bench, protocol, Resumption::EarlyData);
         bench.turn_until(|_| store.waiting() == 1);
         bench.skip(Limits::default().handshake_timeout() + Duration::from_secs(1));
-        bench.turn_until(|bench| bench.count(|stats| stats.handshakes_parked_now.value()) == 0);
+        bench.turn_until(|bench| parked_now(bench) == 0);
         assert_eq!(bench.count(|stats| stats.handshakes_timed_out.value()), 1, "{protocol}");
         // The late answer reaches nothing.
         store.answer();
@@ -195,23 +203,78 @@ fn store_that_never_answers_costs_the_handshake_and_nothing_else() {
 }
 
 #[test]
-fn handshakes_beyond_the_limit_are_refused() {
+fn session_that_cannot_wait_for_its_lookup_costs_a_full_handshake() {
     for protocol in PROTOCOLS {
         let store = Arc::new(HeldStore::default());
         let limits = Limits::default().with_parked_handshakes(1).unwrap();
         let limited = Config { limits, ..config() };
         let mut bench = Bench::with_group(&Group::new(1), &sharing(&store), &limited, describe);
+        for _ in 0..2 {
+            begin_and_finish(&mut bench, protocol, Resumption::Off);
+        }
         begin_and_finish(&mut bench, protocol, Resumption::Session);
         let parked = begin(&bench, protocol, Resumption::EarlyData);
         bench.turn_until(|_| store.waiting() == 1);
+        // The connection has brought several tickets.
+        let other = begin(&bench, protocol, Resumption::EarlyData);
+        let (body, tls) = finish(&mut bench, &other).unwrap();
+        assert_eq!((body, tls.resumed), ("early=false".into(), false), "{protocol}");
+        assert_eq!(bench.count(|stats| stats.parked_handshakes_refused.value()), 1, "{protocol}");
+        store.answer();
+        assert_eq!(finish(&mut bench, &parked).unwrap().0, "early=true", "{protocol}");
+    }
+}
+
+#[test]
+fn handshakes_beyond_the_limit_of_slow_signatures_are_refused() {
+    for protocol in PROTOCOLS {
+        let (trust, waiting) = slow_trust();
+        let limits = Limits::default().with_parked_handshakes(1).unwrap();
+        let limited = Config { limits, ..config() };
+        let mut bench = Bench::with_group(&Group::new(1), &trust, &limited, describe);
+        let parked = begin(&bench, protocol, Resumption::Off);
+        let signature = next_signature(&mut bench, &waiting);
         let refused = begin(&bench, protocol, Resumption::Off);
         assert!(finish(&mut bench, &refused).is_err(), "{protocol}");
         assert!(bench.count(|stats| stats.parked_handshakes_refused.value()) > 0, "{protocol}");
         if protocol == Protocol::Http3 {
-            assert_eq!(bench.count(|stats| stats.quic_retries_sent.value()), 1);
+            // Its address was validated first.
+            assert!(bench.count(|stats| stats.quic_retries_sent.value()) > 0);
         }
-        store.answer();
-        assert_eq!(finish(&mut bench, &parked).unwrap().0, "early=true", "{protocol}");
+        signature.send(true).unwrap();
+        assert!(finish(&mut bench, &parked).is_ok(), "{protocol}");
+    }
+}
+
+/// The worker must not wait for a signature, however the ClientHello is cut into records.
+#[test]
+fn client_hello_in_several_records_waits_for_its_signature_elsewhere() {
+    for cut in [1, 4, 60, 300] {
+        let (identity, certificate, waiting) = slow_identity();
+        let client = client(&certificate, pronghorn_engine::provider());
+        let trust = Trust { identity, client: client.clone() };
+        let mut bench = Bench::with_group(&Group::new(1), &trust, &config(), describe);
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut hello = Vec::new();
+        tls.write_tls(&mut hello).unwrap();
+        let (header, content) = hello.split_first_chunk::<5>().unwrap();
+        let mut socket = TcpStream::connect(bench.address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        for part in [&content[..cut], &content[cut..]] {
+            socket.write_all(&header[..3]).unwrap();
+            socket.write_all(&(part.len() as u16).to_be_bytes()).unwrap();
+            socket.write_all(part).unwrap();
+            // The server reads them one after the other.
+            (0..20).for_each(|_| bench.turn());
+        }
+        // Another thread waits for it: the worker goes on.
+        let signature = next_signature(&mut bench, &waiting);
+        signature.send(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut answer = [0; 1];
+        bench.turn_until(|_| socket.peek(&mut answer).is_ok());
+        assert_eq!(answer, [22], "a record of the handshake");
     }
 }
 
@@ -351,7 +414,7 @@ fn slow_signature_holds_up_no_other_connection() {
         let other = next_signature(&mut bench, &waiting);
         let body = bench.run(async move { fetch(&mut first, get("/")).await.unwrap().1 });
         assert_eq!(body, "early=false", "{protocol}");
-        assert_eq!(bench.count(|stats| stats.handshakes_parked_now.value()), 2, "{protocol}");
+        assert_eq!(parked_now(&bench), 2, "{protocol}");
         other.send(true).unwrap();
         assert!(finish(&mut bench, &third).is_ok(), "{protocol}");
         assert!(second.borrow().is_none(), "{protocol}");

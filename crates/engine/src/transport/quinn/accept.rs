@@ -92,17 +92,14 @@ impl Quinn {
         }
         let pressed = self.handshakes as u64 >= limits.open_handshakes()
             || self.connection_counts.is_pressed(remote.ip(), limits);
-        let is_full = first.is_some() && self.parked.len() as u64 >= limits.parked_handshakes();
-        self.stats.parked_handshakes_refused.add(u64::from(is_full));
-        if (pressed || is_full) && !incoming.remote_address_validated() && incoming.may_retry() {
+        let is_crowded = first.is_some()
+            && self.parked.waiting_elsewhere() >= limits.parked_handshakes().div_ceil(2);
+        if (pressed || is_crowded) && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.quic_retries_sent.add(1);
             let transmit = self.endpoint.retry(incoming, &mut self.scratch);
             return self.answer(
                 transmit.expect("invariant: sending was allowed by the check just before"),
             );
-        }
-        if is_full {
-            return self.refuse(incoming);
         }
         let permit = match self.connection_counts.admit(remote.ip(), limits) {
             Ok(permit) => permit,
@@ -122,13 +119,13 @@ impl Quinn {
             .then_some(PathBytes { received: bytes, sent: 0 });
         let trace = self.begin_trace(now, &incoming);
         let server = self.server_config(&windows, trace.as_ref());
-        self.accept_with(now, incoming, server, (permit, windows), unvalidated, trace);
+        self.accept_with((now, now), incoming, server, (permit, windows), unvalidated, trace);
     }
 
-    /// Accepts a connection that was admitted.
+    /// Accepts a connection that was admitted. `since` is when its first datagram arrived.
     pub(super) fn accept_with(
         &mut self,
-        now: Instant,
+        (now, since): (Instant, Instant),
         incoming: Incoming,
         server: Option<Arc<ServerConfig>>,
         (permit, windows): (ConnectionPermit, WindowPromise),
@@ -140,7 +137,7 @@ impl Quinn {
         match self.endpoint.accept(incoming, now, &mut self.scratch, server) {
             Ok((handle, connection)) => {
                 let key = self.insert(
-                    now,
+                    since,
                     handle,
                     connection,
                     (Some(permit), windows),

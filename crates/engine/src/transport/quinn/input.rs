@@ -8,6 +8,7 @@ use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, EndpointEven
 
 use super::Quinn;
 use super::convert::{to_codepoint, varint};
+use super::parking::Ahead;
 use super::stray_retry::len_without_retry;
 use crate::contained::{PANIC_REASON, contained};
 use crate::stats::{CloseCode, Closer};
@@ -53,7 +54,10 @@ impl Quinn {
         let ecn = datagram.ecn.map(to_codepoint);
         let resettable = self.is_resettable(&datagram.data);
         let (remote, bytes) = (datagram.remote, datagram.data.len());
-        let (parked, first) = self.look_ahead(&datagram.data);
+        let ahead = self.look_ahead(&mut datagram.data);
+        if matches!(ahead, Ahead::Dropped) {
+            return;
+        }
         match self.endpoint.handle(
             now,
             datagram.remote,
@@ -69,7 +73,11 @@ impl Quinn {
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
-                self.accept(now, incoming, bytes, first.as_deref());
+                let first = match &ahead {
+                    Ahead::First(first) => Some(&first[..]),
+                    _ => None,
+                };
+                self.accept(now, incoming, bytes, first);
             }
             Some(DatagramEvent::Response(transmit)) => {
                 // Version negotiation is the only such packet with a long header and version 0 (RFC
@@ -82,7 +90,7 @@ impl Quinn {
                 }
                 self.answer(transmit);
             }
-            None if let Some(number) = parked => self.look_up(now, number),
+            None if let Ahead::Parked(number) = ahead => self.look_up(now, number),
             // There is no other reason for the library not to answer a packet of this form.
             None if resettable => self.stats.stateless_resets_withheld.add(1),
             None if self.may_return => self.is_stray = true,

@@ -16,6 +16,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, Incoming, ServerConfig, S
 use super::Quinn;
 use super::connection::PathBytes;
 use crate::connection_limits::ConnectionPermit;
+use crate::contained::contained;
 use crate::runtime::Wakeup;
 use crate::tls::{Fetched, HelloSummary, Parking};
 use crate::transport::connection_id::{Generator, ReservedId, is_first_flight};
@@ -31,8 +32,10 @@ pub(super) struct ParkedHandshakes {
     waiting: HashMap<u64, Parked>,
     /// By the destination of their clients' packets.
     by_id: HashMap<ConnectionId, u64>,
-    /// When they time out, the earliest first: all have the same time.
+    /// When they time out, the earliest first: all have the same time. Some may have ended.
     deadlines: VecDeque<(Instant, u64)>,
+    /// Number of those whose ClientHello is complete: they wait for something else.
+    waiting_elsewhere: usize,
     next: u64,
     /// Where other threads put what the handshakes wait for.
     inbox: Arc<Inbox>,
@@ -45,7 +48,10 @@ pub(super) struct ParkedHandshakes {
 struct Parked {
     incoming: Incoming,
     id: ConnectionId,
-    /// Bytes of the datagrams received so far.
+    /// When the first datagram arrived.
+    since: Instant,
+    /// Bytes of the datagrams received so far, and of memory that they take.
+    received: usize,
     bytes: usize,
     tls: Arc<ServerTls>,
     parking: Arc<Parking>,
@@ -53,9 +59,27 @@ struct Parked {
     flight: Option<FirstFlight>,
     hello: Vec<u8>,
     is_slow: bool,
+    /// Whether it waits for something else than the client's datagrams.
+    waits: bool,
+    /// Set when the handshake has ended, so that no other thread begins to answer it.
+    is_over: Arc<AtomicBool>,
     permit: ConnectionPermit,
     windows: WindowPromise,
 }
+
+/// What is known of a datagram before the library gets it.
+pub(super) enum Ahead {
+    /// It belongs to a parked handshake.
+    Parked(u64),
+    /// It belongs to one that has no room for it.
+    Dropped,
+    /// It may begin a handshake: a copy.
+    First(BytesMut),
+    Other,
+}
+
+/// Bytes that even an empty datagram takes while it is buffered.
+const BUFFERED_DATAGRAM_BYTES: usize = 512;
 
 /// What a handshake was waiting for.
 enum Arrival {
@@ -77,8 +101,10 @@ impl Inbox {
     fn put(&self, number: u64, arrival: Arrival) {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push((number, arrival));
         self.has_any.store(true, Ordering::Release);
+        // Also in the worker's own turn, which looks here only at its beginning.
         if let Some(wakeup) = &self.wakeup {
-            wakeup.notify();
+            // It fails only if the descriptor is readable already.
+            let _ = wakeup.notify_descriptor();
         }
     }
 
@@ -123,6 +149,7 @@ impl ParkedHandshakes {
             waiting: HashMap::new(),
             by_id: HashMap::new(),
             deadlines: VecDeque::new(),
+            waiting_elsewhere: 0,
             next: 0,
             inbox: Arc::new(Inbox { wakeup, ..Inbox::default() }),
             ids,
@@ -131,12 +158,24 @@ impl ParkedHandshakes {
         }
     }
 
+    /// Returns the number of parked handshakes.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.front().map(|(until, _)| *until)
+    /// Returns the number of those that wait for another machine or thread.
+    pub(super) fn waiting_elsewhere(&self) -> u64 {
+        self.waiting_elsewhere as u64
+    }
+
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some((until, number)) = self.deadlines.front() {
+            if self.waiting.contains_key(number) {
+                return Some(*until);
+            }
+            self.deadlines.pop_front();
+        }
+        None
     }
 
     /// Returns the handshake that a datagram belongs to.
@@ -150,9 +189,8 @@ impl ParkedHandshakes {
     fn remove(&mut self, number: u64) -> Option<Parked> {
         let parked = self.waiting.remove(&number)?;
         self.by_id.remove(&parked.id);
-        if self.waiting.is_empty() {
-            self.deadlines.clear();
-        }
+        self.waiting_elsewhere -= usize::from(parked.waits);
+        parked.is_over.store(true, Ordering::Relaxed);
         Some(parked)
     }
 }
@@ -188,51 +226,61 @@ impl Quinn {
         let parked = Parked {
             incoming,
             id,
+            since: now,
+            received: datagram.len(),
             bytes: datagram.len(),
             tls,
             parking,
             flight: Some(flight),
             hello: Vec::new(),
             is_slow: false,
+            waits: false,
+            is_over: Arc::default(),
             permit,
             windows,
         };
         self.parked.waiting.insert(number, parked);
         self.handshakes += 1;
-        self.stats.handshakes_parked.add(1);
-        self.stats.handshakes_parked_now.add(1);
         self.look_up(now, number);
     }
 
-    /// Returns the parked handshake that a datagram belongs to, or a copy of one that may begin a
-    /// handshake.
-    pub(super) fn look_ahead(&mut self, datagram: &BytesMut) -> (Option<u64>, Option<BytesMut>) {
+    /// Looks at a datagram ahead of the library, which may buffer it.
+    pub(super) fn look_ahead(&mut self, datagram: &mut BytesMut) -> Ahead {
         if !self.config.parks() && self.parked.waiting.is_empty() {
-            return (None, None);
+            return Ahead::Other;
         }
-        match self.read_ahead(datagram) {
-            None if is_initial(datagram) => (None, Some(datagram.clone())),
-            number => (number, None),
-        }
+        let ahead = match self.parked.find(datagram) {
+            Some(number) => self.read_ahead(number, datagram),
+            None if is_initial(datagram) => Ahead::First(datagram.clone()),
+            None => return Ahead::Other,
+        };
+        // A received datagram shares memory with others that came together with it, which would be
+        // kept as long.
+        *datagram = BytesMut::from(&datagram[..]);
+        ahead
     }
 
-    /// Reads a datagram that belongs to a parked handshake ahead of the library, which buffers it.
-    fn read_ahead(&mut self, datagram: &[u8]) -> Option<u64> {
-        let number = self.parked.find(datagram)?;
-        let parked = self.parked.waiting.get_mut(&number)?;
-        parked.bytes += datagram.len();
-        if parked.bytes as u64 > self.config.limits.parked_handshake_bytes() {
+    /// Reads a datagram of a parked handshake, if there is room for it.
+    fn read_ahead(&mut self, number: u64, datagram: &[u8]) -> Ahead {
+        let Some(parked) = self.parked.waiting.get_mut(&number) else { return Ahead::Other };
+        let bytes = parked.bytes + datagram.len().max(BUFFERED_DATAGRAM_BYTES);
+        if bytes as u64 > self.config.limits.parked_handshake_bytes() {
             self.stats.parked_datagrams_dropped.add(1);
+            return Ahead::Dropped;
         }
+        parked.bytes = bytes;
+        parked.received += datagram.len();
         if let Some(flight) = &mut parked.flight {
             // What cannot be decrypted is dropped by the library too.
             let _ = flight.read(datagram);
         }
-        Some(number)
+        Ahead::Parked(number)
     }
 
     /// Looks up the sessions that a client offers, once its ClientHello is complete.
     pub(super) fn look_up(&mut self, now: Instant, number: u64) {
+        let max_waiting = self.config.limits.parked_handshakes();
+        let max_waiting = usize::try_from(max_waiting).unwrap_or(usize::MAX);
         let Some(parked) = self.parked.waiting.get_mut(&number) else { return };
         let Some(flight) = &mut parked.flight else { return };
         match flight.progress() {
@@ -242,30 +290,68 @@ impl Quinn {
         }
         parked.flight = None;
         let hello = HelloSummary::new(&parked.hello);
-        parked.is_slow = parked.parking.signs_slowly(&hello);
+        let parking = parked.parking.clone();
+        parked.is_slow = parking.signs_slowly(&hello);
+        let has_to_fetch = parking.has_to_fetch(&hello);
+        if !parked.is_slow && !has_to_fetch {
+            return self.answer_hello(now, number, Fetched::default());
+        }
+        let is_slow = parked.is_slow;
+        parked.waits = self.parked.waiting_elsewhere < max_waiting;
+        if !parked.waits {
+            self.stats.parked_handshakes_refused.add(1);
+            if is_slow {
+                return self.refuse_parked(number);
+            }
+            // A full handshake needs nothing from elsewhere.
+            return self.answer_hello(now, number, Fetched::default());
+        }
+        self.parked.waiting_elsewhere += 1;
+        self.stats.handshakes_parked.add(1);
+        self.stats.quic_handshakes_parked_now.add(1);
         let inbox = self.parked.inbox.clone();
-        parked
-            .parking
-            .clone()
-            .fetch(&hello, move |fetched| inbox.put(number, Arrival::Sessions(fetched)));
+        parking.fetch(&hello, move |fetched| inbox.put(number, Arrival::Sessions(fetched)));
         // The store may have answered at once.
         self.continue_parked(now);
     }
 
     /// Continues handshakes whose sessions or answers have arrived.
     pub(super) fn continue_parked(&mut self, now: Instant) {
-        for (number, arrival) in self.parked.inbox.take() {
-            match arrival {
-                Arrival::Sessions(fetched) => self.answer_hello(now, number, fetched),
-                Arrival::Answer(id, parameters, session) => {
-                    self.accept_parked(now, number, id, parameters, session);
-                }
-                Arrival::Failed => {
-                    self.stats.parked_handshakes_refused.add(1);
-                    self.refuse_parked(number);
+        let arrivals = self.parked.inbox.take();
+        if arrivals.is_empty() {
+            return;
+        }
+        // Whatever becomes of these says nothing about the datagram that is being handled.
+        let may_return = std::mem::take(&mut self.may_return);
+        for (number, arrival) in arrivals {
+            if contained(|| self.on_arrival(now, number, arrival)).is_none() {
+                self.stats.handler_panics.add(1);
+                self.parked.reserved.take();
+                if let Some(parked) = self.remove_parked(number) {
+                    self.endpoint.ignore(parked.incoming);
                 }
             }
         }
+        self.may_return = may_return;
+    }
+
+    fn on_arrival(&mut self, now: Instant, number: u64, arrival: Arrival) {
+        match arrival {
+            Arrival::Sessions(fetched) => self.answer_hello(now, number, fetched),
+            Arrival::Answer(id, parameters, session) => {
+                self.accept_parked(now, number, id, parameters, session);
+            }
+            Arrival::Failed => {
+                self.stats.parked_handshakes_refused.add(1);
+                self.refuse_parked(number);
+            }
+        }
+    }
+
+    /// Refuses all parked handshakes.
+    pub(super) fn refuse_all_parked(&mut self) {
+        let numbers: Vec<_> = self.parked.waiting.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.refuse_parked(number));
     }
 
     /// Drops handshakes that have waited for too long.
@@ -287,6 +373,7 @@ impl Quinn {
         let Some(parked) = self.parked.waiting.get_mut(&number) else { return };
         let (tls, parking, is_slow) = (parked.tls.clone(), parked.parking.clone(), parked.is_slow);
         let hello = std::mem::take(&mut parked.hello);
+        let is_over = parked.is_over.clone();
         let parameters = self.parameters(number, id).encode();
         let answer = {
             let (parameters, parking) = (parameters.clone(), parking.clone());
@@ -297,6 +384,9 @@ impl Quinn {
         }
         let promise = Promise { inbox: self.parked.inbox.clone(), number, is_kept: false };
         let is_running = parking.run(move || {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
             let session = answer();
             promise.keep(Arrival::Answer(id, parameters, session));
         });
@@ -320,7 +410,7 @@ impl Quinn {
             original,
             source,
             // The client's packets go to the ID of the Retry, if there was one.
-            retry: (original != parked.id).then_some(parked.id),
+            retry: (!parked.incoming.may_retry()).then_some(parked.id),
             reset_token: *reset_token,
             idle_timeout: limits.idle_timeout(),
             max_udp_payload: self.max_udp_payload,
@@ -342,7 +432,7 @@ impl Quinn {
         session: Session,
     ) {
         let Some(parked) = self.remove_parked(number) else { return };
-        let Parked { incoming, tls, permit, windows, bytes, .. } = parked;
+        let Parked { incoming, since, tls, permit, windows, received, .. } = parked;
         let trace = self.begin_trace(now, &incoming);
         let ready = ReadyTls::new(tls, parameters, session);
         let Some(server) = self.server_config(&windows, trace.as_ref()) else {
@@ -351,10 +441,10 @@ impl Quinn {
         let mut server = ServerConfig::clone(&server);
         server.crypto = ready;
         self.parked.reserved.set(id);
-        let unvalidated = (!incoming.remote_address_validated())
-            .then_some(PathBytes { received: bytes, sent: 0 });
+        let unvalidated =
+            (!incoming.remote_address_validated()).then_some(PathBytes { received, sent: 0 });
         self.accept_with(
-            now,
+            (now, since),
             incoming,
             Some(Arc::new(server)),
             (permit, windows),
@@ -372,7 +462,7 @@ impl Quinn {
     fn remove_parked(&mut self, number: u64) -> Option<Parked> {
         let parked = self.parked.remove(number)?;
         self.handshakes -= 1;
-        self.stats.handshakes_parked_now.subtract(1);
+        self.stats.quic_handshakes_parked_now.subtract(u64::from(parked.waits));
         Some(parked)
     }
 }
