@@ -9,11 +9,8 @@
 //! Sources block the calling thread, so they are called from threads that may wait
 //! ([`KeyChain::may_block`]). None of them blocks for longer than its timeout.
 //!
-//! When no source signs, the handshake fails with an error that [`is_signing_failure`] recognizes.
-//! rustls sends no alert then: `Signer::sign` fails after the ServerHello is queued and before it is
-//! sent. The caller discards what rustls has queued and sends [`INTERNAL_ERROR_ALERT`], which a
-//! client accepts before it has seen a ServerHello. A QUIC server closes the connection with the
-//! code 0x0150 (CRYPTO_ERROR with `internal_error`, RFC 9001 section 4.8).
+//! When no source signs, the handshake fails with [`SigningFailed`](pronghorn_engine::SigningFailed),
+//! which the engine turns into the alert `internal_error`.
 
 mod backoff;
 mod client;
@@ -43,7 +40,6 @@ pub use pkcs11::{Pkcs11Error, Pkcs11Key, Pkcs11Uri};
 pub use protocol::Ski;
 pub use public_key::{PublicKey, PublicKeyError};
 pub use remote_key::RemoteKey;
-pub use rustls_key::{INTERNAL_ERROR_ALERT, is_signing_failure};
 pub use scheme::{Hash, KeyKind, Scheme};
 pub use server::Server;
 pub use source::KeySource;

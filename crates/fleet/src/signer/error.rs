@@ -14,6 +14,9 @@ pub enum SignError {
     /// As many requests as allowed are waiting for their answers. The source may be healthy.
     #[error("{0} requests are waiting already, as many as the limit allows")]
     Busy(usize),
+    /// The calling thread runs a worker, which may not wait. The source may be healthy.
+    #[error("a worker cannot wait for a signature")]
+    OnWorker,
     /// The source cannot be reached.
     #[error("{0}")]
     Unavailable(String),
@@ -37,6 +40,6 @@ pub enum SignError {
 impl SignError {
     /// Returns whether the failure says something about the source, rather than about its load.
     pub(crate) fn is_fault(&self) -> bool {
-        !matches!(self, Self::Busy(_) | Self::Unsupported(_))
+        !matches!(self, Self::Busy(_) | Self::OnWorker | Self::Unsupported(_))
     }
 }

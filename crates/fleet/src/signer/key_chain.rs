@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use pronghorn_engine::is_in_turn;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::sign::{Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme};
@@ -138,7 +139,14 @@ impl KeySource for KeyChain {
         order.sort_by_key(|(turn, _)| *turn == Turn::Skipped);
         let mut reasons = Vec::new();
         for (turn, entry) in order {
-            match entry.source.sign(scheme, digest) {
+            // The engine runs handshakes with slow keys elsewhere. A handshake that slips through,
+            // such as one during a reload, must not hold up its worker.
+            let signed = if is_in_turn() && entry.source.may_block() {
+                Err(SignError::OnWorker)
+            } else {
+                entry.source.sign(scheme, digest)
+            };
+            match signed {
                 Ok(signature) => {
                     entry.on_signature(&chain.listener);
                     return Ok(signature);

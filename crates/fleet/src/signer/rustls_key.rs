@@ -2,27 +2,12 @@
 
 use std::sync::Arc;
 
+use pronghorn_engine::SigningFailed;
 use rustls::sign::Signer;
-use rustls::{Error, OtherError, SignatureAlgorithm, SignatureScheme};
+use rustls::{Error, SignatureAlgorithm, SignatureScheme};
 
-use super::error::SignError;
 use super::scheme::{KeyKind, Scheme};
 use super::source::KeySource;
-
-/// A TLS record with the fatal alert `internal_error` (RFC 8446 section 6.2), in clear. A client
-/// that has sent its ClientHello and received no ServerHello accepts it.
-pub const INTERNAL_ERROR_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
-
-/// The failure of a signature, inside an error of rustls.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct SigningFailure(SignError);
-
-/// Returns whether a handshake failed because no source of the server's key has signed. No alert
-/// has been sent then: send [`INTERNAL_ERROR_ALERT`] instead of what rustls has queued.
-pub fn is_signing_failure(error: &Error) -> bool {
-    matches!(error, Error::Other(OtherError(cause)) if cause.is::<SigningFailure>())
-}
 
 /// A source with the scheme that was chosen for a handshake.
 #[derive(Debug)]
@@ -37,7 +22,7 @@ impl Signer for SourceSigner {
         let digest = self.scheme.digest(message);
         self.source
             .sign(self.scheme, digest.as_ref())
-            .map_err(|error| Error::Other(OtherError(Arc::new(SigningFailure(error)))))
+            .map_err(|error| SigningFailed(error.to_string()).into())
     }
 
     fn scheme(&self) -> SignatureScheme {
