@@ -33,6 +33,7 @@ mod descriptors;
 mod failure;
 mod get;
 mod handshakes;
+mod identity;
 mod json;
 mod key_log;
 mod limits;

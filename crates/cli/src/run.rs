@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use http::HeaderValue;
-use pronghorn_engine::{AltSvc, Config as EngineConfig, Group, Listener, TrustedProxies, Workers};
+use pronghorn_engine::{
+    AltSvc, Config as EngineConfig, Group, Listener, Secret, TrustedProxies, Workers,
+};
 use pronghorn_gateway::config::{AdminListen, Config, EarlyData, Server};
 use pronghorn_gateway::layers::Registry;
 use pronghorn_gateway::{Fleet, Gateway};
@@ -20,7 +22,7 @@ use crate::admin::{self, Admin};
 use crate::admin_api;
 use crate::configuration;
 use crate::failure::{Failure, Kind};
-use crate::key_log;
+use crate::identity;
 use crate::plural::counted;
 use crate::qlog;
 use crate::server_state::Running;
@@ -57,30 +59,42 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
     let config = configuration::load(file)?;
     let count = worker_count(&config.server);
     let (listeners, gateway, https_port) = open(file, &config, layers, count)?;
-    let fleet = fleet(&config)?;
-    let identity = https_port.map(|_| identity(&gateway, fleet.as_ref())).transpose()?;
-    let group = group(&config, count, https_port.is_some(), fleet.as_ref())?;
+    let secret = https_port
+        .map(|_| serving::secret(config.state_dir().as_deref(), &SETTING_NAMES))
+        .transpose()?;
+    let fleet = fleet(&config, secret.as_ref())?;
+    let identity =
+        https_port.map(|_| identity::of_gateway(&gateway, fleet.as_ref())).transpose()?;
+    let group = match (&fleet, &secret) {
+        (Some(fleet), Some(_)) => fleet.group(count),
+        (None, Some(secret)) => Group::with_secret(count, secret),
+        (_, None) => Group::new(count),
+    };
     let addresses: Vec<_> =
         listeners.iter().map(|listener| (listener.address(), listener.is_secure())).collect();
     let admin =
         Admin::bind(&admin::address(config.admin_address(), file), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
     let log = UpstreamLog::of(&gateway);
+    gateway.on_key_event(|line| log_line!("{line}"));
     let handlers = gateway.clone();
     let workers = Workers::start(group.clone(), listeners, identity.as_ref(), &engine, move |_| {
         handlers.handler()
     })
     .map_err(|error| Failure::new(Kind::Internal, format_args!("cannot start: {error}")))?;
+    let has_slow_keys = Cell::new(gateway.has_slow_keys());
     let running = Rc::new(Running {
         file: file.clone(),
         reloaded: RefCell::default(),
         gateway,
         fleet,
         group,
+        control: workers.control().clone(),
         listeners: addresses,
         stats: workers.stats().cloned().collect(),
-        identity,
+        identity: RefCell::new(identity),
         started: SystemTime::now(),
+        has_slow_keys,
         reloads: Cell::new(0),
         failed_reloads: Cell::new(0),
         config,
@@ -91,7 +105,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         qlog::conclude(qlog);
     }
     if arguments.stats {
-        serving::print_stats(&running.stats, running.identity.as_ref());
+        serving::print_stats(&running.stats, running.identity.borrow().as_ref());
     }
     Ok(())
 }
@@ -127,27 +141,12 @@ fn open(
     Ok((listeners, gateway, port))
 }
 
-fn fleet(config: &Config) -> Result<Option<Fleet>, Failure> {
-    Fleet::start(config, |line| log_line!("{line}")).map_err(|problems| {
+fn fleet(config: &Config, secret: Option<&Secret>) -> Result<Option<Fleet>, Failure> {
+    let machine = || secret.cloned().unwrap_or_else(Secret::random);
+    Fleet::start(config, machine, |line| log_line!("{line}")).map_err(|problems| {
         let lines = configuration::lines(&problems).collect::<Vec<_>>().join("\n");
         Failure::new(Kind::Malformed, lines)
     })
-}
-
-fn group(
-    config: &Config,
-    workers: usize,
-    has_tls: bool,
-    fleet: Option<&Fleet>,
-) -> Result<Group, Failure> {
-    if !has_tls {
-        return Ok(Group::new(workers));
-    }
-    if let Some(fleet) = fleet {
-        return Ok(fleet.group(workers));
-    }
-    let secret = serving::secret(config.state_dir().as_deref(), &SETTING_NAMES)?;
-    Ok(Group::with_secret(workers, &secret))
 }
 
 fn order_certificates(gateway: &Gateway) -> Result<(), Failure> {
@@ -274,23 +273,6 @@ fn bind(server: &Server, workers: usize) -> Result<Vec<Listener>, Failure> {
     let buffer = usize::try_from(server.udp_buffer.0).unwrap_or(usize::MAX);
     serving::size_buffers(&listeners, buffer, &SETTING_NAMES)?;
     Ok(listeners)
-}
-
-fn identity(
-    gateway: &Gateway,
-    fleet: Option<&Fleet>,
-) -> Result<pronghorn_engine::Identity, Failure> {
-    let identity = gateway.identity().map_err(|error| {
-        Failure::new(Kind::Internal, format_args!("cannot set up TLS: {error}"))
-    })?;
-    let identity = match fleet {
-        Some(fleet) => fleet.share(identity),
-        None => identity,
-    };
-    Ok(match key_log::from_environment()? {
-        Some(key_log) => identity.with_key_log(&key_log),
-        None => identity,
-    })
 }
 
 fn trusted_proxies(server: &Server) -> Option<TrustedProxies> {

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pronghorn_engine::{Group, Identity, Stats};
+use pronghorn_engine::{Control, Group, Identity, Stats};
 use pronghorn_gateway::config::{Config, EarlyData, Problem, Server};
 use pronghorn_gateway::{Fleet, Gateway};
 use serde_json::Value;
 
 use crate::configuration;
+use crate::identity;
 use crate::json;
 use crate::plural::counted;
 use crate::serving;
@@ -31,8 +32,11 @@ pub(crate) struct Running {
     /// Addresses, each with whether it uses TLS.
     pub(crate) listeners: Vec<(SocketAddr, bool)>,
     pub(crate) stats: Vec<Arc<Stats>>,
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: RefCell<Option<Identity>>,
+    pub(crate) control: Control,
     pub(crate) started: SystemTime,
+    /// Whether handshakes may wait for signatures.
+    pub(crate) has_slow_keys: Cell<bool>,
     pub(crate) reloads: Cell<u64>,
     pub(crate) failed_reloads: Cell<u64>,
 }
@@ -49,15 +53,22 @@ impl Running {
             self.gateway.sites().into_iter().flat_map(|site| site.hosts).collect::<BTreeSet<_>>()
         };
         let before = hosts();
-        let replaced = Config::load(&self.file)
-            .and_then(|config| self.gateway.reload(&config).map(|()| config));
-        let replaced = replaced.and_then(|config| {
-            let fleet = self.fleet.as_ref();
-            let rotated = fleet.map_or(Ok(false), |fleet| fleet.reload(&config, &self.group))?;
-            if rotated {
+        // Whatever may fail comes first: a failed reload changes nothing.
+        let replaced = Config::load(&self.file).and_then(|config| {
+            let secrets = match &self.fleet {
+                Some(_) => Fleet::read_secrets(&config)?,
+                None => None,
+            };
+            self.gateway.reload(&config)?;
+            Ok((config, secrets))
+        });
+        let replaced = replaced.map(|(config, secrets)| {
+            if let (Some(fleet), Some(secrets)) = (&self.fleet, secrets)
+                && fleet.set_secrets(secrets, &self.group)
+            {
                 log_line!("fleet: the secrets have changed");
             }
-            Ok(config)
+            config
         });
         let changes = replaced
             .as_ref()
@@ -75,6 +86,7 @@ impl Running {
             }
         };
         self.reloads.set(self.reloads.get() + 1);
+        self.park_slow_handshakes();
         let now = hosts();
         let restart = self.needs_restart(&config);
         let (added, removed): (Vec<_>, Vec<_>) =
@@ -175,8 +187,26 @@ impl Running {
             "sites": self.gateway.sites().iter().map(json::site).collect::<Vec<_>>(),
             "upstream_servers": self.gateway.upstream_servers().iter().map(json::upstream_server).collect::<Vec<_>>(),
             "certificates": self.gateway.certificates().iter().map(json::certificate).collect::<Vec<_>>(),
-            "counters": serving::totals(&self.stats, self.identity.as_ref()),
+            "counters": serving::totals(&self.stats, self.identity.borrow().as_ref()),
         })
+    }
+
+    /// Lets handshakes wait for signatures, if a reload has brought the first key that is on another
+    /// machine or in a security module.
+    fn park_slow_handshakes(&self) {
+        let mut present = self.identity.borrow_mut();
+        let Some(present) = present.as_mut().filter(|_| !self.has_slow_keys.get()) else { return };
+        if !self.gateway.has_slow_keys() {
+            return;
+        }
+        let Ok(mut new) = identity::of_gateway(&self.gateway, self.fleet.as_ref()) else { return };
+        if let Some(sessions) = present.sessions() {
+            new = new.with_sessions(sessions.clone());
+        }
+        if self.control.set_identity(new.clone()).is_ok() {
+            *present = new;
+            self.has_slow_keys.set(true);
+        }
     }
 
     /// Returns the changed settings that need a restart.
@@ -185,7 +215,13 @@ impl Running {
             .into_iter()
             .map(|key| format!("`{key}` in [server]"));
         let limits = (self.config.limits != now.limits).then(|| "[limits]".to_owned());
-        let fleet = (self.config.fleet != now.fleet).then(|| "[fleet]".to_owned());
+        let fleet = [
+            ("node", self.config.fleet.node != now.fleet.node),
+            ("secrets", self.config.fleet.secrets.is_some() != now.fleet.secrets.is_some()),
+            ("sessions", self.config.fleet.sessions != now.fleet.sessions),
+        ];
+        let fleet = fleet.into_iter().filter(|(_, is_different)| *is_different);
+        let fleet = fleet.map(|(key, _)| format!("`{key}` in [fleet]"));
         let admin = (self.config.admin != now.admin).then(|| "[admin]".to_owned());
         let qlog = (self.config.log.qlog != now.log.qlog).then(|| "`qlog` in [log]".to_owned());
         keys.chain(limits).chain(qlog).chain(fleet).chain(admin).collect()

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest;
-use pronghorn_engine::{Group, Identity};
-use pronghorn_fleet::secrets::Secrets;
+use pronghorn_engine::{Group, Identity, Secret};
+use pronghorn_fleet::secrets::{Secrets, derive};
 use pronghorn_fleet::sessions::{
     Latency, RedisServers, RedisSessions, RedisSessionsConfig, RedisTls,
 };
@@ -19,6 +19,8 @@ const SECRETS_KEY: &str = "secrets";
 /// What a running server shares with others.
 pub struct Fleet {
     node: String,
+    /// Names this machine where its secrets are used: never that of another one by chance.
+    identity: String,
     secrets: Mutex<Secrets>,
     sessions: Option<Arc<RedisSessions>>,
     /// Hash of the settings that decide whether a session may be resumed.
@@ -27,14 +29,15 @@ pub struct Fleet {
 
 impl Fleet {
     /// Reads the secrets and connects to Redis, as the table `[fleet]` says; `None` if the server
-    /// shares nothing. A Redis that is not reachable is no error, unless it has the secrets. Log
-    /// lines go to `log`.
+    /// shares nothing. A Redis that is not reachable is no error, unless it has the secrets.
+    /// `machine` is a secret that no other server has; log lines go to `log`.
     ///
     /// # Errors
     ///
     /// Returns the settings that cannot be used.
     pub fn start(
         config: &Config,
+        machine: impl FnOnce() -> Secret,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Option<Self>, Vec<Problem>> {
         let Some(secrets) = read_secrets(config)? else { return Ok(None) };
@@ -46,6 +49,7 @@ impl Fleet {
         });
         Ok(Some(Self {
             node: node(config),
+            identity: config.fleet.node.clone().unwrap_or_else(|| own_name(&machine())),
             secrets: Mutex::new(secrets),
             sessions: sessions.transpose()?,
             binding: binding(config),
@@ -67,7 +71,7 @@ impl Fleet {
     /// Creates the group of this server's workers, whose keys come from the shared secrets.
     pub fn group(&self, workers: usize) -> Group {
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        Group::with_secrets(workers, secrets.current(), &secrets.all()[1..], &self.node)
+        Group::with_secrets(workers, secrets.current(), &secrets.all()[1..], &self.identity)
     }
 
     /// Shares the sessions of an identity, if the configuration says so.
@@ -78,26 +82,30 @@ impl Fleet {
         }
     }
 
-    /// Reads the secrets again. Returns whether they have changed.
+    /// Reads the secrets again; `None` if there are none.
     ///
     /// # Errors
     ///
-    /// Returns why they cannot be used; then the previous ones stay.
-    pub fn reload(&self, config: &Config, group: &Group) -> Result<bool, Vec<Problem>> {
-        let Some(secrets) = read_secrets(config)? else { return Ok(false) };
+    /// Returns why they cannot be used.
+    pub fn read_secrets(config: &Config) -> Result<Option<Secrets>, Vec<Problem>> {
+        read_secrets(config)
+    }
+
+    /// Uses other secrets from now on. Returns whether they have changed.
+    pub fn set_secrets(&self, secrets: Secrets, group: &Group) -> bool {
         let mut present = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = |secrets: &Secrets| -> Vec<[u8; 32]> {
             secrets.all().iter().map(|secret| *secret.as_bytes()).collect()
         };
         if bytes(&present) == bytes(&secrets) {
-            return Ok(false);
+            return false;
         }
         group.set_token_secrets(secrets.current(), &secrets.all()[1..]);
         if let Some(sessions) = &self.sessions {
             sessions.set_secrets(&secrets);
         }
         *present = secrets;
-        Ok(true)
+        true
     }
 
     /// Returns the name of this server.
@@ -179,6 +187,11 @@ fn sessions_problem(config: &Config, key: &'static str, error: impl fmt::Display
     let at = location("sessions");
     let at = if key == "sessions" { at } else { at.key(key) };
     vec![config.problem(&at, error)]
+}
+
+/// Returns a name that no other server has.
+fn own_name(machine: &Secret) -> String {
+    derive::<16>(machine, "name of the server").iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn node(config: &Config) -> String {

@@ -13,6 +13,7 @@ mod upgrades;
 mod worker_state;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,10 +21,13 @@ use pronghorn_acme::Orders;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_engine::{Identity, Policy};
 
+pub use pronghorn_fleet::signer::SourceState as KeyState;
+
 pub use self::handler::GatewayHandler;
 use self::state::GatewayState;
 use crate::access_log::LogCounts;
-use crate::certificates::site_certificates::SiteCertificates;
+use crate::certificates::key_sources::KeyLog;
+use crate::certificates::site_certificates::{Certificate, SiteCertificates};
 use crate::config::{Config, MinTls, Problem};
 use crate::drop_on_thread::DropOnThread;
 use crate::layers::Registry;
@@ -50,12 +54,14 @@ impl Gateway {
         development: impl Fn() -> Result<Loaded, CertificateError> + Send + Sync + 'static,
     ) -> Result<Self, Vec<Problem>> {
         let observer = Arc::<Observer>::default();
+        let key_log = Arc::<KeyLog>::default();
         let context = PlanContext {
             https_port,
             development: &development,
             before: None,
             layers,
             observer: &observer,
+            key_log: &key_log,
         };
         let plan = Plan::new(config, &context)?;
         let names = plan.certificates.clone();
@@ -73,6 +79,7 @@ impl Gateway {
             development: Box::new(development),
             layers: layers.clone(),
             observer,
+            key_log,
             checks: Checks::default(),
         })))
     }
@@ -93,6 +100,7 @@ impl Gateway {
             before: Some(&before),
             layers: &shared.layers,
             observer: &shared.observer,
+            key_log: &shared.key_log,
         };
         let plan = Plan::new(config, &context)?;
         shared.observer.buffers.set(&config.server.buffering, config.buffering_folder().into());
@@ -134,7 +142,37 @@ impl Gateway {
             client_certificates: Some(self.0.certificates.clone()),
             acme_challenges: true,
         };
-        Identity::with_policy(self.0.certificates.clone(), &policy)
+        let identity = Identity::with_policy(self.0.certificates.clone(), &policy)?;
+        Ok(if self.has_slow_keys() {
+            identity.with_slow_keys(self.0.certificates.clone())
+        } else {
+            identity
+        })
+    }
+
+    /// Whether the key of a certificate is on another machine or in a security module, so that
+    /// handshakes may have to wait for its signature. [`Gateway::identity`] depends on it.
+    pub fn has_slow_keys(&self) -> bool {
+        self.plan()
+            .sites_in_order
+            .iter()
+            .flat_map(|site| &site.certificates)
+            .any(Certificate::is_slow)
+    }
+
+    /// Sets a callback for log lines about keys on other machines and in security modules. It is
+    /// called on threads that sign, so it must not block for long. The first callback that is set
+    /// stays.
+    pub fn on_key_event(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        self.0.key_log.set(Box::new(tell));
+    }
+
+    /// Returns the state of the keys that sites have elsewhere: the certificate's file, and where
+    /// its key is, in order.
+    pub fn keys(&self) -> Vec<(PathBuf, Vec<KeyState>)> {
+        let plan = self.plan();
+        let chains = plan.keys.chains().iter();
+        chains.map(|(cert, chain)| (cert.clone(), chain.sources())).collect()
     }
 
     /// Orders and renews the certificates for sites with `tls = "acme"`, as long as the gateway

@@ -39,7 +39,7 @@ pub use access_log::{AccessLog, LogCounts, Logged};
 pub use certificates::certificate_faults::{CertificateFault, certificate_faults};
 pub use certificates::certificate_state::CertificateState;
 pub use fleet::Fleet;
-pub use gateway::{Gateway, GatewayHandler};
+pub use gateway::{Gateway, GatewayHandler, KeyState};
 pub use pronghorn_acme::{OrderState, RetryError};
 pub use pronghorn_certificates::{CertificateError, Loaded};
 pub use pronghorn_client::wait_for_threads;

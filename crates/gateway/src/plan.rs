@@ -16,6 +16,7 @@ use pronghorn_acme::CertificateRequests;
 use rustc_hash::FxHashMap;
 
 use crate::access_log::{AccessLog, LogCounts};
+use crate::certificates::key_sources::KeySources;
 use crate::certificates::site_certificates::{Certificate, Names};
 use crate::config::{HostPattern, Log, Problem};
 use crate::layers::Layer;
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) ordered: Option<CertificateRequests>,
     /// Layers with state that is kept over a reload, by site, route and settings.
     pub(super) stateful_layers: FxHashMap<String, Arc<dyn Layer>>,
+    /// Keys on other machines and in security modules.
+    pub(crate) keys: KeySources,
     /// Warnings about certificates that clients will reject.
     pub(crate) warnings: Vec<Problem>,
 }

@@ -30,7 +30,7 @@ impl Gateway {
         let slots = plan.sites_in_order.iter().flat_map(|site| &site.certificates).filter_map(
             |certificate| match certificate {
                 Certificate::Ordered(slot) => Some(slot),
-                Certificate::Read(_) => None,
+                Certificate::Read(_) | Certificate::Slow(_) => None,
             },
         );
         slots
@@ -48,10 +48,10 @@ impl Gateway {
             let mut is_first = true;
             for (host, certificate) in site.hosts.iter().zip(&site.certificates) {
                 match (certificate, states.last_mut()) {
-                    (Certificate::Read(_), Some(state)) if !is_first => {
+                    (Certificate::Read(_) | Certificate::Slow(_), Some(state)) if !is_first => {
                         state.hosts.push(host.to_string());
                     }
-                    (Certificate::Read(key), _) => {
+                    (Certificate::Read(key) | Certificate::Slow(key), _) => {
                         let until = lifetime(key).map(|lifetime| lifetime.until);
                         states.push(CertificateState {
                             hosts: vec![host.to_string()],

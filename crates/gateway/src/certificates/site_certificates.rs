@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use pronghorn_acme::{Challenges, ManagedCertificate};
-use pronghorn_engine::{ACME_TLS, ClientCertificatePolicy};
+use pronghorn_engine::{ACME_TLS, ClientCertificatePolicy, SlowKeys};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -19,6 +19,8 @@ pub(crate) struct SiteCertificate {
     pub(crate) switches: Arc<SiteSwitches>,
     /// Whether client certificates are requested.
     pub(crate) asks_clients: bool,
+    /// Whether its key may take time to sign.
+    pub(crate) is_slow: bool,
 }
 
 /// A certificate with its key.
@@ -26,15 +28,22 @@ pub(crate) struct SiteCertificate {
 pub(crate) enum Certificate {
     /// A certificate read from files.
     Read(Arc<CertifiedKey>),
+    /// A certificate read from a file, whose key may take time to sign.
+    Slow(Arc<CertifiedKey>),
     /// A certificate that is ordered and renewed automatically.
     Ordered(Arc<ManagedCertificate>),
 }
 
 impl Certificate {
+    /// Whether the key may take time to sign.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self, Self::Slow(_))
+    }
+
     /// Returns the current certificate; `None` before the first one is issued.
     pub(crate) fn key(&self) -> Option<Arc<CertifiedKey>> {
         match self {
-            Self::Read(key) => Some(key.clone()),
+            Self::Read(key) | Self::Slow(key) => Some(key.clone()),
             Self::Ordered(slot) => slot.key(),
         }
     }
@@ -84,6 +93,12 @@ impl ClientCertificatePolicy for SiteCertificates {
 
     fn requests(&self, server_name: Option<&str>) -> bool {
         self.names().find(server_name).is_some_and(|found| found.asks_clients)
+    }
+}
+
+impl SlowKeys for SiteCertificates {
+    fn is_slow(&self, server_name: Option<&str>) -> bool {
+        self.names().find(server_name).is_some_and(|found| found.is_slow)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::acme::Acme;
 use super::admin::{Admin, AdminListen, address};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, KeyLocation};
 use super::layer::Layer;
 use super::location::Location;
 use super::log::{Log, QlogRule};
@@ -69,14 +69,23 @@ impl Config {
         for site in &self.sites {
             if let Some(Tls::Files(tls)) = &site.tls {
                 let client = tls.client.as_ref().map(|client| &client.ca);
+                let keys = tls.keys.iter().filter_map(|key| match key {
+                    KeyLocation::File(path) => Some(path),
+                    KeyLocation::Signer(_) | KeyLocation::Pkcs11(_) => None,
+                });
                 files.extend(
-                    [Some(&tls.cert), Some(&tls.key), client]
+                    [Some(&tls.cert), tls.key.as_ref(), client]
                         .into_iter()
                         .flatten()
+                        .chain(keys)
                         .map(|path| self.path(&site.location, path)),
                 );
             }
         }
+        let fleet = Location { file: 0, path: Vec::new() };
+        let signers = self.fleet.signers.values();
+        let signers = signers.flat_map(|signer| [&signer.cert, &signer.key, &signer.trust]);
+        files.extend(signers.map(|path| self.path(&fleet, path)));
         files
     }
 

@@ -1,9 +1,11 @@
 //! What this server shares with others.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use pronghorn_fleet::sessions::Address;
+use pronghorn_fleet::signer::{Pkcs11Error, Pkcs11Uri};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -24,7 +26,76 @@ pub struct Fleet {
     pub secrets: Option<SecretsSource>,
     /// TLS sessions shared in Redis or Valkey, so that a client resumes on any server.
     pub sessions: Option<FleetSessions>,
+    /// Servers that have private keys and sign with them, by name: `pronghorn signer`, or others
+    /// that speak the Keyless SSL protocol. A site uses one as `signer:NAME` in the `keys` of its
+    /// `tls`.
+    pub signers: BTreeMap<String, FleetSigner>,
 }
+
+/// One of `[fleet.signers]`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct FleetSigner {
+    /// Addresses, each `host:port`, used in turn. One that fails is skipped for a while.
+    #[schemars(length(min = 1), example = ["10.0.0.7:2407"])]
+    pub addresses: Vec<String>,
+    /// Name that the signer's certificate must have; if left out, the host of the address.
+    pub server_name: Option<String>,
+    /// PEM file with the certificate chain that this server shows to the signer.
+    pub cert: PathBuf,
+    /// PEM file with its key.
+    pub key: PathBuf,
+    /// PEM file with the certificates of the authorities that the signer is verified with.
+    pub trust: PathBuf,
+    /// Longest time for a signature; then the next of the site's `keys` is tried.
+    #[serde(default = "signature_timeout")]
+    #[schemars(default = "written_signature_timeout")]
+    pub timeout: Time,
+}
+
+pub(crate) fn signature_timeout() -> Time {
+    Time::seconds(1)
+}
+
+fn written_signature_timeout() -> &'static str {
+    "1s"
+}
+
+/// Where the private key of a certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyLocation {
+    /// On one of `[fleet.signers]`.
+    Signer(String),
+    /// In a security module, by its PKCS #11 URI (RFC 7512).
+    Pkcs11(Pkcs11Uri),
+    /// In a file.
+    File(PathBuf),
+}
+
+impl FromStr for KeyLocation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix("signer:") {
+            return Ok(Self::Signer(name.to_owned()));
+        }
+        if text.starts_with("pkcs11:") {
+            return text.parse().map(Self::Pkcs11).map_err(|error: Pkcs11Error| error.to_string());
+        }
+        if text.is_empty() {
+            Err("no file: name one".to_owned())
+        } else {
+            Ok(Self::File(text.into()))
+        }
+    }
+}
+string_type!(
+    KeyLocation,
+    "key_location",
+    "A PEM file, `signer:NAME` or a PKCS #11 URI.",
+    "key.pem",
+    "signer:vault",
+    "pkcs11:token=edge;object=example.com?module-path=/usr/lib/softhsm/libsofthsm2.so&pin-source=file:pin"
+);
 
 /// Where the secrets of a fleet are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::content_type::{ContentType, FileExtension};
+use super::fleet::KeyLocation;
 use super::layer::Layer;
 use super::location::Location;
 use super::matches::Match;
@@ -83,7 +84,13 @@ pub struct CertificateFiles {
     /// File with the chain, the server's own certificate first.
     pub cert: PathBuf,
     /// File with the private key.
-    pub key: PathBuf,
+    pub key: Option<PathBuf>,
+    /// Where the private key is, in place of `key`: files, `signer:NAME` for one of
+    /// `[fleet.signers]`, PKCS #11 URIs for security modules. They are tried in order at each
+    /// signature.
+    #[serde(default)]
+    #[schemars(example = ["signer:vault", "key.pem"])]
+    pub keys: Vec<KeyLocation>,
     /// Client certificates to request (mutual TLS).
     pub client: Option<ClientAuth>,
 }

@@ -8,6 +8,7 @@ use pronghorn_certificates::{CertificateError, Loaded};
 
 use super::overrides::Overrides;
 use crate::access_log::AccessLog;
+use crate::certificates::key_sources::KeyLog;
 use crate::certificates::site_certificates::SiteCertificates;
 use crate::drop_on_thread::DropOnThread;
 use crate::layers::Registry;
@@ -30,6 +31,7 @@ pub(super) struct GatewayState {
     pub(super) development: Box<dyn Fn() -> Result<Loaded, CertificateError> + Send + Sync>,
     pub(super) layers: Registry,
     pub(super) observer: Arc<Observer>,
+    pub(super) key_log: Arc<KeyLog>,
     pub(super) checks: Checks,
 }
 

@@ -7,6 +7,7 @@ use pronghorn_acme::CertificateRequests;
 use pronghorn_certificates::{CertificateError, Loaded};
 use rustc_hash::FxHashMap;
 
+use crate::certificates::key_sources::{KeyLog, KeySources};
 use crate::config::{Config, Fault, Location, Problem};
 use crate::layers::{Layer, Registry};
 use crate::plan::Plan;
@@ -24,6 +25,8 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) layers: &'a Registry,
     /// Observer of state changes of upstream servers.
     pub(crate) observer: &'a Arc<Observer>,
+    /// Log of keys that are elsewhere.
+    pub(crate) key_log: &'a Arc<KeyLog>,
 }
 
 /// The parts of a plan that were built so far.
@@ -41,6 +44,7 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) stateful_layers: FxHashMap<String, Arc<dyn Layer>>,
     pub(super) ordered: Option<CertificateRequests>,
     pub(super) warnings: Vec<Problem>,
+    pub(super) keys: KeySources,
 }
 
 /// Marks an error that is already among the problems.

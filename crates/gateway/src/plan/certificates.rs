@@ -1,11 +1,13 @@
 //! Certificates and client authentication of sites.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use pronghorn_acme::CertificateRequests;
 use pronghorn_certificates::{CertificateError, Loaded};
 use pronghorn_client::Roots;
+use rustls::sign::CertifiedKey;
 
 use super::builder::PlanBuilder;
 use crate::certificates::certificate_faults::{CertificateFault, certificate_faults};
@@ -20,6 +22,12 @@ impl PlanBuilder<'_> {
     pub(super) fn certificates(&mut self, site: &Site, tls: &Tls) -> Vec<Certificate> {
         if *tls == Tls::Acme {
             return site.hosts.iter().filter_map(|host| self.ordered(site, host)).collect();
+        }
+        if let Tls::Files(files) = tls
+            && !files.keys.is_empty()
+        {
+            let read = self.certificate_elsewhere(site, files);
+            return site.hosts.iter().filter_map(|_| read.clone()).collect();
         }
         let read = self.certificate(site, tls).map(Certificate::Read);
         site.hosts
@@ -94,25 +102,15 @@ impl PlanBuilder<'_> {
             Tls::Development => (self.context.development)(),
             Tls::Files(files) => Loaded::from_files(
                 &self.config.path(&site.location, &files.cert),
-                &self.config.path(&site.location, &files.key),
+                // A certificate without a key is a problem of the configuration already.
+                &self.config.path(&site.location, files.key.as_deref()?),
             ),
         };
         match loaded {
             Ok(loaded) => {
                 // A development certificate is for this machine, whatever the names of the sites.
                 if matches!(tls, Tls::Files(_)) {
-                    let faults = certificate_faults(
-                        &loaded.key,
-                        &loaded.cert,
-                        &site.hosts,
-                        SystemTime::now(),
-                    );
-                    let warning = |fault: CertificateFault| {
-                        self.config
-                            .problem(&site.location.key("tls"), fault.message)
-                            .with_hint(fault.hint)
-                    };
-                    self.warnings.extend(faults.into_iter().map(warning));
+                    self.warn_of_faults(site, &loaded.key, &loaded.cert);
                 }
                 Some(loaded.key)
             }
@@ -123,6 +121,53 @@ impl PlanBuilder<'_> {
                 None
             }
         }
+    }
+
+    /// Connects to the signers of the table `[fleet.signers]`.
+    pub(super) fn signers(&mut self) {
+        let before = self.context.before.map(|before| &before.keys);
+        for (name, settings) in &self.config.fleet.signers {
+            let location = Location {
+                file: 0,
+                path: vec!["fleet".into(), "signers".into(), name.as_str().into()],
+            };
+            let path = |file: &Path| self.config.path(&location, file);
+            let log = self.context.key_log;
+            if let Err(error) = self.keys.add_signer(name, settings, path, before, log) {
+                self.missing_file(&location, Fault::Malformed, error.message, error.hint);
+            }
+        }
+    }
+
+    /// Returns a certificate whose key is not just a file.
+    fn certificate_elsewhere(
+        &mut self,
+        site: &Site,
+        files: &CertificateFiles,
+    ) -> Option<Certificate> {
+        let path = |file: &Path| self.config.path(&site.location, file);
+        let cert = path(&files.cert);
+        let before = self.context.before.map(|before| &before.keys);
+        let log = self.context.key_log;
+        match self.keys.certified(&cert, &files.keys, path, before, log) {
+            Ok((key, is_slow)) => {
+                self.warn_of_faults(site, &key, &cert);
+                Some(if is_slow { Certificate::Slow(key) } else { Certificate::Read(key) })
+            }
+            Err(error) => {
+                let location = site.location.key("tls");
+                self.missing_file(&location, Fault::Malformed, error.message, error.hint);
+                None
+            }
+        }
+    }
+
+    fn warn_of_faults(&mut self, site: &Site, key: &CertifiedKey, cert: &Path) {
+        let faults = certificate_faults(key, cert, &site.hosts, SystemTime::now());
+        let warning = |fault: CertificateFault| {
+            self.config.problem(&site.location.key("tls"), fault.message).with_hint(fault.hint)
+        };
+        self.warnings.extend(faults.into_iter().map(warning));
     }
 
     fn certificate_problem(&mut self, site: &Site, error: &CertificateError) {

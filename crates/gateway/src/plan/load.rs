@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::builder::{ByName, PlanBuilder, PlanContext, by_name};
 use super::sites::ramp;
+use crate::certificates::key_sources::KeySources;
 use crate::certificates::site_certificates::{Names, SiteCertificate};
 use crate::config::{Config, HostPattern, Problem, Tls};
 use crate::fleet::Fleet;
@@ -35,8 +36,10 @@ impl Plan {
             stateful_layers: FxHashMap::default(),
             ordered: None,
             warnings: Vec::new(),
+            keys: KeySources::default(),
         };
         builder.buffering_folder();
+        builder.signers();
         builder.problems.extend(Fleet::check(config));
         let log_counts =
             context.before.map_or_else(Arc::default, |before| before.log_counts.clone());
@@ -55,6 +58,7 @@ impl Plan {
             for (host, certificate) in site.hosts.iter().zip(&certificates) {
                 let shown = SiteCertificate {
                     certificate: certificate.clone(),
+                    is_slow: certificate.is_slow(),
                     switches: switches.clone(),
                     asks_clients,
                 };
@@ -89,6 +93,7 @@ impl Plan {
             stateful_layers: builder.stateful_layers,
             certificates: Arc::new(names),
             warnings: builder.warnings,
+            keys: builder.keys,
         };
         Ok(plan)
     }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::config::configuration::Config;
-use crate::config::fleet::SecretsSource;
+use crate::config::fleet::{KeyLocation, SecretsSource};
 use crate::config::location::Location;
 use crate::config::problem::Problem;
+use crate::config::site::Tls;
 
 const NODE_BYTES: usize = 64;
 
@@ -28,6 +29,23 @@ pub(super) fn check(config: &Config, problems: &mut Vec<Problem>) {
             "use up to 64 letters, digits, dots, hyphens and underscores",
         );
     }
+    for (name, signer) in &fleet.signers {
+        if signer.addresses.is_empty() {
+            problems.push(
+                config
+                    .problem(
+                        &location.key("signers").child([name.as_str().into()]),
+                        "missing address of the signer",
+                    )
+                    .with_hint("add one to `addresses`, such as \"10.0.0.7:2407\""),
+            );
+        }
+    }
+    check_keys(config, problems);
+    let mut problem = |key: &[&'static str], message: &str, hint: &str| {
+        let location = key.iter().fold(location.clone(), |location, key| location.key(key));
+        problems.push(config.problem(&location, message).with_hint(hint));
+    };
     let Some(sessions) = &fleet.sessions else {
         if fleet.secrets == Some(SecretsSource::Redis) {
             problem(
@@ -59,6 +77,9 @@ pub(super) fn check(config: &Config, problems: &mut Vec<Problem>) {
             "remove `cluster` or `sentinel`",
         );
     }
+    if sessions.replicas > 100 {
+        problem(&["sessions", "replicas"], "invalid number of replicas", "use at most 100");
+    }
     let times = Duration::from_millis(1)..=Duration::from_secs(10);
     if !times.contains(&sessions.timeout.0) {
         problem(
@@ -66,5 +87,31 @@ pub(super) fn check(config: &Config, problems: &mut Vec<Problem>) {
             "invalid time to wait for Redis",
             "use a time from 1ms to 10s: each handshake that offers a session may wait as long",
         );
+    }
+}
+
+/// Checks where the keys of the sites' certificates are.
+fn check_keys(config: &Config, problems: &mut Vec<Problem>) {
+    for site in &config.sites {
+        let Some(Tls::Files(tls)) = &site.tls else { continue };
+        let location = site.location.key("tls");
+        if tls.key.is_some() != tls.keys.is_empty() {
+            let message = match tls.key {
+                Some(_) => "a certificate has either `key` or `keys`",
+                None => "missing key of the certificate",
+            };
+            let problem = config.problem(&location, message);
+            problems
+                .push(problem.with_hint("set `key` to its file, or list where it is in `keys`"));
+        }
+        for key in &tls.keys {
+            if let KeyLocation::Signer(name) = key
+                && !config.fleet.signers.contains_key(name)
+            {
+                let problem = config.problem(&location, format_args!("unknown signer {name:?}"));
+                problems
+                    .push(problem.with_hint("add it as a table of this name to [fleet.signers]"));
+            }
+        }
     }
 }
