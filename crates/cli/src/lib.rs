@@ -40,6 +40,7 @@ mod limits;
 mod link;
 mod load;
 mod load_table;
+mod memory;
 mod metrics;
 mod plural;
 mod qlog;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use pronghorn_engine::{Closer, Histogram, Stats};
+use pronghorn_engine::{Closer, Histogram, MemoryPressure, Stats};
 use pronghorn_gateway::{Fleet, KeyState, ServerCondition, ServerState};
 
 use crate::server_state::Running;
@@ -344,6 +344,13 @@ fn own(running: &Running) -> Vec<Family> {
         keys(|state| state.signatures),
         keys(|state| state.failures),
         keys(|state| u64::from(state.is_skipped)),
+        vec![(String::new(), running.memory.held())],
+        vec![(String::new(), running.memory.bytes())],
+        vec![(String::new(), running.memory.pressure().step().into())],
+        MemoryPressure::ALL[1..]
+            .iter()
+            .map(|step| (format!("step=\"{step}\""), running.memory.times_entered(*step)))
+            .collect(),
     ];
     let family = |((name, kind, help), series): (&(&str, &'static str, &str), _)| Family {
         name: (*name).to_owned(),
@@ -355,7 +362,7 @@ fn own(running: &Running) -> Vec<Family> {
 }
 
 /// Name, type and description, in the order of their values above.
-const SERVER_METRICS: [(&str, &str, &str); 22] = [
+const SERVER_METRICS: [(&str, &str, &str); 26] = [
     ("build_info", "gauge", "Always 1, with the version as a label."),
     ("start_time_seconds", "gauge", "Start time of the server, in seconds since 1970."),
     ("workers", "gauge", "Worker threads."),
@@ -445,6 +452,25 @@ const SERVER_METRICS: [(&str, &str, &str); 22] = [
     ),
     ("key_failures_total", "counter", "Failed attempts to sign at such a place."),
     ("key_source_skipped", "gauge", "Whether the place is skipped now, because it failed: 1 or 0."),
+    (
+        "memory_held_bytes",
+        "gauge",
+        "Memory in use: the program's own at its start, and what connections and requests hold \
+            (memory.md).",
+    ),
+    ("memory_budget_bytes", "gauge", "Memory that may be in use (`memory` of `[limits]`)."),
+    (
+        "memory_pressure_step",
+        "gauge",
+        "How short memory is: 0 not at all, 1 new connections get small windows, 2 windows do not \
+            grow on unread data, 3 windows shrink, 4 new connections are refused, 5 new requests \
+            are answered 503.",
+    ),
+    (
+        "memory_pressure_steps_total",
+        "counter",
+        "How often memory pressure has risen to a step, or beyond it.",
+    ),
 ];
 
 /// Returns one series for each server, even if an upstream lists it twice.
@@ -545,6 +571,11 @@ mod tests {
             "`certificate`, `source`",
             "`certificate`, `source`",
             "`certificate`, `source`",
+            "",
+            "",
+            "",
+            "`step`: `small_windows`, `no_growth`, `shrink`, `refuse_connections`, \
+                `refuse_requests`",
         ];
         for ((name, kind, help), labels) in SERVER_METRICS.iter().zip(labels) {
             writeln!(wanted, "| `pronghorn_{name}` | {kind} | {labels} | {help} |")

@@ -92,6 +92,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         control: workers.control().clone(),
         listeners: addresses,
         stats: workers.stats().cloned().collect(),
+        memory: workers.memory().clone(),
         identity: RefCell::new(identity),
         started: SystemTime::now(),
         has_slow_keys,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pronghorn_engine::{Control, Group, Identity, Stats};
+use pronghorn_engine::{Control, Group, Identity, MemoryBudget, Stats};
 use pronghorn_gateway::config::{Config, EarlyData, Problem, Server};
 use pronghorn_gateway::{Fleet, Gateway};
 use serde_json::Value;
@@ -31,6 +31,7 @@ pub(crate) struct Running {
     pub(crate) group: Group,
     /// Addresses, each with whether it uses TLS.
     pub(crate) listeners: Vec<(SocketAddr, bool)>,
+    pub(crate) memory: MemoryBudget,
     pub(crate) stats: Vec<Arc<Stats>>,
     pub(crate) identity: RefCell<Option<Identity>>,
     pub(crate) control: Control,

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::descriptors;
 use crate::failure::{Failure, Kind};
+use crate::memory;
 use crate::plural::counted;
 
 /// Names of settings for hints: command-line options or keys of the configuration file.
@@ -69,6 +70,7 @@ pub(crate) fn serve_until_signal(
         Failure::new(Kind::Internal, format_args!("cannot wait for signals: {error}"))
     };
     let stats: Vec<_> = workers.stats().cloned().collect();
+    let _program = memory::count_program(workers.memory());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     runtime.block_on(async {
@@ -80,7 +82,8 @@ pub(crate) fn serve_until_signal(
             handlers.map(|_| signal(SignalKind::user_defined1()).map_err(internal)).transpose()?;
         ready();
         let lacks = descriptors::watch(stats.clone());
-        let beside = async { tokio::join!(beside, lacks) };
+        let pressure = memory::log_pressure(workers.memory());
+        let beside = async { tokio::join!(beside, lacks, pressure) };
         tokio::pin!(beside);
         let mut told = false;
         loop {

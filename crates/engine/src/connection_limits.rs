@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::Limits;
+use crate::memory::{MemoryBudget, MemoryPressure};
 use crate::stats::Stats;
 
 /// Number of client tables. Several, so that workers hardly ever wait for each other's lock. The
@@ -21,6 +22,8 @@ pub(crate) struct ConnectionCounts {
     hasher: RandomState,
     /// Open connections of each client that has any.
     shards: [Mutex<HashMap<Client, u64>>; SHARDS],
+    /// The memory that these connections and their requests share.
+    memory: MemoryBudget,
 }
 
 /// The unit that connections are counted for: an IPv4 address, or the /64 of an IPv6 address, which
@@ -49,6 +52,8 @@ pub(crate) enum Refusal {
     Total,
     /// The limit on one client's open connections.
     PerClient,
+    /// The memory budget.
+    Memory,
 }
 
 impl Refusal {
@@ -56,6 +61,7 @@ impl Refusal {
         match self {
             Self::Total => stats.connections_refused.add(1),
             Self::PerClient => stats.connections_refused_per_client.add(1),
+            Self::Memory => stats.connections_refused_for_memory.add(1),
         }
     }
 }
@@ -72,7 +78,12 @@ impl ConnectionCounts {
             open: AtomicU64::default(),
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
+            memory: MemoryBudget::default(),
         })
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.memory
     }
 
     /// Counts a connection from `address`, unless a limit refuses it.
@@ -99,6 +110,9 @@ impl ConnectionCounts {
         address: IpAddr,
         limits: &Limits,
     ) -> Result<ConnectionPermit, Refusal> {
+        if self.memory.pressure() >= MemoryPressure::RefuseConnections {
+            return Err(Refusal::Memory);
+        }
         let client = Client::of(address);
         let mut shard = self.shard(client);
         let of_client = shard.entry(client).or_default();

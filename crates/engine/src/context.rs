@@ -12,11 +12,19 @@ use crate::Config;
 use crate::connection_limits::ConnectionCounts;
 use crate::date::Date;
 use crate::gauge::Gauge;
+use crate::memory::WorkerMemory;
 use crate::runtime::Handle;
 use crate::shutdown::Shutdown;
 use crate::stats::Stats;
 use crate::tcp::Activity;
 use crate::window_budget::WindowBudget;
+
+/// Memory of a connection over TCP besides its content: TLS, protocol state, tasks. Measured.
+const OPEN_TCP_BYTES: u64 = 56 << 10;
+/// The same over QUIC.
+const OPEN_QUIC_BYTES: u64 = 44 << 10;
+/// Memory of a request besides its content, with its connection to a server behind the handler.
+const OPEN_REQUEST_BYTES: u64 = 16 << 10;
 
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -25,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) shutdown: Rc<Shutdown>,
     pub(crate) connection_counts: Arc<ConnectionCounts>,
     pub(crate) windows: Rc<WindowBudget>,
+    pub(crate) memory: Rc<WorkerMemory>,
     /// Requests whose response is not complete.
     pub(crate) open_requests: Gauge,
     /// Upgraded connections and streams that are open.
@@ -47,18 +56,31 @@ impl Context {
         let open_requests = Gauge::shown(&stats, |stats| &stats.requests_open);
         let open_tunnels = Gauge::shown(&stats, |stats| &stats.tunnels_open);
         let rng = RefCell::new(StdRng::from_rng(&mut rand::rng()));
+        let memory = Rc::new(WorkerMemory::new(connection_counts.memory().clone()));
         Rc::new(Self {
             handle,
             config,
             stats,
             shutdown: Rc::default(),
             connection_counts,
-            windows: Rc::default(),
+            windows: Rc::new(WindowBudget::new(memory.clone())),
+            memory,
             open_requests,
             open_tunnels,
             tcp_connections: RefCell::default(),
             rng,
             date,
         })
+    }
+
+    /// Publishes what the worker holds for its peers. Called at the end of each turn.
+    pub(crate) fn count_memory(&self) {
+        let Self { stats, memory, .. } = self;
+        memory.end_turn(
+            stats.tcp_open.value() * OPEN_TCP_BYTES
+                + stats.quic_open.value() * OPEN_QUIC_BYTES
+                + stats.requests_open.value() * OPEN_REQUEST_BYTES
+                + stats.tunnels_open.value() * OPEN_REQUEST_BYTES,
+        );
     }
 }

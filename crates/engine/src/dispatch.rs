@@ -11,6 +11,7 @@ use crate::body_limits::BodyMeter;
 use crate::contained::contained_and_counted;
 use crate::context::Context;
 use crate::early_data::EarlyRequest;
+use crate::memory::MemoryPressure;
 use crate::{Request, Responder, Response};
 
 /// The part of a [`Handler`](crate::Handler) that connections use.
@@ -51,13 +52,17 @@ impl Dispatcher {
             context.stats.bodies_too_large.add(1);
             return refuse(responder, Response::new(StatusCode::PAYLOAD_TOO_LARGE));
         }
+        let busy = || {
+            Response::new(StatusCode::SERVICE_UNAVAILABLE)
+                .with_header(http::header::RETRY_AFTER, HeaderValue::from_static("1"))
+        };
+        if context.memory.pressure() >= MemoryPressure::RefuseRequests {
+            context.stats.requests_refused_for_memory.add(1);
+            return refuse(responder, busy());
+        }
         let Some(open) = context.open_requests.add(limits.open_requests()) else {
             context.stats.requests_shed.add(1);
-            let busy = Response::new(StatusCode::SERVICE_UNAVAILABLE);
-            return refuse(
-                responder,
-                busy.with_header(http::header::RETRY_AFTER, HeaderValue::from_static("1")),
-            );
+            return refuse(responder, busy());
         };
         let meter = has_content.then(|| BodyMeter::new(context));
         request.body.measure(meter.clone());

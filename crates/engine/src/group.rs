@@ -35,6 +35,7 @@ pub use directory::{Claim, Directory, DirectoryError, JoinGuard};
 
 use crate::connection_limits::ConnectionCounts;
 use crate::limits::Limits;
+use crate::memory::MemoryBudget;
 use crate::runtime::{ReactorHandle, Registration, Wakeup};
 use crate::stats::Stats;
 use crate::transport::{
@@ -181,6 +182,12 @@ impl Group {
     /// If the group has no worker of this number.
     pub fn stats_of(&self, worker: usize) -> &Arc<Stats> {
         self.members[worker].stats.get_or_init(Arc::default)
+    }
+
+    /// Returns the memory that all workers share. A worker that starts sets its size to
+    /// [`Limits::memory`].
+    pub fn memory(&self) -> &MemoryBudget {
+        self.connection_counts.memory()
     }
 
     pub(crate) fn keys(&self) -> &EndpointKeys {

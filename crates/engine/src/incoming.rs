@@ -206,7 +206,13 @@ impl Incoming {
                     answer.send_interim(StatusCode::CONTINUE, HeaderMap::new());
                 }
                 server.guard.set_inbound_waiting(frame.is_pending());
-                ready!(frame)
+                let frame = ready!(frame);
+                if let Some(Ok(frame)) = &frame
+                    && let Some(data) = frame.data_ref()
+                {
+                    server.on_read(data.len());
+                }
+                frame
             }
             Content::Http2Response { body, slot } => {
                 let frame = ready!(poll_http2(body, cx));

@@ -82,6 +82,7 @@ mod http3;
 mod incoming;
 mod limits;
 mod listen;
+mod memory;
 mod memory_release;
 mod message;
 mod progress;
@@ -123,6 +124,7 @@ pub use http3::{DatagramError, DatagramSender, SessionEnd, SessionStreamError, S
 pub use incoming::Incoming;
 pub use limits::{Limit, LimitError, Limits, Scope, Unit};
 pub use listen::{Bind, BindError, Listener, Sockets, Transports};
+pub use memory::{MemoryBudget, MemoryHold, MemoryPressure, PressureChange, memory_pressure};
 pub use memory_release::set_memory_release_hook;
 pub use message::{Peer, Protocol, Request, Response};
 pub use qlog::Qlog;

@@ -5,11 +5,13 @@ mod table;
 mod value;
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use table::Limits;
 pub use value::Unit;
 
+use crate::memory::MemoryBudget;
 use crate::stats::{Counter, Stats};
 
 /// Memory per TLS session besides its own bytes: entries in two maps, and its name in both.
@@ -23,6 +25,8 @@ pub(crate) const LARGEST_SESSION_BYTES: u64 =
 /// Window bytes that every connection gets, even when the window budget is spent: enough to proceed
 /// slowly.
 pub(crate) const SMALLEST_WINDOW: u64 = 64 << 10;
+/// The same while memory is short: some packets for each round trip.
+pub(crate) const PRESSED_WINDOW: u64 = 16 << 10;
 /// Bytes that a connection may buffer for sending even when the send budget is spent. Over QUIC
 /// this is all of them. Over TCP it is the kernel's buffer, which is not counted, plus as much
 /// again in front of it with TLS and the next chunk of the body.
@@ -187,6 +191,15 @@ fn row(name: &str) -> &'static Limit {
 }
 
 impl Limits {
+    /// Returns the size of the memory budget: [`Limits::memory`], or its default for this process.
+    pub fn memory_bytes(&self) -> u64 {
+        static DEFAULT: OnceLock<u64> = OnceLock::new();
+        match self.memory() {
+            0 => *DEFAULT.get_or_init(MemoryBudget::default_bytes),
+            bytes => bytes,
+        }
+    }
+
     /// Returns the limit with this name.
     ///
     /// # Errors

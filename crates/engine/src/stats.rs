@@ -189,6 +189,10 @@ counters! {
     connections_refused,
     /// Connections refused because their client address had too many open.
     connections_refused_per_client,
+    /// Connections refused because memory was short.
+    connections_refused_for_memory,
+    /// Requests answered 503 because memory was short.
+    requests_refused_for_memory,
     /// Handshakes that timed out, over QUIC and TCP.
     handshakes_timed_out,
     /// Connections closed because they were idle, over QUIC and TCP.
@@ -230,6 +234,8 @@ counters! {
     linger_timeouts,
     /// Times that a receive window grew to match its path.
     windows_grown,
+    /// Times that a receive window was shrunk because memory was short.
+    windows_shrunk,
     /// Times that a connection's send window was reduced because the send budget ran low.
     send_windows_reduced,
     /// HTTP/2 connections closed because the peer reset too many requests.

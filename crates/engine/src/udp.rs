@@ -81,9 +81,13 @@ impl UdpSocket {
     }
 
     /// Receives one batch and passes its datagrams to `take`. Returns whether there may be more.
+    ///
+    /// `separately`: whether each datagram gets memory of its own. Otherwise one that is kept keeps
+    /// the whole train that it arrived in, up to 64 KiB.
     pub(crate) fn receive(
         &self,
         buffers: &mut ReceiveBuffers,
+        separately: bool,
         mut take: impl FnMut(Datagram),
     ) -> bool {
         let mut slices = [const { None }; BATCH_SIZE];
@@ -116,15 +120,22 @@ impl UdpSocket {
             self.registration.readiness().clear_readable();
         }
         for (meta, slice) in buffers.meta.iter().zip(&slices).take(count) {
-            let mut data = BytesMut::from(&slice[..meta.len]);
-            while !data.is_empty() {
-                let datagram = data.split_to(meta.stride.clamp(1, data.len()));
+            let mut pass = |data| {
                 take(Datagram {
                     remote: canonical(meta.addr),
                     local_ip: meta.dst_ip,
                     ecn: meta.ecn.map(from_codepoint),
-                    data: datagram,
+                    data,
                 });
+            };
+            let received = &slice[..meta.len];
+            if separately {
+                received.chunks(meta.stride.max(1)).for_each(|data| pass(BytesMut::from(data)));
+                continue;
+            }
+            let mut data = BytesMut::from(received);
+            while !data.is_empty() {
+                pass(data.split_to(meta.stride.clamp(1, data.len())));
             }
         }
         more

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::limits::{
-    HTTP2_SEND_BYTES, Limits, SMALLEST_HTTP2_SEND_BYTES, SMALLEST_SEND_WINDOW, SMALLEST_WINDOW,
+    HTTP2_SEND_BYTES, Limits, PRESSED_WINDOW, SMALLEST_HTTP2_SEND_BYTES, SMALLEST_SEND_WINDOW,
+    SMALLEST_WINDOW,
 };
+use crate::memory::{Charge, MemoryPressure, WorkerMemory};
 use crate::stats::Stats;
 
 /// One connection gets at most this fraction of the remaining budget.
 const SHARE: u64 = 64;
+/// Part of its allowance that a connection has for sending while memory is short.
+const PRESSED_DIVISOR: u64 = 4;
 
 /// Shares the window budgets among the connections of a worker.
 ///
@@ -19,10 +23,14 @@ const SHARE: u64 = 64;
 /// window, which grows when its peer uses it up, and it counts until the connection ends. As the
 /// budget runs low, windows are limited to a 64th of what remains, so that some always remains. A
 /// send window is lent: it counts only while there is data to send.
+///
+/// Both budgets are also bounded by a part of the memory budget, and under memory pressure windows
+/// stay small or shrink.
 #[derive(Default)]
 pub(crate) struct WindowBudget {
     promised: Rc<Cell<u64>>,
     lent: Rc<Cell<u64>>,
+    memory: Rc<WorkerMemory>,
 }
 
 /// The receive window of one connection, promised until dropped.
@@ -30,6 +38,7 @@ pub(crate) struct WindowPromise {
     /// Bytes of the connection's flow-control window.
     pub(crate) receive: u64,
     promised: Rc<Cell<u64>>,
+    memory: Rc<WorkerMemory>,
 }
 
 /// Returns the initial receive window of a connection, as long as the budget lasts.
@@ -37,21 +46,39 @@ pub(crate) fn first_window(limits: &Limits) -> u64 {
     limits.first_window_bytes().min(limits.connection_window_bytes())
 }
 
+/// Returns the receive-window bytes that a worker may grant.
+fn promised_bytes(limits: &Limits, memory: &WorkerMemory) -> u64 {
+    limits.window_budget_bytes().min(memory.max_windows())
+}
+
 impl WindowBudget {
+    pub(crate) fn new(memory: Rc<WorkerMemory>) -> Self {
+        Self { promised: Rc::default(), lent: Rc::default(), memory }
+    }
+
+    pub(crate) fn memory(&self) -> &Rc<WorkerMemory> {
+        &self.memory
+    }
+
     pub(crate) fn promise(&self, limits: &Limits, stats: &Stats) -> WindowPromise {
-        let left = limits.window_budget_bytes().saturating_sub(self.promised.get());
+        let left = promised_bytes(limits, &self.memory).saturating_sub(self.promised.get());
+        let (left, smallest) = match self.memory.pressure() {
+            MemoryPressure::None => (left, SMALLEST_WINDOW),
+            MemoryPressure::SmallWindows => (0, SMALLEST_WINDOW),
+            _ => (0, PRESSED_WINDOW),
+        };
         let full = first_window(limits);
         // In powers of two, so that few transport configurations serve all connections.
         let mut halvings = 0;
         while halvings < u64::BITS && (full >> halvings) > left / SHARE {
             halvings += 1;
         }
-        let receive = full.checked_shr(halvings).unwrap_or(0).max(SMALLEST_WINDOW.min(full));
+        let receive = full.checked_shr(halvings).unwrap_or(0).max(smallest.min(full));
         if receive < full {
             stats.windows_reduced.add(1);
         }
         self.promised.set(self.promised.get() + receive);
-        WindowPromise { receive, promised: self.promised.clone() }
+        WindowPromise { receive, promised: self.promised.clone(), memory: self.memory.clone() }
     }
 
     /// Returns the window for data buffered by a connection's transport: unacknowledged packets
@@ -80,10 +107,12 @@ impl WindowBudget {
         SendWindow {
             smallest,
             max_bytes,
-            budget: limits.send_budget_bytes(),
+            budget: limits.send_budget_bytes().min(self.memory.max_sending()),
             borrowed: 0,
             is_short: false,
             lent: self.lent.clone(),
+            memory: self.memory.clone(),
+            held: Charge::default(),
             stats,
         }
     }
@@ -98,7 +127,10 @@ impl WindowPromise {
             return None;
         }
         let promised = self.promised.get() - self.receive;
-        if wanted > limits.window_budget_bytes().saturating_sub(promised) / SHARE {
+        let most = promised_bytes(limits, &self.memory);
+        if wanted > most.saturating_sub(promised) / SHARE
+            || self.memory.pressure() >= MemoryPressure::Shrink
+        {
             stats.windows_reduced.add(1);
             return None;
         }
@@ -106,6 +138,19 @@ impl WindowPromise {
         self.receive = wanted;
         stats.windows_grown.add(1);
         Some(wanted)
+    }
+}
+
+impl WindowPromise {
+    /// Reduces the promise to at most `most` bytes. Returns the new size if that is less.
+    fn shrink(&mut self, most: u64, stats: &Stats) -> Option<u64> {
+        if self.receive <= most {
+            return None;
+        }
+        self.promised.set(self.promised.get() - self.receive + most);
+        self.receive = most;
+        stats.windows_shrunk.add(1);
+        Some(most)
     }
 }
 
@@ -127,11 +172,13 @@ pub(crate) struct ReceiveWindow {
     since: Instant,
     /// Bytes received since then.
     came: u64,
+    /// Received data that was not read.
+    unread: Charge,
 }
 
 impl ReceiveWindow {
     pub(crate) fn new(now: Instant, windows: WindowPromise) -> Self {
-        Self { windows, since: now, came: 0 }
+        Self { windows, since: now, came: 0, unread: Charge::default() }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -141,7 +188,11 @@ impl ReceiveWindow {
     /// Returns the promise for data that is already received, to be kept by its holder. Nothing
     /// more will be received, so this window becomes 0.
     pub(crate) fn take(&mut self) -> WindowPromise {
-        let rest = WindowPromise { receive: 0, promised: self.windows.promised.clone() };
+        let rest = WindowPromise {
+            receive: 0,
+            promised: self.windows.promised.clone(),
+            memory: self.windows.memory.clone(),
+        };
         std::mem::replace(&mut self.windows, rest)
     }
 
@@ -165,10 +216,47 @@ impl ReceiveWindow {
     }
 
     /// Grows the window because half of it is filled by streams that no handler reads: the peer's
-    /// other data must not wait for those handlers.
+    /// other data must not wait for those handlers. Under memory pressure it has to.
     pub(crate) fn on_unread(&mut self, limits: &Limits, stats: &Stats) -> Option<u64> {
+        if self.windows.memory.pressure() >= MemoryPressure::NoGrowth {
+            return None;
+        }
         self.windows.grow(limits, stats)
     }
+
+    /// Counts this many bytes as received and not read.
+    pub(crate) fn hold(&mut self, unread: u64) {
+        let before = self.unread.bytes();
+        self.unread.set(&self.windows.memory, with_overhead(unread));
+        if self.unread.bytes() != before {
+            self.windows.memory.change_unread(before, self.unread.bytes());
+        }
+    }
+
+    /// Shrinks the window if memory is short: to the smallest if data waits to be read, otherwise to
+    /// that of a new connection. Returns the new window if it is smaller.
+    ///
+    /// The peer may use what it was promised, and gets no more until it has been read.
+    pub(crate) fn shrink(&mut self, unread: u64, limits: &Limits, stats: &Stats) -> Option<u64> {
+        if self.windows.memory.pressure() < MemoryPressure::Shrink {
+            return None;
+        }
+        let is_stalled = unread > 0 && unread >= self.windows.receive / 2;
+        let most = if is_stalled { PRESSED_WINDOW } else { first_window(limits) };
+        self.windows.shrink(most.min(first_window(limits)), stats)
+    }
+}
+
+impl Drop for ReceiveWindow {
+    fn drop(&mut self) {
+        self.windows.memory.change_unread(self.unread.bytes(), 0);
+    }
+}
+
+/// Returns the memory that unread data needs. Libraries keep it in the buffers in which it arrived,
+/// together with what surrounds it: up to half more than the data, as measured.
+pub(crate) fn with_overhead(bytes: u64) -> u64 {
+    bytes + bytes / 2
 }
 
 /// Limit on the data that a connection buffers for sending.
@@ -181,10 +269,36 @@ pub(crate) struct SendWindow {
     borrowed: u64,
     is_short: bool,
     lent: Rc<Cell<u64>>,
+    memory: Rc<WorkerMemory>,
+    /// Data that waits for the peer.
+    held: Charge,
     stats: Arc<Stats>,
 }
 
 impl SendWindow {
+    pub(crate) fn memory(&self) -> &Rc<WorkerMemory> {
+        &self.memory
+    }
+
+    /// Whether some bytes are counted as waiting for the peer.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.bytes() > 0
+    }
+
+    /// Counts this many bytes as waiting for the peer.
+    pub(crate) fn hold(&mut self, bytes: u64) {
+        self.held.set(&self.memory, bytes);
+    }
+
+    /// Returns the bytes that every connection has. Under memory pressure, a quarter: some packets.
+    fn smallest(&self) -> u64 {
+        if self.memory.pressure() >= MemoryPressure::Shrink {
+            self.smallest / PRESSED_DIVISOR
+        } else {
+            self.smallest
+        }
+    }
+
     /// Returns the largest possible window.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.max_bytes
@@ -192,10 +306,13 @@ impl SendWindow {
 
     /// Returns the window for a connection that could use `wanted` bytes.
     pub(crate) fn size(&mut self, wanted: u64) -> u64 {
-        let beyond = wanted.min(self.max_bytes).saturating_sub(self.smallest);
+        let smallest = self.smallest();
+        let beyond = wanted.min(self.max_bytes).saturating_sub(smallest);
         if beyond != self.borrowed {
             let others = self.lent.get() - self.borrowed;
-            let granted = beyond.min(self.budget.saturating_sub(others) / SHARE);
+            let is_pressed = self.memory.pressure() >= MemoryPressure::NoGrowth;
+            let left = if is_pressed { 0 } else { self.budget.saturating_sub(others) };
+            let granted = beyond.min(left / SHARE);
             if granted < beyond && !self.is_short {
                 self.stats.send_windows_reduced.add(1);
             }
@@ -203,7 +320,7 @@ impl SendWindow {
             self.lent.set(others + granted);
             self.borrowed = granted;
         }
-        wanted.min(self.max_bytes).min(self.smallest + self.borrowed)
+        wanted.min(self.max_bytes).min(smallest + self.borrowed)
     }
 
     /// Returns the borrowed bytes to the budget and the window of a connection with nothing to
@@ -211,7 +328,7 @@ impl SendWindow {
     pub(crate) fn release(&mut self) -> u64 {
         self.lent.set(self.lent.get() - self.borrowed);
         self.borrowed = 0;
-        self.max_bytes.min(self.smallest)
+        self.max_bytes.min(self.smallest())
     }
 }
 

@@ -17,6 +17,7 @@ use crate::group::{Group, ProcessLink, Route};
 use crate::handler::Handler;
 use crate::http3::{self, Http3};
 use crate::listen::{Sockets, client_socket};
+use crate::memory::MemoryPressure;
 use crate::memory_release::MemoryRelease;
 use crate::runtime::{Executor, Handle, Reactor, Timers, TurnGuard, Wakeup};
 use crate::stats::Stats;
@@ -30,6 +31,9 @@ use crate::udp::{ReceiveBuffers, UdpSocket};
 const LAST_ACCEPTS: usize = 4096;
 /// Messages from other processes per turn, some hundred datagrams in all.
 const FORWARDED_MESSAGES: usize = 4;
+
+/// Time between two searches for idle connections while memory is short.
+const RELIEF_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Owns the sockets, connections and futures of one thread.
 ///
@@ -56,6 +60,8 @@ pub struct Worker {
     buffers: ReceiveBuffers,
     drain: Option<Drain>,
     memory_release: MemoryRelease,
+    /// When idle connections were last closed because memory was short.
+    relieved: Option<Instant>,
     /// Turn counter. Each turn starts with another listener, so that a flood on one listener does
     /// not use up the budget of all.
     first: usize,
@@ -108,6 +114,7 @@ impl Worker {
             Instant::now(),
         );
         let handler = Rc::new(handler);
+        group.memory().set_bytes(config.limits.memory_bytes());
         let context = Context::new(
             handle,
             config,
@@ -131,6 +138,7 @@ impl Worker {
             buffers: ReceiveBuffers::new(),
             drain: None,
             memory_release: MemoryRelease::default(),
+            relieved: None,
             first: 0,
         })
     }
@@ -271,6 +279,7 @@ impl Worker {
         let executor = self.executor.clone();
         let _runs_here = executor.enter();
         self.context.handle.begin_turn(now);
+        self.context.memory.begin_turn();
         self.first = self.first.wrapping_add(1);
         let mut left = self.context.config.budget;
         let mut more_events = self.reactor.poll(Some(Duration::ZERO))?;
@@ -308,6 +317,8 @@ impl Worker {
             self.quic[index].send(now, &mut left.sends, &self.context.stats);
         }
         self.drain(now);
+        self.context.count_memory();
+        self.relieve(now);
         self.memory_release.turn(
             now,
             self.context.stats.tcp_open.value() + self.context.stats.requests_open.value(),
@@ -428,6 +439,17 @@ impl Worker {
         }
     }
 
+    /// Closes idle connections when there is no memory for requests on them anyway.
+    fn relieve(&mut self, now: Instant) {
+        if self.context.memory.pressure() < MemoryPressure::RefuseRequests {
+            return;
+        }
+        if self.relieved.is_none_or(|relieved| now >= relieved + RELIEF_INTERVAL) {
+            self.relieved = Some(now);
+            self.close_idle_connections(now);
+        }
+    }
+
     fn accept(&mut self, left: &mut Budget) {
         // The pause's timer wakes the worker by itself; there is no future to wake.
         let mut cx = TaskContext::from_waker(Waker::noop());
@@ -448,7 +470,8 @@ impl Worker {
             while left.receive_batches > 0 && udp.is_readable() {
                 left.receive_batches -= 1;
                 let transport = &mut http3.transport;
-                let more = udp.receive(buffers, |datagram| {
+                let separately = context.memory.keeps_datagrams();
+                let more = udp.receive(buffers, separately, |datagram| {
                     context.stats.datagrams_received.add(1);
                     match group.route(*number, &datagram.data) {
                         Route::Own => transport.handle_datagram(now, datagram),

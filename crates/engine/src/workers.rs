@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::group::Group;
 use crate::handler::Handler;
 use crate::listen::{Listener, Sockets};
+use crate::memory::MemoryBudget;
 use crate::stats::Stats;
 use crate::tls::Identity;
 use crate::worker::Worker;
@@ -133,6 +134,7 @@ impl Workers {
         config: &Config,
         handler: impl Fn(usize) -> H + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        group.memory().set_bytes(config.limits.memory_bytes());
         let mut shares: Vec<Vec<_>> = (0..group.size()).map(|_| Vec::new()).collect();
         for listener in listeners {
             for (share, sockets) in shares.iter_mut().zip(listener.into_sockets()) {
@@ -169,6 +171,11 @@ impl Workers {
     /// Returns the counters of each worker.
     pub fn stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
         self.control.stats()
+    }
+
+    /// Returns the memory budget that the workers share.
+    pub fn memory(&self) -> &MemoryBudget {
+        self.control.group.memory()
     }
 
     /// Begins a graceful shutdown: clients get GOAWAY, and open requests have `grace` to finish.

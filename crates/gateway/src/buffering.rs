@@ -52,8 +52,8 @@ impl Default for Buffers {
     fn default() -> Self {
         let settings = ServerBuffering::default();
         Self {
-            memory: Arc::new(SharedLimit::new(settings.memory.0)),
-            disk: Arc::new(SharedLimit::new(settings.disk.0)),
+            memory: Arc::new(SharedLimit::optional(settings.memory.0)),
+            disk: Arc::new(SharedLimit::disk(settings.disk.0)),
             folder: Mutex::new(settings.folder().into()),
             is_refused: AtomicBool::new(false),
             told: AtomicU64::new(0),

@@ -22,7 +22,7 @@ use super::{Error, Remote, Resumption, StatsProbe, upgrade};
 use crate::config::Congestion;
 use crate::http2::{BufferedBytes, CheckedFieldBlocks, SendBuffer};
 use crate::http3::Client;
-use crate::limits::{HTTP2_SEND_BYTES, Limits};
+use crate::limits::{HTTP2_SEND_BYTES, Limits, TCP_UNSENT_BYTES};
 use crate::message::Protocol;
 use crate::runtime::{Handle, Sleep};
 use crate::tcp::{HandshakeProgress, TcpStream, TlsStream};
@@ -189,6 +189,9 @@ impl Connector {
                     .map_err(io::Error::other)?;
             }
             let limits = Limits::default();
+            // Without the option, the kernel buffers megabytes of an upload for a server that does
+            // not read.
+            let _ = SockRef::from(&socket).set_tcp_notsent_lowat(TCP_UNSENT_BYTES);
             notice_lost_peer(&SockRef::from(&socket), limits.idle_timeout())?;
             TcpStream::new(socket, &self.handle, &limits)
         });

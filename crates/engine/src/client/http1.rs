@@ -26,7 +26,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use self::content::{Decoded, Framing, LARGE_READ};
+use self::content::{Decoded, Framing, large_read};
 pub(crate) use self::error::Http1Error;
 use self::head::{ResponseHead, has_option};
 use self::sending::Sending;
@@ -300,7 +300,7 @@ impl State {
         }
         let Some(io) = &mut self.io else { return Poll::Ready(Ok(0)) };
         if wanted > SMALL_READ {
-            self.input.reserve(wanted.min(LARGE_READ));
+            self.input.reserve(wanted.min(large_read()));
             return pin!(io.read_buf(&mut self.input)).poll(&mut cx);
         }
         let mut storage = [MaybeUninit::uninit(); SMALL_READ];

@@ -18,14 +18,18 @@ use super::priority_signals::{Signal, Signals};
 use super::send_buffer::SendBuffer;
 use super::token_bucket::Bucket;
 use crate::context::Context;
+use crate::memory::{Charge, WorkerMemory};
 use crate::stats::{Counter, Stats};
 use crate::tcp::Activity;
+use crate::window_budget::with_overhead;
 
 /// Bytes of content that pay for one control frame: peers measure the path with a PING for about as
 /// many.
 const BYTES_PER_CONTROL_FRAME: f64 = 4096.0;
 /// A smaller window update counts as a control frame: it opens no useful window.
 const TINY_UPDATE: u32 = 256;
+/// Memory of a piece of content in h2 besides its bytes.
+const PIECE_BYTES: u64 = 256;
 /// RFC 9113, section 7.
 const PROTOCOL_ERROR: u32 = 1;
 const FLOW_CONTROL_ERROR: u32 = 3;
@@ -63,6 +67,25 @@ pub(crate) struct FrameWatch {
     broken: Cell<Option<io::ErrorKind>>,
     /// Bytes received since the last [`FrameWatch::take_received`].
     received: Cell<u64>,
+    unread: RefCell<UnreadContent>,
+}
+
+/// Content of requests that h2 buffers for their handlers.
+#[derive(Default)]
+struct UnreadContent {
+    /// Bytes of each stream whose body has a reader.
+    streams: FxHashMap<u32, u64>,
+    total: u64,
+    held: Charge,
+}
+
+impl UnreadContent {
+    fn change(&mut self, memory: &Rc<WorkerMemory>, stream: u32, change: impl FnOnce(u64) -> u64) {
+        let Some(bytes) = self.streams.get_mut(&stream) else { return };
+        let changed = change(*bytes);
+        self.total = self.total - std::mem::replace(bytes, changed) + changed;
+        self.held.set(memory, with_overhead(self.total));
+    }
 }
 
 impl FrameWatch {
@@ -94,6 +117,7 @@ impl FrameWatch {
             has_more: Cell::default(),
             broken: Cell::default(),
             received: Cell::default(),
+            unread: RefCell::default(),
             context,
         })
     }
@@ -160,6 +184,33 @@ impl FrameWatch {
     /// Returns the bytes received since the last call.
     pub(crate) fn take_received(&self) -> u64 {
         self.received.take()
+    }
+
+    /// Begins to count the content of a stream that has a reader. `bytes` have already arrived.
+    pub(super) fn begin_content(&self, stream: u32, bytes: u64) {
+        let mut unread = self.unread.borrow_mut();
+        unread.streams.insert(stream, 0);
+        unread.change(&self.context.memory, stream, |_| bytes);
+    }
+
+    /// Counts a piece of content that was handed to its reader.
+    pub(super) fn on_content_read(&self, stream: u32, bytes: usize) {
+        let piece = bytes as u64 + PIECE_BYTES;
+        self.unread
+            .borrow_mut()
+            .change(&self.context.memory, stream, |unread| unread.saturating_sub(piece));
+    }
+
+    /// Notes that a stream's content has no reader any more: h2 discards what arrives.
+    pub(super) fn end_content(&self, stream: u32) {
+        let mut unread = self.unread.borrow_mut();
+        unread.change(&self.context.memory, stream, |_| 0);
+        unread.streams.remove(&stream);
+    }
+
+    /// Returns the bytes of content that were received and not read.
+    pub(super) fn unread(&self) -> u64 {
+        self.unread.borrow().total
     }
 
     fn on_read(&self, bytes: &[u8]) {
@@ -278,7 +329,17 @@ impl FrameWatch {
                 self.activity.end_head();
             }
             kind::HEADERS | kind::CONTINUATION => {}
-            kind::DATA if frame.length > 0 || ends(flags::END_STREAM) => self.pay(frame.length),
+            kind::DATA if frame.length > 0 || ends(flags::END_STREAM) => {
+                self.pay(frame.length);
+                let padding = match frame.content(0).first() {
+                    Some(padding) if ends(flags::PADDED) => 1 + usize::from(*padding),
+                    _ => 0,
+                };
+                let piece = frame.length.saturating_sub(padding) as u64 + PIECE_BYTES;
+                self.unread
+                    .borrow_mut()
+                    .change(&self.context.memory, frame.stream, |unread| unread + piece);
+            }
             kind::RST_STREAM if self.takes_back(frame.stream) => {
                 self.signals.borrow_mut().forget(frame.stream);
                 if !self.resets.borrow_mut().take(self.context.handle.now()) {

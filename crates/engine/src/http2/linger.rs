@@ -8,6 +8,7 @@ use std::task::Poll;
 use h2::RecvStream;
 
 use super::exchange::ResponseStream;
+use super::frame_watch::FrameWatch;
 use crate::context::Context;
 use crate::tcp::ExchangeGuard;
 
@@ -17,9 +18,22 @@ pub(crate) struct Http2BodyLink {
     pub(crate) context: Rc<Context>,
     /// Set if the client waits for 100 (Continue).
     pub(crate) expectation: Option<Rc<ResponseStream>>,
+    pub(super) watch: Rc<FrameWatch>,
+    pub(super) stream: u32,
+}
+
+impl Drop for Http2BodyLink {
+    fn drop(&mut self) {
+        self.watch.end_content(self.stream);
+    }
 }
 
 impl Http2BodyLink {
+    /// Notes that the application got a piece of content.
+    pub(crate) fn on_read(&self, bytes: usize) {
+        self.watch.on_content_read(self.stream, bytes);
+    }
+
     /// Reads and discards the rest of `body`, within limits, and only then lets the stream be
     /// reset.
     ///

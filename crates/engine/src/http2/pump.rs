@@ -14,6 +14,7 @@ use crate::Body;
 use crate::body::with_send_capacity;
 use crate::connection_fields::remove_connection_fields_of_response;
 use crate::context::Context;
+use crate::memory::{Charge, MemoryPressure, memory_pressure};
 use crate::progress::WriteProgress;
 use crate::runtime::Sleep;
 use crate::tcp::ExchangeGuard;
@@ -22,6 +23,12 @@ use crate::tcp::ExchangeGuard;
 const FRAME_BYTES: usize = (16 << 10) - 9;
 /// Capacity requested before a body is polled: the most that it may return at once.
 const ASKED_BYTES: usize = 64 << 10;
+/// The same while memory is short.
+const PRESSED_BYTES: usize = FRAME_BYTES;
+
+fn asked_bytes() -> usize {
+    if memory_pressure() >= MemoryPressure::SmallWindows { PRESSED_BYTES } else { ASKED_BYTES }
+}
 
 /// Sends a body on a stream at the pace that the peer allows.
 ///
@@ -38,6 +45,9 @@ pub(crate) async fn pump(
     let broken = if body.is_tunnel() { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
     let on_panic = ResetOnPanic(stream, broken);
     let stream = &mut *on_panic.0;
+    // A body in memory may be shared with other responses.
+    let counted = server.filter(|_| body.full_size().is_none());
+    let mut held = Charge::default();
     let mut body = pin!(body);
     let mut stall_timer = server.map(|(_, context)| StallTimer::new(context));
     loop {
@@ -47,7 +57,7 @@ pub(crate) async fn pump(
             body.size_hint().exact().map_or(0, |left| usize::try_from(left).unwrap_or(usize::MAX));
         let mut room = None;
         if certain > 0 {
-            let max_bytes = certain.min(ASKED_BYTES);
+            let max_bytes = certain.min(asked_bytes());
             let turn = poll_fn(|cx| {
                 poll_turn(stream, &body, slot, max_bytes, server, &mut stall_timer, broken, cx)
             })
@@ -81,6 +91,9 @@ pub(crate) async fn pump(
             Ok(mut data) => {
                 while !data.is_empty() {
                     let max_bytes = data.len();
+                    if let Some((_, context)) = counted {
+                        held.set(&context.memory, max_bytes as u64);
+                    }
                     // The capacity that was reserved for the body is still available.
                     let capacity = match room.take() {
                         Some(room) => room,
@@ -114,6 +127,9 @@ pub(crate) async fn pump(
                     if last {
                         return Ok(());
                     }
+                }
+                if let Some((_, context)) = counted {
+                    held.set(&context.memory, 0);
                 }
                 if let Some(stall_timer) = &mut stall_timer {
                     stall_timer.progress.on_done();

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use pronghorn_h3::Priority;
 use rustc_hash::FxHashMap;
 
+use crate::memory::WorkerMemory;
 use crate::schedule::Schedule;
 use crate::window_budget::SendWindow;
 
@@ -32,6 +33,8 @@ pub(crate) struct SendBuffer {
     /// Source of the limit while content is buffered: a share of what all connections may buffer.
     window: Option<RefCell<SendWindow>>,
     held: Cell<usize>,
+    /// Counts what is buffered, if the peer is a client.
+    memory: Option<Rc<WorkerMemory>>,
     /// Number of times that buffered bytes were written or dropped.
     released: Cell<u64>,
     /// Bytes that the peer allows the connection to send, less those written (RFC 9113, section
@@ -83,6 +86,7 @@ impl SendBuffer {
             max_bytes: limit,
             window: None,
             held: Cell::default(),
+            memory: None,
             released: Cell::default(),
             credit: Cell::default(),
             queue: RefCell::default(),
@@ -92,12 +96,14 @@ impl SendBuffer {
     /// Creates a send buffer whose limit is lent by `window`.
     pub(crate) fn borrowing(mut window: SendWindow) -> Rc<Self> {
         let (limit, max_bytes) = (bytes(window.release()), bytes(window.max_bytes()));
+        let memory = Some(window.memory().clone());
         let window = Some(RefCell::new(window));
         Rc::new(Self {
             limit: Cell::new(limit),
             max_bytes,
             window,
             held: Cell::default(),
+            memory,
             released: Cell::default(),
             credit: Cell::default(),
             queue: RefCell::default(),
@@ -212,6 +218,9 @@ impl SendBuffer {
     pub(crate) fn hold(self: &Rc<Self>, stream: u32, bytes: Bytes) -> BufferedBytes {
         let size = bytes.len();
         self.held.set(self.held.get() + size);
+        if let Some(memory) = &self.memory {
+            memory.add(size as u64);
+        }
         if let Some(slot) = self.queue.borrow_mut().places.get_mut(&stream) {
             slot.held += size;
         }
@@ -221,6 +230,9 @@ impl SendBuffer {
     fn release(&self, stream: u32, size: usize) {
         let held = self.held.get() - size;
         self.held.set(held);
+        if let Some(memory) = &self.memory {
+            memory.subtract(size as u64);
+        }
         self.released.set(self.released.get() + 1);
         if let Some(slot) = self.queue.borrow_mut().places.get_mut(&stream) {
             // Bytes handed over before the stream had an entry were not counted.

@@ -97,6 +97,10 @@ where
                 connection.graceful_shutdown();
             }
             watch.begin_poll();
+            // Before the library returns what was read to the peer's window.
+            if let Some(size) = window.shrink(watch.unread(), limits, &context.stats) {
+                connection.set_target_window_size(size as u32);
+            }
             loop {
                 match connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok((request, respond)))) => {
@@ -204,7 +208,7 @@ fn dispatch(
     latest: &mut AuthorityCache,
     dispatcher: &Dispatcher,
 ) {
-    let (mut head, body) = request.into_parts();
+    let (mut head, mut body) = request.into_parts();
     let context = dispatcher.context.clone();
     context.stats.requests_http2.add(1);
     let upgrade = if head.method == Method::CONNECT {
@@ -227,7 +231,12 @@ fn dispatch(
         guard: exchange.0.guard.clone(),
         context: context.clone(),
         expectation: None,
+        watch: exchange.0.watch.clone(),
+        stream: body.stream_id().as_u32(),
     };
+    if !body.is_end_stream() {
+        server.watch.begin_content(server.stream, body.flow_control().used_capacity() as u64);
+    }
     match head.admit() {
         Ok(admitted) => {
             latest.note(&admitted.uri, &admitted.headers);

@@ -96,7 +96,7 @@ impl<T: Transport> Http3<T> {
         alt_svc: Option<HeaderValue>,
     ) -> Self {
         let context = dispatcher.context.clone();
-        let work_queue = WorkQueue::new(context.handle.wakeup().clone());
+        let work_queue = WorkQueue::new(context.handle.wakeup().clone(), context.memory.clone());
         let client = Client::new(work_queue.clone(), context.clone());
         Self {
             transport,

@@ -10,6 +10,8 @@ use crate::{Response, Upgrade};
 
 /// Bytes of content that a producer may be ahead of the transport.
 pub(super) const OUTBOUND_BYTES: usize = 64 << 10;
+/// The same while memory is short.
+pub(super) const PRESSED_OUTBOUND_BYTES: usize = 8 << 10;
 
 /// An item that the application sends, in order. Large ones are boxed, since items are moved
 /// several times.

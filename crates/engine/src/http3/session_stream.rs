@@ -124,8 +124,9 @@ impl SessionStream {
         if state.stop.is_some() {
             return Poll::Ready(Err(SessionStreamError::Closed));
         }
-        if let Some(data) = state.inbound.pop() {
-            let resume = state.inbound.should_resume();
+        let memory = self.work_queue.memory();
+        if let Some(data) = state.inbound.pop(memory) {
+            let resume = state.inbound.should_resume(memory);
             drop(state);
             if resume {
                 self.queue_work();
@@ -269,7 +270,7 @@ impl SessionStream {
             state.inbound.pause();
             return 0;
         }
-        state.inbound.capacity()
+        state.inbound.capacity(self.work_queue.memory())
     }
 
     /// Marks a stream that the peer has opened, until the application accepts it.
@@ -293,7 +294,7 @@ impl SessionStream {
         if state.stop.is_some() {
             return;
         }
-        state.inbound.push(data);
+        state.inbound.push(data, self.work_queue.memory());
         let reader = state.reader.take();
         drop(state);
         wake_all(reader);

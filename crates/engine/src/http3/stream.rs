@@ -15,11 +15,14 @@ use http_body::{Body as _, Frame};
 use pronghorn_h3::{ErrorCode, StreamId};
 
 use super::inbound_buffer::InboundBuffer;
-use super::outbound::{OUTBOUND_BYTES, Outbound, OutboundQueue, RequestHead};
+use super::outbound::{
+    OUTBOUND_BYTES, Outbound, OutboundQueue, PRESSED_OUTBOUND_BYTES, RequestHead,
+};
 use super::session::Work;
+use crate::memory::{Charge, MemoryPressure, WorkerMemory};
 use crate::runtime::Wakeup;
 use crate::transport::ConnectionKey;
-use crate::window_budget::WindowPromise;
+use crate::window_budget::{WindowPromise, with_overhead};
 use crate::{Body, Response, Upgrade};
 
 /// The reason why an HTTP/3 exchange failed.
@@ -60,11 +63,17 @@ pub(crate) struct WorkQueue {
     /// WebTransport sessions and their streams with work for the driver.
     work: RefCell<VecDeque<Work>>,
     wakeup: Arc<Wakeup>,
+    /// Counts what the streams hold.
+    memory: Rc<WorkerMemory>,
 }
 
 impl WorkQueue {
-    pub(super) fn new(wakeup: Arc<Wakeup>) -> Rc<Self> {
-        Rc::new(Self { streams: RefCell::default(), work: RefCell::default(), wakeup })
+    pub(super) fn new(wakeup: Arc<Wakeup>, memory: Rc<WorkerMemory>) -> Rc<Self> {
+        Rc::new(Self { streams: RefCell::default(), work: RefCell::default(), wakeup, memory })
+    }
+
+    pub(super) fn memory(&self) -> &Rc<WorkerMemory> {
+        &self.memory
     }
 
     pub(super) fn push(&self, stream: Rc<Stream>) {
@@ -135,6 +144,8 @@ struct State {
 
     outbound: OutboundQueue,
     outbound_bytes: usize,
+    /// Counts them.
+    outbound_held: Charge,
     writer: Option<Waker>,
     /// The peer accepts nothing more, or the connection is gone.
     closed: bool,
@@ -218,12 +229,13 @@ impl Stream {
         cx: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let mut state = self.state.borrow_mut();
-        let next = state.inbound.pop();
+        let memory = self.work_queue.memory();
+        let next = state.inbound.pop(memory);
         if state.inbound.is_empty() {
             state.final_windows = None;
         }
         if let Some(data) = next {
-            let resume = state.inbound.should_resume();
+            let resume = state.inbound.should_resume(memory);
             drop(state);
             if resume {
                 self.queue_work();
@@ -305,6 +317,8 @@ impl Stream {
         }
         if let Outbound::Data(data) = &what {
             state.outbound_bytes += data.len();
+            let bytes = state.outbound_bytes as u64;
+            state.outbound_held.set(self.work_queue.memory(), with_overhead(bytes));
         }
         state.outbound.push_back(what);
         drop(state);
@@ -382,7 +396,7 @@ impl Stream {
         state.writer = Some(cx.waker().clone());
         // A request without a stream keeps its body untouched, so that another connection can send
         // it.
-        if state.outbound_bytes < OUTBOUND_BYTES && self.id.get().is_some() {
+        if state.outbound_bytes < self.max_outbound() && self.id.get().is_some() {
             Poll::Ready(Ok(()))
         } else {
             Poll::Pending
@@ -426,11 +440,23 @@ impl Stream {
         self.state.borrow_mut().outbound.pop_front()
     }
 
+    /// Returns how many bytes of content a producer may be ahead of the transport.
+    fn max_outbound(&self) -> usize {
+        if self.work_queue.memory().pressure() >= MemoryPressure::SmallWindows {
+            PRESSED_OUTBOUND_BYTES
+        } else {
+            OUTBOUND_BYTES
+        }
+    }
+
     /// Updates the number of bytes that the transport has not accepted yet.
     pub(super) fn wrote(&self, waiting: usize) {
         let mut state = self.state.borrow_mut();
         state.outbound_bytes = waiting;
-        let writer = if waiting < OUTBOUND_BYTES / 2 { state.writer.take() } else { None };
+        if !state.outbound_held.is_none() {
+            state.outbound_held.set(self.work_queue.memory(), with_overhead(waiting as u64));
+        }
+        let writer = if waiting < self.max_outbound() / 2 { state.writer.take() } else { None };
         drop(state);
         wake(writer);
     }
@@ -445,7 +471,7 @@ impl Stream {
         if state.final_windows.is_some() {
             state.inbound.full_capacity()
         } else {
-            state.inbound.capacity()
+            state.inbound.capacity(self.work_queue.memory())
         }
     }
 
@@ -464,7 +490,7 @@ impl Stream {
         if state.discarding {
             return;
         }
-        state.inbound.push(data);
+        state.inbound.push(data, self.work_queue.memory());
         let reader = state.reader.take();
         drop(state);
         wake(reader);
@@ -532,6 +558,7 @@ impl Stream {
         state.closed = true;
         // Dropped outside of the borrow: dropping a body may call back.
         let outbound = std::mem::take(&mut state.outbound);
+        state.outbound_held = Charge::default();
         let wakers = [state.writer.take(), state.closed_waker.take()];
         drop(state);
         drop(outbound);

@@ -105,6 +105,17 @@ const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
 
 limits! {
+    /// Memory that all connections and requests may use together, with what is buffered for them;
+    /// 0 for nine tenths of what the control group allows, or three quarters of the machine's
+    /// memory.
+    memory, with_memory: Bytes, 0, 0 => 1 << 50, Group;
+        memory |limits| limits.memory_bytes();
+        counter requests_refused_for_memory;
+        acts "In steps, as more of it is used. From 40 %, new connections get small windows; from \
+            55 %, no window grows on unread data; from 70 %, windows shrink; from 85 %, new \
+            connections are refused; from 92 %, new requests are answered 503 with `retry-after: \
+            1`. Each step ends 10 points below its beginning.";
+
     /// Maximum number of open connections, TCP and QUIC together.
     connections, with_connections: Count, 100_000, 1 => 100_000_000, Group;
         memory |limits| limits.connections.saturating_mul(CONNECTION_BYTES);

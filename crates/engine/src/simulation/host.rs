@@ -101,6 +101,7 @@ impl Host {
         let wakeup = self.wakeup.clone();
         let _in_turn = TurnGuard::enter(&wakeup);
         self.context.handle.begin_turn(now);
+        self.context.memory.begin_turn();
         self.timers.advance(now);
         self.http3.transport.handle_timeout(now);
         arrived.for_each(|datagram| self.http3.transport.handle_datagram(now, datagram));
@@ -117,6 +118,7 @@ impl Host {
         {
             send(&transmit, &self.outgoing[..transmit.size]);
         }
+        self.context.count_memory();
     }
 
     /// Whether another turn is due at once.

@@ -46,6 +46,8 @@ impl WindowQuery {
     /// the pacer releases it.
     const FITS: u8 = 3;
     const PACED: u8 = 4;
+    /// The bytes in flight.
+    const IN_FLIGHT: u8 = 5;
 
     /// Called when the endpoint starts to take packets from a connection.
     pub(super) fn begin_packets(&self) {
@@ -74,6 +76,14 @@ impl WindowQuery {
         let acknowledged = controller.window();
         self.0.kind.store(Self::WINDOW, Ordering::Relaxed);
         acknowledged
+    }
+
+    /// Returns the number of bytes in flight of a connection with this controller.
+    pub(super) fn in_flight(&self, controller: &dyn Controller) -> u64 {
+        self.0.kind.store(Self::IN_FLIGHT, Ordering::Relaxed);
+        let in_flight = controller.window();
+        self.0.kind.store(Self::WINDOW, Ordering::Relaxed);
+        in_flight
     }
 }
 
@@ -351,6 +361,7 @@ impl<C: Phases + Clone + 'static> Controller for PacedController<C> {
         match kind.load(Ordering::Relaxed) {
             WindowQuery::UNLIMITED => UNLIMITED,
             WindowQuery::ACKNOWLEDGED => self.acknowledged,
+            WindowQuery::IN_FLIGHT => self.in_flight,
             WindowQuery::FITS => {
                 kind.store(WindowQuery::PACED, Ordering::Relaxed);
                 // quinn-proto treats a window that is exactly full as exceeded.

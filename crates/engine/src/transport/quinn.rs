@@ -41,6 +41,7 @@ use super::{
 use crate::connection_limits::ConnectionCounts;
 use crate::contained::contained;
 use crate::deadlines::compact;
+use crate::memory::MemoryPressure;
 use crate::qlog::{Trace, Vantage};
 use crate::stats::Stats;
 use crate::tls::ListenerTls;
@@ -219,6 +220,15 @@ impl Quinn {
             .find(|connection| connection.key == key)
     }
 
+    /// Lowers a connection's flow control limit, before a read raises it.
+    fn shrink_receive_window(&mut self, key: ConnectionKey) {
+        let Self { connections, config, stats, .. } = self;
+        let connection = connections.get_mut(key.index as usize).and_then(Option::as_deref_mut);
+        if let Some(connection) = connection.filter(|connection| connection.key == key) {
+            connection.shrink_receive_window(&config.limits, stats);
+        }
+    }
+
     /// Returns the connection of `key`, and marks it as having something to send.
     fn touch(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let connection = self
@@ -247,7 +257,16 @@ impl Quinn {
 
     fn settle_connection(&mut self, now: Instant, key: ConnectionKey) {
         let Self {
-            endpoint, connections, ended, events, deadlines, handshakes, config, stats, ..
+            endpoint,
+            connections,
+            ended,
+            events,
+            deadlines,
+            handshakes,
+            config,
+            stats,
+            question,
+            ..
         } = self;
         let Some(slot) = connections.get_mut(key.index as usize) else { return };
         let Some(connection) = slot.as_deref_mut().filter(|connection| connection.key == key)
@@ -290,7 +309,9 @@ impl Quinn {
             ended.extend(slot.take().filter(|_| is_untold));
             return;
         }
-        connection.report_stats(now, stats);
+        if connection.report_stats(now, stats) || connection.send_window.holds() {
+            connection.count_sending(question);
+        }
         connection.deadline = [connection.inner.poll_timeout(), connection.handshake_until]
             .into_iter()
             .flatten()
@@ -578,6 +599,9 @@ impl Transport for Quinn {
         stream: StreamId,
         mut each: impl FnMut(Bytes) -> bool,
     ) -> Read {
+        if self.budget.memory().pressure() >= MemoryPressure::Shrink {
+            self.shrink_receive_window(key);
+        }
         let Some(connection) = self.readable(key) else { return Read::Gone };
         let mut stream = connection.inner.recv_stream(to_quinn(stream));
         let mut chunks = match stream.read(true) {
@@ -601,7 +625,7 @@ impl Transport for Quinn {
             }
         };
         let credit = chunks.finalize();
-        connection.unread = connection.unread.saturating_sub(bytes);
+        connection.on_read(bytes);
         if credit.should_transmit() {
             self.touch(key);
         }

@@ -6,9 +6,17 @@ use http::HeaderMap;
 use super::error::Http1Error;
 use super::head::parse_trailers;
 use crate::http1::Chunked;
+use crate::memory::{MemoryPressure, memory_pressure};
 
 /// Bytes of one read into a buffer, if more of a response's content is missing.
 pub(super) const LARGE_READ: usize = 64 << 10;
+/// The same while memory is short.
+const PRESSED_READ: usize = 16 << 10;
+
+/// Returns the bytes of one read into a buffer.
+pub(super) fn large_read() -> usize {
+    if memory_pressure() >= MemoryPressure::SmallWindows { PRESSED_READ } else { LARGE_READ }
+}
 
 /// How the content of a response is framed.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Quinn {
             receive_window: ReceiveWindow::new(now, windows),
             unread: 0,
             stream_frames: 0,
-            unread_then: 0,
+            came: 0,
             own_streams: 0,
             _permit: permit,
         }));

@@ -14,6 +14,7 @@ use crate::contained::PANIC_REASON;
 use crate::limits::Limits;
 use crate::qlog::Trace;
 use crate::stats::{CloseCode, Closer, Counter, Stats};
+use crate::transport::congestion::WindowQuery;
 use crate::transport::session::Handshake;
 use crate::transport::{ConnectionKey, Event, Transmit};
 use crate::transport_stats::StatsSink;
@@ -22,9 +23,11 @@ use crate::window_budget::{ReceiveWindow, SendWindow};
 /// A datagram of at least this size probably has content: every path supports larger ones (RFC
 /// 9000, section 14).
 const LARGE_DATAGRAM: usize = 1000;
-/// Overhead of a datagram with content, rounded up: packet number, tag, the frame's type, stream
-/// and offset, acknowledgments.
-const DATAGRAM_OVERHEAD: usize = 64;
+/// Overhead of a datagram with content, rounded up: connection ID, packet number, tag, the frame's
+/// type, stream and offset, acknowledgments.
+const DATAGRAM_OVERHEAD: usize = 48;
+/// Received bytes after which their number is compared with that of STREAM frames.
+const CORRECTED_BYTES: u64 = 16 << 10;
 /// Upper limit of a STREAM frame's data: datagrams larger than Ethernet's are not accepted.
 const LARGEST_FRAME: u64 = 1500;
 /// Bytes buffered in the transport beyond the congestion window: the largest GSO train.
@@ -66,12 +69,13 @@ pub(super) struct Connection {
     /// Limit on the data that quinn-proto buffers for sending.
     pub(super) send_window: SendWindow,
     pub(super) receive_window: ReceiveWindow,
-    /// Approximate bytes of content that arrived in large datagrams and were not read: data on
-    /// streams that no handler reads.
+    /// Approximate bytes of content that arrived and were not read: data on streams that no handler
+    /// reads.
     pub(super) unread: u64,
-    /// STREAM frames received, and `unread`, at the last call of [`Connection::correct_unread`].
+    /// STREAM frames received at the last call of [`Connection::correct_unread`], and what was added
+    /// to `unread` since.
     pub(super) stream_frames: u64,
-    pub(super) unread_then: u64,
+    pub(super) came: u64,
     /// Number of requests that the peer may have open.
     pub(super) allowed_requests: u64,
     /// Number of unidirectional streams that the peer may have open.
@@ -260,23 +264,44 @@ impl Connection {
         limits: &Limits,
         stats: &Stats,
     ) {
+        // A lower bound, so that the value does not drift upwards while everything is read. Most
+        // acknowledgments are smaller than the overhead.
+        let content = bytes.saturating_sub(DATAGRAM_OVERHEAD) as u64;
+        self.unread += content;
+        self.came += content;
         // Acknowledgments and most requests are smaller; data that fills windows comes in full
         // datagrams.
         if bytes >= LARGE_DATAGRAM {
-            // A lower bound, so that the value does not drift upwards while everything is read.
-            self.unread += (bytes - DATAGRAM_OVERHEAD) as u64;
             let rtt = self.inner.rtt();
             let grown = self.receive_window.on_received(now, bytes as u64, || rtt, limits, stats);
             self.set_receive_window(grown);
         }
+        if self.came >= CORRECTED_BYTES {
+            self.correct_unread();
+        }
         // Not all peers send DATA_BLOCKED when the window holds them back, so it grows before that.
         if self.unread >= self.receive_window.size() / 2 {
             self.correct_unread();
+            if self.unread >= self.receive_window.size() / 2 {
+                let grown = self.receive_window.on_unread(limits, stats);
+                self.set_receive_window(grown);
+            }
         }
-        if self.unread >= self.receive_window.size() / 2 {
-            let grown = self.receive_window.on_unread(limits, stats);
-            self.set_receive_window(grown);
-        }
+        self.shrink_receive_window(limits, stats);
+        self.receive_window.hold(self.unread);
+    }
+
+    /// Counts data that a handler has read.
+    pub(super) fn on_read(&mut self, bytes: u64) {
+        self.unread = self.unread.saturating_sub(bytes);
+        self.receive_window.hold(self.unread);
+    }
+
+    /// Lowers the peer's flow control limit if memory is short. Called before data is read, because
+    /// reading raises it.
+    pub(super) fn shrink_receive_window(&mut self, limits: &Limits, stats: &Stats) {
+        let shrunk = self.receive_window.shrink(self.unread, limits, stats);
+        self.set_receive_window(shrunk);
     }
 
     /// Corrects `unread` for padding and duplicate packets, which are never read: they have no
@@ -284,8 +309,8 @@ impl Connection {
     fn correct_unread(&mut self) {
         let frames = self.inner.stats().frame_rx.stream;
         let most = (frames - self.stream_frames).saturating_mul(LARGEST_FRAME);
-        self.unread = self.unread.min(self.unread_then + most);
-        (self.stream_frames, self.unread_then) = (frames, self.unread);
+        self.unread = self.unread.saturating_sub(self.came.saturating_sub(most));
+        (self.stream_frames, self.came) = (frames, 0);
     }
 
     fn set_receive_window(&mut self, grown: Option<u64>) {
@@ -347,15 +372,28 @@ impl Connection {
         }
     }
 
-    /// Adds the connection's new statistics to the worker's, at most once per interval.
-    pub(super) fn report_stats(&mut self, now: Instant, stats: &Stats) {
-        if now >= self.told.next {
+    /// Adds the connection's new statistics to the worker's, at most once per interval. Returns
+    /// whether it did.
+    pub(super) fn report_stats(&mut self, now: Instant, stats: &Stats) -> bool {
+        let is_due = now >= self.told.next;
+        if is_due {
             self.report_all_stats(now, stats);
         }
+        is_due
+    }
+
+    /// Counts the data that quinn-proto buffers for sending: what is in flight, and about as much
+    /// that is not sent yet. Data that the peer's flow control holds back is not accepted.
+    pub(super) fn count_sending(&mut self, question: &WindowQuery) {
+        let in_flight = question.in_flight(self.inner.congestion_state());
+        let most = self.send_window.max_bytes();
+        self.send_window.hold(in_flight.saturating_mul(2).min(most));
     }
 
     /// Adds the connection's new statistics to the worker's.
     pub(super) fn report_all_stats(&mut self, now: Instant, stats: &Stats) {
+        self.correct_unread();
+        self.receive_window.hold(self.unread);
         let quinn_proto::ConnectionStats { frame_tx, frame_rx, path, .. } = self.inner.stats();
         self.told.next = now + REPORT_INTERVAL;
         let add = |counter: &Counter, told: &mut u64, count: u64| {
