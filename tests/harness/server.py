@@ -65,6 +65,10 @@ def quic_go_server() -> Path:
     return program("QUIC_GO_SERVER", TARGET / "test-clients" / "quic-go-server", "scripts/setup")
 
 
+def stalled() -> Path:
+    return program("STALLED", TARGET / "test-clients" / "stalled", "scripts/setup")
+
+
 def h2spec() -> Path:
     return program("H2SPEC", TARGET / "test-clients" / "h2spec", "scripts/setup")
 

@@ -13,6 +13,7 @@ mod exchange;
 mod host;
 pub(crate) mod network;
 mod plan;
+mod pressure;
 pub(crate) mod tls;
 pub(crate) mod trace;
 

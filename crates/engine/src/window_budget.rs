@@ -341,6 +341,7 @@ impl Drop for SendWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{MemoryBudget, MemoryHold};
 
     const RTT: Duration = Duration::from_millis(100);
 
@@ -462,5 +463,110 @@ mod tests {
         let mut window = budget.send_window(&Limits::default(), Arc::default());
         assert_eq!(window.size(88 << 10), 88 << 10);
         assert_eq!(budget.lent.get(), 0);
+    }
+
+    /// A budget whose worker is under this pressure, and what causes it.
+    fn pressed(percent: u64) -> (WindowBudget, MemoryHold) {
+        let memory = MemoryBudget::new(1 << 40);
+        let mut hold = memory.hold();
+        hold.grow((1 << 40) / 100 * percent + 1);
+        (WindowBudget::new(Rc::new(WorkerMemory::new(memory))), hold)
+    }
+
+    #[test]
+    fn new_windows_are_small_under_pressure_and_not_after_it() {
+        let (limits, stats) = (Limits::default(), Stats::default());
+        for (percent, expected) in
+            [(0, limits.first_window_bytes()), (45, SMALLEST_WINDOW), (75, PRESSED_WINDOW)]
+        {
+            let (budget, hold) = pressed(percent);
+            assert_eq!(budget.promise(&limits, &stats).receive, expected, "at {percent} %");
+            drop(hold);
+            budget.memory.begin_turn();
+            assert_eq!(budget.promise(&limits, &stats).receive, limits.first_window_bytes());
+        }
+    }
+
+    #[test]
+    fn window_does_not_grow_on_unread_data_under_pressure() {
+        let (limits, stats) = (Limits::default(), Stats::default());
+        let (budget, hold) = pressed(60);
+        let mut window = ReceiveWindow::new(Instant::now(), budget.promise(&limits, &stats));
+        assert_eq!(window.on_unread(&limits, &stats), None);
+        let rate = window.on_received(Instant::now(), 1 << 20, || RTT, &limits, &stats);
+        assert!(rate.is_some(), "data that is read at once still opens it");
+        drop(hold);
+        budget.memory.begin_turn();
+        assert!(window.on_unread(&limits, &stats).is_some());
+    }
+
+    #[test]
+    fn stalled_window_shrinks_further_than_one_that_is_read() {
+        let (limits, stats) = (Limits::default(), Stats::default());
+        let budget = WindowBudget::default();
+        let mut windows = [0; 2].map(|_| {
+            let mut window = ReceiveWindow::new(Instant::now(), budget.promise(&limits, &stats));
+            window.on_unread(&limits, &stats);
+            window
+        });
+        assert_eq!(windows[0].shrink(2 << 20, &limits, &stats), None, "there is no pressure");
+        let (pressed, hold) = pressed(75);
+        windows.iter_mut().for_each(|window| window.windows.memory = pressed.memory.clone());
+        let [stalled, read] = &mut windows;
+        assert_eq!(stalled.shrink(2 << 20, &limits, &stats), Some(PRESSED_WINDOW));
+        assert_eq!(stalled.shrink(2 << 20, &limits, &stats), None, "it is small already");
+        assert_eq!(read.shrink(0, &limits, &stats), Some(limits.first_window_bytes()));
+        assert_eq!(budget.promised.get(), PRESSED_WINDOW + limits.first_window_bytes());
+        assert_eq!(stats.windows_shrunk.value(), 2);
+        let now = Instant::now();
+        assert_eq!(stalled.on_received(now, 1 << 20, || RTT, &limits, &stats), None);
+        drop(hold);
+        pressed.memory.begin_turn();
+        let grown = stalled.on_received(now, 1 << 20, || RTT, &limits, &stats);
+        assert_eq!(grown, Some(2 * PRESSED_WINDOW));
+    }
+
+    #[test]
+    fn unread_data_counts_with_its_overhead_until_the_window_is_dropped() {
+        let (limits, stats) = (Limits::default(), Stats::default());
+        let budget = WindowBudget::default();
+        let mut window = ReceiveWindow::new(Instant::now(), budget.promise(&limits, &stats));
+        window.hold(1 << 20);
+        assert_eq!(budget.memory.held(), with_overhead(1 << 20));
+        assert!(budget.memory.keeps_datagrams());
+        window.hold(8 << 10);
+        assert_eq!(budget.memory.held(), with_overhead(8 << 10));
+        assert!(!budget.memory.keeps_datagrams());
+        drop(window);
+        assert_eq!(budget.memory.held(), 0);
+    }
+
+    #[test]
+    fn nothing_is_lent_under_pressure_and_the_allowance_shrinks() {
+        let (limits, stats) = (Limits::default(), Arc::<Stats>::default());
+        let (budget, hold) = pressed(60);
+        let mut window = budget.send_window(&limits, stats.clone());
+        assert_eq!(window.size(1 << 20), SMALLEST_SEND_WINDOW);
+        drop(hold);
+        let (budget, hold) = pressed(75);
+        let mut window = budget.send_window(&limits, stats);
+        assert_eq!(window.size(1 << 20), SMALLEST_SEND_WINDOW / PRESSED_DIVISOR);
+        drop(hold);
+        budget.memory.begin_turn();
+        assert_eq!(window.size(1 << 20), 1 << 20);
+    }
+
+    #[test]
+    fn windows_are_bounded_by_a_part_of_the_memory() {
+        let (limits, stats) = (Limits::default(), Stats::default());
+        let memory = MemoryBudget::new(256 << 20);
+        let budget = WindowBudget::new(Rc::new(WorkerMemory::new(memory)));
+        let windows: Vec<_> = (0..500).map(|_| budget.promise(&limits, &stats)).collect();
+        let large: u64 = windows
+            .iter()
+            .map(|windows| windows.receive)
+            .filter(|receive| *receive > SMALLEST_WINDOW)
+            .sum();
+        assert!(large <= 64 << 20, "{large} bytes");
     }
 }

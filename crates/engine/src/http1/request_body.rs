@@ -3,7 +3,11 @@
 use std::rc::Rc;
 
 use super::wire_state::WireState;
+use crate::memory::{Charge, WorkerMemory};
 use crate::tcp::ExchangeGuard;
+
+/// Bytes that hyper buffers of a request's content, as measured.
+const READ_AHEAD_BYTES: u64 = 48 << 10;
 
 /// Reports on a request's content to its connection, until the content ends or is dropped.
 pub(crate) struct Http1BodyLink {
@@ -13,6 +17,17 @@ pub(crate) struct Http1BodyLink {
     pub(super) guard: Rc<ExchangeGuard>,
     /// The handler has read content, or has tried to.
     pub(super) has_begun: bool,
+    /// Counts hyper's buffer.
+    pub(super) _held: Charge,
+}
+
+impl Http1BodyLink {
+    /// Returns the count of what hyper may read ahead of the handler.
+    pub(super) fn hold(memory: &Rc<WorkerMemory>) -> Charge {
+        let mut held = Charge::default();
+        held.set(memory, READ_AHEAD_BYTES);
+        held
+    }
 }
 
 impl Http1BodyLink {

@@ -16,6 +16,7 @@ use super::exchange::{Http1Exchange, PendingUpgrade};
 use super::tunnel::TunnelEnd;
 use super::wire_state::wake;
 use crate::context::Context;
+use crate::memory::{Charge, WorkerMemory};
 use crate::tcp::ExchangeGuard;
 use crate::{Body, BodyError};
 
@@ -90,9 +91,12 @@ impl Future for ResponseFuture {
             }
             has_trailer
         };
+        // A body in memory may be shared with other responses.
+        let response_is_shared = response.body.full_size().is_some();
         let body = GuardedBody {
             body: response.body,
             is_chunked: has_trailer,
+            pieces: if response_is_shared { None } else { Some(HeldPieces::default()) },
             context: this.context.clone(),
             _guard: this.guard.take(),
         };
@@ -126,11 +130,28 @@ impl Drop for ResponseFuture {
     }
 }
 
+/// The latest pieces of a response, which the client has not accepted yet: hyper takes the next one
+/// while it still writes the one before it.
+#[derive(Default)]
+struct HeldPieces {
+    latest: u64,
+    held: Charge,
+}
+
+impl HeldPieces {
+    fn add(&mut self, memory: &Rc<WorkerMemory>, bytes: usize) {
+        let before = std::mem::replace(&mut self.latest, bytes as u64);
+        self.held.set(memory, before + self.latest);
+    }
+}
+
 /// A response's body that keeps its exchange counted until it is dropped.
 pub(super) struct GuardedBody {
     body: Body,
     /// Trailers follow, so the length must not be announced even if it is known.
     is_chunked: bool,
+    /// The pieces that hyper buffers, if they are counted.
+    pieces: Option<HeldPieces>,
     context: Rc<Context>,
     _guard: Option<Rc<ExchangeGuard>>,
 }
@@ -151,7 +172,12 @@ impl http_body::Body for GuardedBody {
         mut self: Pin<&mut Self>,
         cx: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Poll::Ready(ready!(Pin::new(&mut self.body).poll_frame(cx)))
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let GuardedBody { pieces, context, .. } = &mut *self;
+        if let (Some(pieces), Some(Ok(frame))) = (pieces, &frame) {
+            pieces.add(&context.memory, frame.data_ref().map_or(0, Bytes::len));
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -47,6 +47,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for RequestService {
             number: self.wire.requests.get(),
             guard: guard.clone(),
             has_begun: false,
+            _held: Http1BodyLink::hold(&context.memory),
         });
         let answer = ResponseFuture {
             exchange: exchange.clone(),

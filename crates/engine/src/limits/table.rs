@@ -109,7 +109,7 @@ limits! {
     /// 0 for nine tenths of what the control group allows, or three quarters of the machine's
     /// memory.
     memory, with_memory: Bytes, 0, 0 => 1 << 50, Group;
-        memory |limits| limits.memory_bytes();
+        memory |limits| limits.memory;
         counter requests_refused_for_memory;
         acts "In steps, as more of it is used. From 40 %, new connections get small windows; from \
             55 %, no window grows on unread data; from 70 %, windows shrink; from 85 %, new \
@@ -340,7 +340,8 @@ limits! {
         memory |limits| limits.window_budget_bytes;
         counter windows_reduced;
         acts "New connections get smaller windows (a 64th of the remaining budget, at least 64 \
-            KiB), and larger windows do not grow.";
+            KiB), and larger windows do not grow. A quarter of `memory`, divided by the number of \
+            workers, is a limit as well.";
 
     /// Maximum number of bytes of an HTTP/2 request that are received and discarded after an early
     /// response, beyond those that the stream's window let the client send before it could see the

@@ -47,7 +47,7 @@ impl MemoryPressure {
     }
 
     /// Returns the step after this one when `held` bytes of `budget` are in use.
-    pub(super) fn next(self, held: u64, budget: u64) -> Self {
+    pub(crate) fn next(self, held: u64, budget: u64) -> Self {
         let reaches =
             |percent: u64| u128::from(held) * 100 >= u128::from(budget) * u128::from(percent);
         let applies = |step: &Self| {

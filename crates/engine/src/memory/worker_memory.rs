@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(budget.held(), 600 << 10);
         assert_eq!(other.pressure(), MemoryPressure::None, "it changes with the next turn");
         other.begin_turn();
-        assert_eq!(other.pressure(), MemoryPressure::SmallWindows);
+        assert_eq!(other.pressure(), MemoryPressure::NoGrowth);
         one.subtract(1 << 10);
         one.end_turn(0);
         assert_eq!(budget.held(), 600 << 10, "small changes wait");

@@ -4,6 +4,7 @@ mod connections;
 mod content;
 mod heads;
 mod http2;
+mod memory;
 mod responses;
 
 use std::cell::{Cell, RefCell};
