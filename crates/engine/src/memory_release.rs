@@ -45,9 +45,15 @@ impl MemoryRelease {
 
     /// Like [`MemoryRelease::observe`], and returns the memory.
     pub(crate) fn turn(&mut self, now: Instant, open: u64) {
-        if self.observe(now, open)
-            && let Some(release) = RELEASE.get()
-        {
+        if self.observe(now, open) {
+            self.release();
+        }
+    }
+
+    /// Returns the memory now.
+    pub(crate) fn release(&mut self) {
+        self.due = None;
+        if let Some(release) = RELEASE.get() {
             release();
         }
     }

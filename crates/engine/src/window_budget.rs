@@ -511,7 +511,9 @@ mod tests {
         });
         assert_eq!(windows[0].shrink(2 << 20, &limits, &stats), None, "there is no pressure");
         let (pressed, hold) = pressed(75);
-        windows.iter_mut().for_each(|window| window.windows.memory = pressed.memory.clone());
+        for window in &mut windows {
+            window.windows.memory = pressed.memory.clone();
+        }
         let [stalled, read] = &mut windows;
         assert_eq!(stalled.shrink(2 << 20, &limits, &stats), Some(PRESSED_WINDOW));
         assert_eq!(stalled.shrink(2 << 20, &limits, &stats), None, "it is small already");

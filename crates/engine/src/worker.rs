@@ -439,13 +439,18 @@ impl Worker {
         }
     }
 
-    /// Closes idle connections when there is no memory for requests on them anyway.
+    /// Returns unused memory to the system while memory is short, and closes idle connections when
+    /// there is none for requests on them anyway.
     fn relieve(&mut self, now: Instant) {
-        if self.context.memory.pressure() < MemoryPressure::RefuseRequests {
+        let pressure = self.context.memory.pressure();
+        if pressure < MemoryPressure::Shrink
+            || self.relieved.is_some_and(|relieved| now < relieved + RELIEF_INTERVAL)
+        {
             return;
         }
-        if self.relieved.is_none_or(|relieved| now >= relieved + RELIEF_INTERVAL) {
-            self.relieved = Some(now);
+        self.relieved = Some(now);
+        self.memory_release.release();
+        if pressure >= MemoryPressure::RefuseRequests {
             self.close_idle_connections(now);
         }
     }

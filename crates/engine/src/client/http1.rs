@@ -34,6 +34,7 @@ use super::observer::OnInterim;
 use super::response;
 use crate::http1::{Tunnel, TunnelEnd, TunnelOutcome, run_tunnel};
 use crate::limits::Limits;
+use crate::memory::Charge;
 use crate::runtime::Handle;
 use crate::{Body, BodyError};
 
@@ -60,6 +61,8 @@ struct State {
     io: Option<Box<dyn Io>>,
     /// Bytes that were read and belong to what is read next.
     input: BytesMut,
+    /// Counts the memory behind `input`.
+    held: Charge,
     reading: Reading,
     /// A task sends content of the request.
     is_sending: bool,
@@ -96,6 +99,7 @@ impl Http1 {
         let state = State {
             io: Some(Box::new(io)),
             input: BytesMut::new(),
+            held: Charge::default(),
             reading: Reading::Nothing,
             is_sending: false,
             is_last: false,
@@ -301,6 +305,7 @@ impl State {
         let Some(io) = &mut self.io else { return Poll::Ready(Ok(0)) };
         if wanted > SMALL_READ {
             self.input.reserve(wanted.min(large_read()));
+            self.held.set_here(self.input.capacity() as u64);
             return pin!(io.read_buf(&mut self.input)).poll(&mut cx);
         }
         let mut storage = [MaybeUninit::uninit(); SMALL_READ];
@@ -427,6 +432,7 @@ impl State {
         // Bytes behind the response belong to no request.
         self.is_last |= !self.input.is_empty();
         self.input = BytesMut::new();
+        self.held = Charge::default();
         self.settle();
     }
 
@@ -459,6 +465,7 @@ impl State {
         self.io = None;
         self.reading = Reading::Nothing;
         self.input = BytesMut::new();
+        self.held = Charge::default();
         [&mut self.sender, &mut self.reader, &mut self.waiting, &mut self.idle]
             .into_iter()
             .for_each(wake);

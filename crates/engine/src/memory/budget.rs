@@ -140,10 +140,6 @@ impl MemoryBudget {
         MemoryHold { budget: self.clone(), bytes: 0 }
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     pub(super) fn enter(&self) {
         self.0.workers.fetch_add(1, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::worker_memory::WorkerMemory;
+use super::worker_memory::{WorkerMemory, current_memory};
 
 /// Smallest change that is counted. Content that is passed on at once mostly stays below it, so
 /// counting it costs a comparison.
@@ -30,6 +30,13 @@ impl Charge {
 }
 
 impl Charge {
+    /// Like [`Charge::set`], in the memory of the worker that runs on this thread.
+    pub(crate) fn set_here(&mut self, bytes: u64) {
+        if let Some(memory) = self.memory.clone().or_else(current_memory) {
+            self.set(&memory, bytes);
+        }
+    }
+
     /// Returns the bytes counted.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

@@ -1,20 +1,26 @@
 //! A worker's part of the memory budget.
 
 use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 
 use super::budget::{MemoryBudget, signed};
 use super::pressure::MemoryPressure;
 
 thread_local! {
     static PRESSURE: Cell<MemoryPressure> = const { Cell::new(MemoryPressure::None) };
-    static CURRENT: RefCell<Option<MemoryBudget>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Weak<WorkerMemory>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Returns the memory of the worker that last ran on this thread, while it exists.
+pub(super) fn current_memory() -> Option<Rc<WorkerMemory>> {
+    CURRENT.with_borrow(Weak::upgrade)
 }
 
 impl MemoryBudget {
     /// Returns the budget of the worker that last ran on this thread, for handlers that hold bytes
     /// for peers.
     pub fn current() -> Option<Self> {
-        CURRENT.with_borrow(Clone::clone)
+        current_memory().map(|memory| memory.budget.clone())
     }
 }
 
@@ -99,13 +105,13 @@ impl WorkerMemory {
     }
 
     /// Called at the beginning of a turn.
-    pub(crate) fn begin_turn(&self) {
+    pub(crate) fn begin_turn(self: &Rc<Self>) {
         let pressure = self.budget.pressure();
         self.pressure.set(pressure);
         PRESSURE.set(pressure);
         CURRENT.with_borrow_mut(|current| {
-            if current.as_ref().is_none_or(|current| !current.is_same(&self.budget)) {
-                *current = Some(self.budget.clone());
+            if !std::ptr::eq(current.as_ptr(), Rc::as_ptr(self)) {
+                *current = Rc::downgrade(self);
             }
         });
     }
@@ -139,7 +145,7 @@ mod tests {
     #[test]
     fn sum_of_workers_is_published_between_turns() {
         let budget = MemoryBudget::new(1 << 20);
-        let [one, other] = [0; 2].map(|_| WorkerMemory::new(budget.clone()));
+        let [one, other] = [0; 2].map(|_| Rc::new(WorkerMemory::new(budget.clone())));
         one.add(400 << 10);
         other.add(100 << 10);
         assert_eq!(budget.held(), 0);
@@ -166,5 +172,16 @@ mod tests {
         assert_eq!((one.max_windows(), other.max_sending()), (8 << 20, 4 << 20));
         drop(other);
         assert_eq!(one.max_windows(), 16 << 20);
+    }
+
+    #[test]
+    fn thread_knows_the_memory_of_its_worker_until_the_worker_ends() {
+        let budget = MemoryBudget::new(1 << 20);
+        let worker = Rc::new(WorkerMemory::new(budget.clone()));
+        worker.begin_turn();
+        MemoryBudget::current().expect("a worker has run").hold().grow(1);
+        assert!(current_memory().is_some_and(|memory| Rc::ptr_eq(&memory, &worker)));
+        drop(worker);
+        assert!(MemoryBudget::current().is_none());
     }
 }
