@@ -49,7 +49,7 @@ pub(crate) async fn log_pressure(budget: &MemoryBudget) {
         }
     }
     // The budget keeps the sender for as long as it exists.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::memory::{Charge, WorkerMemory};
 use crate::tcp::ExchangeGuard;
 
 /// Bytes that hyper buffers of a request's content, as measured.
-const READ_AHEAD_BYTES: u64 = 48 << 10;
+const READ_AHEAD_BYTES: u64 = 72 << 10;
 
 /// Reports on a request's content to its connection, until the content ends or is dropped.
 pub(crate) struct Http1BodyLink {
