@@ -37,7 +37,7 @@ class Scale:
 
 ORDINARY = Scale(budget=96, resident=115, each=300, size=400_000, seconds=90)
 """Small enough for a busy machine. The program itself is a third of it."""
-FULL = Scale(budget=256, resident=280, each=2_000, size=2_000_000, seconds=1_500)
+FULL = Scale(budget=256, resident=280, each=2_000, size=400_000, seconds=1_500)
 
 
 def resident(server) -> int:

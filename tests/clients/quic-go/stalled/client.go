@@ -75,6 +75,7 @@ func (l *load) run() error {
 	for number := range total {
 		if number%l.perConnection == 0 {
 			transport = l.transport()
+			l.connect(transport)
 		}
 		own := transport
 		running.Go(func() {
@@ -87,6 +88,21 @@ func (l *load) run() error {
 	}
 	running.Wait()
 	return errors.Join(failures...)
+}
+
+// connect opens the transport's connection: at its first requests, Go's HTTP/2 opens one for each of them. If that
+// fails, the requests try again.
+func (l *load) connect(transport http.RoundTripper) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+"/healthy", nil)
+	if err != nil {
+		return
+	}
+	if response, err := transport.RoundTrip(request); err == nil {
+		io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
 }
 
 func (l *load) transport() http.RoundTripper {
