@@ -53,7 +53,7 @@ const SESSION_BYTES: u64 = 4 << 10;
 /// windows.
 const SESSION_STREAM_BYTES: u64 = 64 << 10;
 /// Bytes that a handshake uses: its buffers and the certificate in flight.
-const HANDSHAKE_BYTES: u64 = 64 << 10;
+pub(crate) const HANDSHAKE_BYTES: u64 = 64 << 10;
 /// Bytes of stack that a thread for a slow signature uses.
 const SIGNING_THREAD_BYTES: u64 = 128 << 10;
 /// Bytes that an exchange uses besides its head: 64 KiB of body chunks in each direction.

@@ -17,6 +17,8 @@ use super::Quinn;
 use super::connection::PathBytes;
 use crate::connection_limits::ConnectionPermit;
 use crate::contained::contained;
+use crate::limits::HANDSHAKE_BYTES;
+use crate::memory::Charge;
 use crate::runtime::Wakeup;
 use crate::tls::{Fetched, HelloSummary, Parking};
 use crate::transport::connection_id::{Generator, ReservedId, is_first_flight};
@@ -65,6 +67,7 @@ struct Parked {
     is_over: Arc<AtomicBool>,
     permit: ConnectionPermit,
     windows: WindowPromise,
+    memory: Charge,
 }
 
 /// What is known of a datagram before the library gets it.
@@ -223,7 +226,7 @@ impl Quinn {
         self.parked.next += 1;
         self.parked.by_id.insert(id, number);
         self.parked.deadlines.push_back((now + self.config.limits.handshake_timeout(), number));
-        let parked = Parked {
+        let mut parked = Parked {
             incoming,
             id,
             since: now,
@@ -238,7 +241,9 @@ impl Quinn {
             is_over: Arc::default(),
             permit,
             windows,
+            memory: Charge::default(),
         };
+        parked.memory.set_here(HANDSHAKE_BYTES);
         self.parked.waiting.insert(number, parked);
         self.handshakes += 1;
         self.look_up(now, number);
@@ -269,6 +274,7 @@ impl Quinn {
             return Ahead::Dropped;
         }
         parked.bytes = bytes;
+        parked.memory.set_here(HANDSHAKE_BYTES + bytes as u64);
         parked.received += datagram.len();
         if let Some(flight) = &mut parked.flight {
             // What cannot be decrypted is dropped by the library too.
