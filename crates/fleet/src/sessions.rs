@@ -64,11 +64,34 @@
 //! than 60 s past their lifetime, or more than 60 s from the future. So servers whose clocks differ
 //! by less than a minute share all sessions. No promise about early data depends on a clock.
 //!
+//! # Servers that are configured differently
+//!
+//! Servers share sessions only if the settings that sessions are bound to are equal, and find
+//! nothing of each other's otherwise. So each server writes these settings to Redis once a minute
+//! ([`RedisSessions::announce`]), sealed like a session, and reads those of the others. The log
+//! names each difference once, and says once when there is none any more:
+//!
+//! ```text
+//! warning: fleet: edge-2 has limits.idle_timeout = 30s, this server 60s: neither resumes the
+//!     QUIC sessions of the other
+//! fleet: the settings of edge-2 are those of this server
+//! ```
+//!
+//! It also names servers with other secrets, and another server that has the name of this one. Such
+//! a line may also come from someone else who can write to Redis, and has no other effect. The
+//! entries are in the hash `nodes` behind the prefix, named after the server, whose name Redis sees.
+//! An entry counts when it changes while this server watches, whatever the clocks say, so a
+//! difference is logged within two or three minutes, and a server that has ended is no difference.
+//! Entries that do not change for five minutes are removed. All this runs over a connection of its
+//! own, which is open for a moment, so that no lookup waits for it. If it fails, only the comparison
+//! is missing.
+//!
 //! # What Redis needs
 //!
 //! Version 6.2, for `GETDEL`. The user needs the commands `AUTH`, `GET`, `GETDEL`, `SET` and
 //! `INFO`, `WAIT` with replicas, `SELECT` with a database, and `CLUSTER SLOTS` in a cluster, on the
-//! keys with the [prefix](RedisSessionsConfig::prefix). Sessions may be evicted at any time, so
+//! keys with the [prefix](RedisSessionsConfig::prefix). The comparison of settings needs `HSET`,
+//! `HGETALL` and `HDEL`; without them one log line says so, and sessions are shared nevertheless. Sessions may be evicted at any time, so
 //! `maxmemory-policy allkeys-lru` suits; with `noeviction` new sessions are refused when Redis is
 //! full. A server at rest sends one command a second, and one question to the Sentinels each 10 s.
 //!
@@ -81,6 +104,10 @@
 //! | life of a session | 7 days | shortened |
 //! | names in one lookup | 8 | not found |
 //! | one reply of Redis | 1 MiB | the connection is closed |
+//! | servers whose settings are compared | 1024 | not compared |
+//! | settings of all servers in Redis | 1 MiB | no server is compared |
+//! | settings of a server | 16 KiB | cut; a difference is logged without its name |
+//! | log lines about other servers | 16 a minute | a minute later |
 //! | primaries of a cluster | 1000 | their slots store nothing |
 //!
 //! So the sessions in commands use at most 64 MiB, and those of the engine, which are at most 4 KiB
@@ -101,20 +128,25 @@ mod command;
 mod config;
 mod context;
 mod counters;
+mod exchange;
 mod lane;
 mod node;
+mod peers;
 mod route;
 mod runner;
 mod sealed;
+mod settings;
 mod stamp;
 
 pub use crate::redis::{Address, InvalidAddress, RedisServers, RedisTls, TlsError};
 pub use config::{LogLine, RedisSessionsConfig, StartError};
 pub use counters::Latency;
+pub use settings::{Announcement, Effect, Setting};
 
 use command::{Command, Pending, Slot};
 use counters::Counters;
 use sealed::Keys;
+use settings::Own;
 
 /// A store of TLS sessions in Redis. Its thread ends when it is dropped.
 pub struct RedisSessions {
@@ -153,6 +185,14 @@ impl RedisSessions {
     pub fn set_secrets(&self, secrets: &Secrets) {
         let keys = Arc::new(Keys::new(secrets));
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    /// Announces the settings that decide whether other servers resume the sessions of this one:
+    /// at once, again in each [interval](RedisSessionsConfig::announce_interval), and until the next
+    /// call. The log says which settings of other servers differ, see [the module](self).
+    pub fn announce(&self, announcement: Announcement) {
+        // If the thread has ended, there is nothing to compare.
+        let _ = self.commands.send(Command::Announce(Own::new(announcement)));
     }
 
     /// Returns names and values of the store's counters, and of the gauges

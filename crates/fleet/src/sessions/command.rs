@@ -7,16 +7,29 @@ use std::time::{Duration, Instant};
 
 use pronghorn_engine::{OnSessions, SessionName, SharedSession};
 
+use super::settings::Own;
+
 /// Commands that may wait or run at once. With the largest session each, they use 64 MiB; with the
 /// largest that the engine stores, 16 MiB.
 pub(super) const COMMANDS: usize = 4096;
 /// Names in one lookup. The engine looks for two at the most.
 pub(super) const NAMES: usize = 8;
 
-/// A command of a worker.
+/// A command of a worker, or of the server that uses the store.
 pub(super) enum Command {
-    Put { name: SessionName, session: Vec<u8>, lifetime: Duration, slot: Slot },
-    Lookup { names: Vec<SessionName>, removes: bool, pending: Pending },
+    Put {
+        name: SessionName,
+        session: Vec<u8>,
+        lifetime: Duration,
+        slot: Slot,
+    },
+    Lookup {
+        names: Vec<SessionName>,
+        removes: bool,
+        pending: Pending,
+    },
+    /// Not counted: it is sent at the start and after a reload.
+    Announce(Own),
 }
 
 /// Counts one command for as long as it exists.

@@ -11,6 +11,7 @@ use crate::redis::{Address, RedisServers, RedisTls, TlsError};
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10);
 const PREFIX_BYTES: usize = 128;
+const SHORTEST_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Receiver of log lines. A line begins with `warning: ` if it is one. It runs on the store's
 /// thread.
@@ -35,7 +36,11 @@ pub struct RedisSessionsConfig {
     pub replicas: u32,
     /// First part of all keys in Redis, by default `pronghorn:session:`. Without braces.
     pub prefix: String,
-    /// Receives a line when a server becomes reachable or unreachable; discards it by default.
+    /// Time between two writings of the settings that were announced, 60 s by default, and at least
+    /// 10 ms. Equal on all servers: an entry that does not change for five times as long is removed.
+    pub announce_interval: Duration,
+    /// Receives a line when a server becomes reachable or unreachable, and about other servers whose
+    /// settings differ; discards it by default.
     pub log: Arc<LogLine>,
 }
 
@@ -50,6 +55,7 @@ impl RedisSessionsConfig {
             timeout: Duration::from_millis(20),
             replicas: 0,
             prefix: "pronghorn:session:".to_owned(),
+            announce_interval: Duration::from_secs(60),
             log: Arc::new(|_| {}),
         }
     }
@@ -71,6 +77,7 @@ impl RedisSessionsConfig {
         if self.prefix.len() > PREFIX_BYTES || self.prefix.contains(['{', '}']) {
             return Err(StartError::Prefix(self.prefix));
         }
+        self.announce_interval = self.announce_interval.max(SHORTEST_ANNOUNCE_INTERVAL);
         if self.tls.is_none() && addresses.iter().any(Address::is_tls) {
             self.tls = Some(RedisTls::new(None, None)?);
         }

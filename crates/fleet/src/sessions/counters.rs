@@ -57,7 +57,7 @@ counters! {
     skipped: "shared_sessions_skipped",
     /// Commands that were not sent because too many were waiting.
     dropped: "shared_sessions_dropped",
-    /// Connections that were opened.
+    /// Connections that were opened, with one a minute to compare settings.
     connections: "shared_sessions_connections",
     /// Servers that store sessions.
     servers: "shared_sessions_servers",

@@ -56,6 +56,10 @@ impl Live {
         self.stamp.get().unwrap_or_else(Stamp::unknown)
     }
 
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
     pub(super) fn remove(&self, unit: Unit) {
         self.lane.send(unit);
     }

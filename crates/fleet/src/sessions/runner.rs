@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use pronghorn_engine::{SessionName, SharedSession};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,10 +16,12 @@ use super::command::{Command, NAMES, Pending};
 use super::config::{LogLine, RedisSessionsConfig};
 use super::context::Context;
 use super::counters::Counters;
+use super::exchange::Exchange;
 use super::lane::{Removed, Unit};
 use super::node::{Live, Node};
 use super::route::Route;
 use super::sealed::{Keys, LIFETIME, Refused, SESSION_BYTES};
+use super::settings::Own;
 use crate::redis::{Dialer, Login, Reply};
 
 /// Commands that are started before tasks get their turn.
@@ -56,6 +58,7 @@ struct Store {
     context: Rc<Context>,
     route: Rc<Route>,
     keys: Arc<RwLock<Arc<Keys>>>,
+    announced: watch::Sender<Option<Arc<Own>>>,
 }
 
 /// A key whose value is on its way.
@@ -85,12 +88,18 @@ impl Store {
             moved: tokio::sync::Notify::new(),
         });
         let route = Route::start(&context, config.servers);
-        Self { context, route, keys }
+        let (announced, announcements) = watch::channel(None);
+        let exchange = Exchange::new(&context, &route, keys.clone(), config.announce_interval);
+        spawn_local(exchange.run(announcements));
+        Self { context, route, keys, announced }
     }
 
     fn begin(self: &Rc<Self>, command: Command) {
         let store = self.clone();
         match command {
+            Command::Announce(own) => {
+                self.announced.send_replace(Some(Arc::new(own)));
+            }
             Command::Put { name, session, lifetime, slot } => {
                 spawn_local(async move {
                     store.put(&name, &session, lifetime).await;

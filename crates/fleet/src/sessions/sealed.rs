@@ -3,8 +3,9 @@
 //! A value is a version byte, the key's ID (4 bytes), a salt (24 bytes) and the sealed record. The
 //! salt gives each record an AES-256-GCM key of its own, so that no number of records wears a key
 //! out; the nonce is zero. All that stands before the record, and the name in Redis, are
-//! authenticated with it. The record is the stamp of the server (16 bytes), when it was written and
-//! how long it lives (8 bytes each, in milliseconds), and the session.
+//! authenticated with it. The record of a session is the stamp of the server (16 bytes), when it was
+//! written and how long it lives (8 bytes each, in milliseconds), and the session. The settings of a
+//! server are sealed in the same way, with keys for another purpose.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,9 @@ const SALT_BYTES: usize = 24;
 const PREFIX_BYTES: usize = 1 + ID_BYTES + SALT_BYTES;
 const HEADER_BYTES: usize = Stamp::BYTES + 8 + 8;
 const TAG_BYTES: usize = 16;
+/// Purposes of keys: a record of one is never opened as another.
+const SESSION: &[u8] = b"session record";
+const SETTINGS: &[u8] = b"settings record";
 /// Part of the hashed name that is the name in Redis, in bytes: too long to be guessed.
 const NAME_BYTES: usize = 24;
 
@@ -31,6 +35,10 @@ const NAME_BYTES: usize = 24;
 pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// Largest session in bytes. The engine stores none of more than 4 KiB.
 pub(super) const SESSION_BYTES: usize = 16 << 10;
+/// Largest settings of a server in bytes, sealed.
+pub(super) const SETTINGS_BYTES: usize = 16 << 10;
+/// Bytes that sealing adds to a record.
+pub(super) const SEAL_BYTES: usize = PREFIX_BYTES + TAG_BYTES;
 /// Longest life of a session: RFC 8446 section 4.6.1 allows a ticket no more.
 pub(super) const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -90,24 +98,67 @@ impl Keys {
         lifetime: Duration,
         session: &[u8],
     ) -> Vec<u8> {
+        let written = milliseconds(now).to_be_bytes();
+        let lifetime = (lifetime.as_millis() as u64).to_be_bytes();
+        self.seal_record(SESSION, name, &[stamp.as_bytes(), &written, &lifetime, session])
+    }
+
+    /// Seals the settings of a server with the current secret.
+    pub(super) fn seal_settings(&self, name: &[u8], settings: &[u8]) -> Vec<u8> {
+        self.seal_record(SETTINGS, name, &[settings])
+    }
+
+    /// Opens the settings of a server, unless they were changed, moved to another name, or sealed by
+    /// another secret or format.
+    pub(super) fn open_settings(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        self.open_record(SETTINGS, name, value, SETTINGS_BYTES)
+    }
+
+    /// Seals a record of several parts with the current secret.
+    fn seal_record(&self, purpose: &[u8], name: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         let keyring = &self.0[0];
-        let length = PREFIX_BYTES + HEADER_BYTES + session.len() + TAG_BYTES;
+        let length = parts.iter().map(|part| part.len()).sum::<usize>() + SEAL_BYTES;
         let mut value = Vec::with_capacity(length);
         value.push(VERSION);
         value.extend_from_slice(&keyring.id);
         value.resize(PREFIX_BYTES, 0);
         rand::rng().fill_bytes(&mut value[1 + ID_BYTES..]);
-        let key = keyring.record_key(&value[1 + ID_BYTES..]);
+        let key = keyring.record_key(purpose, &value[1 + ID_BYTES..]);
         let associated = [&value[..], name].concat();
-        value.extend_from_slice(stamp.as_bytes());
-        value.extend_from_slice(&milliseconds(now).to_be_bytes());
-        value.extend_from_slice(&(lifetime.as_millis() as u64).to_be_bytes());
-        value.extend_from_slice(session);
+        for part in parts {
+            value.extend_from_slice(part);
+        }
         let tag = key
             .seal_in_place_separate_tag(nonce(), Aad::from(associated), &mut value[PREFIX_BYTES..])
-            .expect("invariant: a session is far smaller than AES-GCM allows");
+            .expect("invariant: a record is far smaller than AES-GCM allows");
         value.extend_from_slice(tag.as_ref());
         value
+    }
+
+    /// Opens a record of at most `largest` bytes, sealed.
+    fn open_record(
+        &self,
+        purpose: &[u8],
+        name: &[u8],
+        value: &[u8],
+        largest: usize,
+    ) -> Option<Vec<u8>> {
+        if value.len() > largest {
+            return None;
+        }
+        let (prefix, record) = value.split_at_checked(PREFIX_BYTES)?;
+        let id = &prefix[1..=ID_BYTES];
+        let keyring = self.0.iter().find(|keyring| keyring.id == id)?;
+        // The version is authenticated: a later format is not mistaken for this one.
+        if prefix[0] != VERSION {
+            return None;
+        }
+        let key = keyring.record_key(purpose, &prefix[1 + ID_BYTES..]);
+        let associated = Aad::from([prefix, name].concat());
+        let mut record = record.to_vec();
+        let length = key.open_in_place(nonce(), associated, &mut record).ok()?.len();
+        record.truncate(length);
+        Some(record)
     }
 
     /// Opens what is stored under `name`.
@@ -117,21 +168,8 @@ impl Keys {
         now: SystemTime,
         value: &[u8],
     ) -> Result<Opened, Refused> {
-        if value.len() > PREFIX_BYTES + HEADER_BYTES + SESSION_BYTES + TAG_BYTES {
-            return Err(Refused::Unopened);
-        }
-        let (prefix, record) = value.split_at_checked(PREFIX_BYTES).ok_or(Refused::Unopened)?;
-        let id = &prefix[1..=ID_BYTES];
-        let keyring = self.0.iter().find(|keyring| keyring.id == id).ok_or(Refused::Unopened)?;
-        // The version is authenticated: a later format is not mistaken for this one.
-        if prefix[0] != VERSION {
-            return Err(Refused::Unopened);
-        }
-        let key = keyring.record_key(&prefix[1 + ID_BYTES..]);
-        let associated = Aad::from([prefix, name].concat());
-        let mut record = record.to_vec();
-        let opened = key.open_in_place(nonce(), associated, &mut record);
-        let opened = opened.map_err(|_| Refused::Unopened)?;
+        let largest = HEADER_BYTES + SESSION_BYTES + SEAL_BYTES;
+        let opened = self.open_record(SESSION, name, value, largest).ok_or(Refused::Unopened)?;
         let (header, session) =
             opened.split_first_chunk::<HEADER_BYTES>().ok_or(Refused::Unopened)?;
         let (stamp, times) = header.split_first_chunk().ok_or(Refused::Unopened)?;
@@ -148,10 +186,10 @@ impl Keys {
 }
 
 impl Keyring {
-    /// Returns the key of the record that has this salt.
-    fn record_key(&self, salt: &[u8]) -> LessSafeKey {
+    /// Returns the key of the record that has this purpose and salt.
+    fn record_key(&self, purpose: &[u8], salt: &[u8]) -> LessSafeKey {
         let mut key = [0; 32];
-        expand(&self.records, &[b"session record", salt], &mut key);
+        expand(&self.records, &[purpose, salt], &mut key);
         let key = UnboundKey::new(&AES_256_GCM, &key);
         LessSafeKey::new(key.expect("invariant: the key is as long as AES-256 needs"))
     }
@@ -162,7 +200,8 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
 
-fn milliseconds(time: SystemTime) -> u64 {
+/// Returns a time in milliseconds since 1970.
+pub(super) fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -225,6 +264,19 @@ mod tests {
         let (_, value) = sealed(&keys, now);
         let other = keys.names("p:", &[8; 32]).swap_remove(0);
         assert_eq!(keys.open(&other, now, &value), Err(Refused::Unopened));
+    }
+
+    #[test]
+    fn settings_and_sessions_are_not_opened_as_each_other() {
+        let (keys, now) = (keys(&[2, 1]), SystemTime::now());
+        let (name, session) = sealed(&keys, now);
+        assert_eq!(keys.open_settings(&name, &session), None);
+        let settings = keys.seal_settings(&name, &[7; 64]);
+        assert_eq!(keys.open_settings(&name, &settings), Some(vec![7; 64]));
+        assert_eq!(keys.open_settings(b"other", &settings), None);
+        assert_eq!(keys.open(&name, now, &settings), Err(Refused::Unopened));
+        let older = Keys::new(&secrets(&[1])).seal_settings(&name, b"old");
+        assert_eq!(keys.open_settings(&name, &older), Some(b"old".to_vec()));
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::process::Command;
 
 use pronghorn_engine::SharedSessions;
 use pronghorn_fleet::secrets::Secrets;
-use pronghorn_fleet::sessions::RedisServers;
+use pronghorn_fleet::sessions::{Announcement, RedisServers};
 
 use crate::server::{Server, eventually, free_port, is_installed};
+use crate::settings::entries;
 use crate::store::{
     HOUR, config, connected, has_line, logged, name, put, session, take, take_all, value, wait_for,
 };
@@ -50,6 +51,8 @@ fn sessions_are_spread_over_a_cluster_and_follow_their_slots() {
     let servers = RedisServers::Cluster(vec![nodes[0].address()]);
     let mut its_config = config(servers.clone());
     let lines = logged(&mut its_config);
+    // No entry is written while the test counts keys.
+    its_config.announce_interval = HOUR;
     let stores = [connected(its_config), connected(config(servers.clone()))];
     for store in &stores {
         wait_for(store, "servers_reachable", 3);
@@ -71,6 +74,14 @@ fn sessions_are_spread_over_a_cluster_and_follow_their_slots() {
     let secrets = Secrets::from_redis(&servers, None, None, None, "fleet:secrets").unwrap();
     let again = Secrets::from_redis(&servers, None, None, None, "fleet:secrets").unwrap();
     assert_eq!(secrets.current().as_bytes(), again.current().as_bytes());
+    stores[0].announce(Announcement {
+        node: "edge-1".to_owned(),
+        version: "0.1.0".to_owned(),
+        settings: Vec::new(),
+    });
+    eventually("the node of the key has the settings", || {
+        nodes.iter().any(|node| entries(node) == "1")
+    });
     for node in &nodes {
         node.admin().ok("FLUSHALL");
     }

@@ -1,4 +1,4 @@
-//! Sessions and secrets in real Redis servers.
+//! Sessions, secrets and settings in real Redis servers.
 //!
 //! The tests need `redis-server`, `redis-sentinel` and `redis-cli`, which `scripts/setup` installs.
 //! Without them they are skipped, except in continuous integration (variable `CI`).
@@ -26,5 +26,7 @@ mod sealed;
 mod secrets;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod settings;
 #[cfg(test)]
 mod store;
