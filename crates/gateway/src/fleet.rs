@@ -5,16 +5,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest;
-use pronghorn_engine::{Group, Identity, Secret};
+use pronghorn_engine::{Group, Identity, Limits, Secret};
 use pronghorn_fleet::secrets::{Secrets, derive};
 use pronghorn_fleet::sessions::{
-    Latency, RedisServers, RedisSessions, RedisSessionsConfig, RedisTls,
+    Announcement, Effect, Latency, RedisServers, RedisSessions, RedisSessionsConfig, RedisTls,
+    Setting,
 };
 
-use crate::config::{Config, FleetSessions, Location, MinTls, Problem, SecretsSource};
+use crate::config::{Config, EarlyData, FleetSessions, Location, MinTls, Problem, SecretsSource};
 
 /// Name of the key with the secrets in Redis, behind the prefix of the sessions.
 const SECRETS_KEY: &str = "secrets";
+/// The part of [`binding`] that a release decides.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What a running server shares with others.
 pub struct Fleet {
@@ -25,6 +28,8 @@ pub struct Fleet {
     sessions: Option<Arc<RedisSessions>>,
     /// Hash of the settings that decide whether a session may be resumed.
     binding: [u8; 32],
+    /// What other servers learn about this one. A reload changes none of these settings.
+    announcement: Announcement,
 }
 
 impl Fleet {
@@ -45,6 +50,7 @@ impl Fleet {
             let mut settings = settings(config, sessions)?;
             settings.log = Arc::new(log);
             RedisSessions::start(settings, &secrets)
+                .inspect(|sessions| sessions.announce(announcement(config)))
                 .map_err(|error| sessions_problem(config, "sessions", error))
         });
         Ok(Some(Self {
@@ -53,6 +59,7 @@ impl Fleet {
             secrets: Mutex::new(secrets),
             sessions: sessions.transpose()?,
             binding: binding(config),
+            announcement: announcement(config),
         }))
     }
 
@@ -103,6 +110,8 @@ impl Fleet {
         group.set_token_secrets(secrets.current(), &secrets.all()[1..]);
         if let Some(sessions) = &self.sessions {
             sessions.set_secrets(&secrets);
+            // Servers that have removed the old secrets cannot open what they sealed.
+            sessions.announce(self.announcement.clone());
         }
         *present = secrets;
         true
@@ -207,8 +216,111 @@ fn node(config: &Config) -> String {
 /// the name that the session was made for. What a client certificate allows is decided for each
 /// request. Versions may differ in the settings that clients remember.
 fn binding(config: &Config) -> [u8; 32] {
-    let min_tls = if config.server.min_tls == MinTls::Tls13 { "1.3" } else { "1.2" };
-    let text = format!("pronghorn gateway {} TLS {min_tls}", env!("CARGO_PKG_VERSION"));
+    let text = format!("pronghorn gateway {VERSION} TLS {}", min_tls(config.server.min_tls));
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     *hash.as_ref().first_chunk().expect("invariant: SHA-256 has 32 bytes")
+}
+
+fn min_tls(version: MinTls) -> &'static str {
+    match version {
+        MinTls::Tls12 => "1.2",
+        MinTls::Tls13 => "1.3",
+    }
+}
+
+/// Returns what decides whether other servers resume the sessions of this one: all that is in
+/// [`binding`], the limits, which the engine adds for QUIC, and whether early data is accepted.
+fn announcement(config: &Config) -> Announcement {
+    // Another policy decides about requests, not about sessions.
+    let early_data = if config.server.early_data == EarlyData::Off { "off" } else { "on" };
+    let of_server = [
+        ("min_tls", min_tls(config.server.min_tls), min_tls(MinTls::Tls12), Effect::Sessions),
+        ("early_data", early_data, "on", Effect::EarlyData),
+    ];
+    let of_server = of_server.map(|(name, value, default, effect)| Setting {
+        name: format!("server.{name}"),
+        value: value.to_owned(),
+        default: default.to_owned(),
+        effect,
+    });
+    let limits = Limits::table().iter().map(|limit| Setting {
+        name: format!("limits.{}", limit.name),
+        value: limit.unit.write(limit.value(&config.limits)),
+        default: limit.unit.write(limit.default),
+        effect: Effect::QuicSessions,
+    });
+    Announcement {
+        node: node(config),
+        version: VERSION.to_owned(),
+        settings: of_server.into_iter().chain(limits).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn config(settings: &str) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pronghorn.toml");
+        let site = "[[sites]]\nhosts = [\"a\"]\n[[sites.routes]]\nrespond = \"x\"\n";
+        std::fs::write(&file, format!("{settings}\n{site}")).unwrap();
+        Config::load_with(&file, &|_| None).unwrap()
+    }
+
+    /// Returns the settings that differ from their defaults.
+    fn changed(config: &Config) -> Vec<(String, String, Effect)> {
+        let settings = announcement(config).settings.into_iter();
+        let changed = settings.filter(|setting| setting.value != setting.default);
+        changed.map(|setting| (setting.name, setting.value, setting.effect)).collect()
+    }
+
+    const LISTEN: &str = "[server]\nlisten = [\"http://127.0.0.1:0\"]";
+
+    #[test]
+    fn default_settings_are_announced_as_defaults() {
+        let config = config(LISTEN);
+        assert_eq!(changed(&config), []);
+        let announced = announcement(&config);
+        assert_eq!(announced.version, env!("CARGO_PKG_VERSION"));
+        let names: BTreeSet<_> = announced.settings.iter().map(|setting| &setting.name).collect();
+        assert_eq!(names.len(), Limits::table().len() + 2);
+    }
+
+    #[test]
+    fn settings_that_sessions_are_bound_to_are_announced_with_their_effect() {
+        let text = format!(
+            "{LISTEN}\nmin_tls = \"1.3\"\nearly_data = \"off\"\nhttp3 = false\nworkers = 3\n\
+             [limits]\nidle_timeout = \"45s\"\nstream_window_bytes = \"1MiB\"\n\
+             [fleet]\nnode = \"edge-1\"\n"
+        );
+        let config = config(&text);
+        let expected = [
+            ("server.min_tls", "1.3", Effect::Sessions),
+            ("server.early_data", "off", Effect::EarlyData),
+            ("limits.idle_timeout", "45s", Effect::QuicSessions),
+            ("limits.stream_window_bytes", "1 MiB", Effect::QuicSessions),
+        ];
+        let expected = expected.map(|(name, value, effect)| (name.into(), value.into(), effect));
+        assert_eq!(changed(&config), expected);
+        assert_eq!(announcement(&config).node, "edge-1");
+    }
+
+    #[test]
+    fn early_data_policies_that_accept_it_are_not_told_apart() {
+        for policy in ["safe", "hold", "all"] {
+            let config = config(&format!("{LISTEN}\nearly_data = \"{policy}\""));
+            assert_eq!(changed(&config), [], "{policy}");
+        }
+    }
+
+    #[test]
+    fn binding_differs_when_an_announced_setting_of_tls_does() {
+        let tls13 = config(&format!("{LISTEN}\nmin_tls = \"1.3\""));
+        assert_ne!(binding(&config(LISTEN)), binding(&tls13));
+        let limits = config(&format!("{LISTEN}\n[limits]\nidle_timeout = \"45s\""));
+        assert_eq!(binding(&config(LISTEN)), binding(&limits), "the engine adds the limits");
+    }
 }
