@@ -91,9 +91,10 @@
 //! Version 6.2, for `GETDEL`. The user needs the commands `AUTH`, `GET`, `GETDEL`, `SET` and
 //! `INFO`, `WAIT` with replicas, `SELECT` with a database, and `CLUSTER SLOTS` in a cluster, on the
 //! keys with the [prefix](RedisSessionsConfig::prefix). The comparison of settings needs `HSET`,
-//! `HGETALL` and `HDEL`; without them one log line says so, and sessions are shared nevertheless. Sessions may be evicted at any time, so
-//! `maxmemory-policy allkeys-lru` suits; with `noeviction` new sessions are refused when Redis is
-//! full. A server at rest sends one command a second, and one question to the Sentinels each 10 s.
+//! `HGETALL` and `HDEL`; without them one log line says so, and sessions are shared nevertheless.
+//! Sessions may be evicted at any time, so `maxmemory-policy volatile-ttl` suits: it keeps secrets in
+//! Redis, whose key does not expire. With `noeviction` new sessions are refused when Redis is full. A
+//! server at rest sends one command a second, and one question to the Sentinels each 10 s.
 //!
 //! # Limits
 //!

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest;
 use pronghorn_engine::{Group, Identity, Limits, Secret};
-use pronghorn_fleet::secrets::{Secrets, derive};
+use pronghorn_fleet::secrets::{Secrets, SecretsError, derive};
 use pronghorn_fleet::sessions::{
     Announcement, Effect, Latency, RedisServers, RedisSessions, RedisSessionsConfig, RedisTls,
-    Setting,
+    Setting, StartError,
 };
 
-use crate::config::{Config, EarlyData, FleetSessions, Location, MinTls, Problem, SecretsSource};
+use crate::config::{
+    Config, EarlyData, Fault, FleetSessions, Location, MinTls, Problem, SecretsSource,
+};
 
 /// Name of the key with the secrets in Redis, behind the prefix of the sessions.
 const SECRETS_KEY: &str = "secrets";
@@ -51,7 +53,7 @@ impl Fleet {
             settings.log = Arc::new(log);
             RedisSessions::start(settings, &secrets)
                 .inspect(|sessions| sessions.announce(announcement(config)))
-                .map_err(|error| sessions_problem(config, "sessions", error))
+                .map_err(|error| start_problem(config, error))
         });
         Ok(Some(Self {
             node: node(config),
@@ -71,7 +73,9 @@ impl Fleet {
             _ => Ok(()),
         };
         let sessions = config.fleet.sessions.as_ref();
-        let sessions = sessions.map_or(Ok(()), |sessions| settings(config, sessions).map(drop));
+        let sessions = sessions.map_or(Ok(()), |sessions| {
+            settings(config, sessions)?.check().map_err(|error| start_problem(config, error))
+        });
         [file, sessions].into_iter().filter_map(Result::err).flatten().collect()
     }
 
@@ -163,8 +167,15 @@ fn read_secrets(config: &Config) -> Result<Option<Secrets>, Vec<Problem>> {
         }
     };
     read.map(Some).map_err(|error| {
-        let problem = config.problem(&location("secrets"), error);
-        vec![problem.with_hint("give each server the same file, readable by its user alone")]
+        let fault = match &error {
+            SecretsError::File { source, .. } => Fault::from(source),
+            _ => Fault::Malformed,
+        };
+        let problem = config.problem(&location("secrets"), error).with_fault(fault);
+        vec![match config.fleet.secrets {
+            Some(SecretsSource::Redis) => problem,
+            _ => problem.with_hint("give each server the same file, readable by its user alone"),
+        }]
     })
 }
 
@@ -184,7 +195,11 @@ fn settings(
     if let Some(trust) = &sessions.trust {
         let path = config.path(&location("sessions"), trust);
         let tls = RedisTls::new(Some(&path), None);
-        settings.tls = Some(tls.map_err(|error| sessions_problem(config, "trust", error))?);
+        settings.tls = Some(tls.map_err(|error| {
+            let fault = error.io_error().map_or(Fault::Malformed, Fault::from);
+            let problems = sessions_problem(config, "trust", error);
+            problems.into_iter().map(|problem| problem.with_fault(fault)).collect::<Vec<_>>()
+        })?);
     }
     settings.timeout = sessions.timeout.0;
     settings.replicas = sessions.replicas;
@@ -201,6 +216,16 @@ fn sessions_problem(config: &Config, key: &'static str, error: impl fmt::Display
 /// Returns a name that no other server has.
 fn own_name(machine: &Secret) -> String {
     derive::<16>(machine, "name of the server").iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn start_problem(config: &Config, error: StartError) -> Vec<Problem> {
+    let key = match &error {
+        StartError::NoServer | StartError::ClusterDatabase => "redis",
+        StartError::Timeout(_) => "timeout",
+        StartError::Prefix(_) => "prefix",
+        _ => "sessions",
+    };
+    sessions_problem(config, key, error)
 }
 
 fn node(config: &Config) -> String {

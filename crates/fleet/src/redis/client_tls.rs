@@ -1,6 +1,7 @@
 //! TLS towards Redis servers.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +33,16 @@ pub enum TlsError {
     /// TLS refuses a certificate or a key.
     #[error("invalid certificate or key for Redis: {0}")]
     Invalid(#[from] rustls::Error),
+}
+
+impl TlsError {
+    /// Returns the system's error if a file could not be read.
+    pub fn io_error(&self) -> Option<&io::Error> {
+        match self {
+            Self::File { source: pem::Error::Io(error), .. } => Some(error),
+            _ => None,
+        }
+    }
 }
 
 impl RedisTls {

@@ -9,8 +9,9 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use super::{Secrets, SecretsError};
-use crate::redis::Reply;
-use crate::redis::{Candidates, Connection, Dialer, Down, Login, RedisServers, RedisTls, slot};
+use crate::redis::{
+    Address, Candidates, Connection, Dialer, Down, Login, RedisServers, RedisTls, Reply, slot,
+};
 
 /// Time to find the primary and read the secrets.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,20 +34,35 @@ impl Secrets {
         key: &str,
     ) -> Result<Self, SecretsError> {
         let fail = |reason: String| SecretsError::Redis { key: key.to_owned(), reason };
+        let is_tls = servers.addresses().iter().any(Address::is_tls);
+        let tls = match tls {
+            None if is_tls => Some(RedisTls::new(None, None).map_err(|e| fail(e.to_string()))?),
+            tls => tls,
+        };
         let dialer = Dialer { login: Login { user, password }, tls };
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(|e| fail(e.to_string()))?;
-        let reading = async { timeout(TIMEOUT, read_or_create(&dialer, servers, key)).await };
-        let content = LocalSet::new().block_on(&runtime, reading);
-        // A name that is still being resolved must not delay the start.
-        runtime.shutdown_background();
-        let content = content
-            .map_err(|_| fail(format!("no answer within {TIMEOUT:?}")))?
-            .map_err(|down| fail(down.to_string()))?;
+        // On a thread of its own: a reload runs in a runtime, which allows no other one in its
+        // thread.
+        let content = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("redis-secrets".to_owned());
+            let reading = thread.spawn_scoped(scope, || blocking_read(&dialer, servers, key));
+            let reading = reading.map_err(|error| error.to_string())?;
+            reading.join().unwrap_or_else(|_| Err("the thread that reads them failed".to_owned()))
+        });
+        let content = content.map_err(fail)?;
         let invalid = |source| SecretsError::Stored { key: key.to_owned(), source };
         // The bytes of a secret in their raw form are no valid UTF-8 as a rule, nor made by this.
         Self::parse(&content).map_err(|error| invalid(error.into()))
     }
+}
+
+/// Reads the value, in a runtime of its own.
+fn blocking_read(dialer: &Dialer, servers: &RedisServers, key: &str) -> Result<Vec<u8>, String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let reading = async { timeout(TIMEOUT, read_or_create(dialer, servers, key)).await };
+    let content = LocalSet::new().block_on(&runtime, reading);
+    // A name that is still being resolved must not delay the start.
+    runtime.shutdown_background();
+    content.map_err(|_| format!("no answer within {TIMEOUT:?}"))?.map_err(|down| down.to_string())
 }
 
 async fn read_or_create(

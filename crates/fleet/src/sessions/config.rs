@@ -60,8 +60,12 @@ impl RedisSessionsConfig {
         }
     }
 
-    /// Checks the settings and fills in what has no value.
-    pub(super) fn checked(mut self) -> Result<Self, StartError> {
+    /// Checks the settings, without connecting.
+    ///
+    /// # Errors
+    ///
+    /// Returns why [`RedisSessions::start`](super::RedisSessions::start) would refuse them.
+    pub fn check(&self) -> Result<(), StartError> {
         let addresses = self.servers.addresses();
         if addresses.is_empty() {
             return Err(StartError::NoServer);
@@ -75,10 +79,16 @@ impl RedisSessionsConfig {
             return Err(StartError::Timeout(self.timeout));
         }
         if self.prefix.len() > PREFIX_BYTES || self.prefix.contains(['{', '}']) {
-            return Err(StartError::Prefix(self.prefix));
+            return Err(StartError::Prefix(self.prefix.clone()));
         }
+        Ok(())
+    }
+
+    /// Checks the settings and fills in what has no value.
+    pub(super) fn checked(mut self) -> Result<Self, StartError> {
+        self.check()?;
         self.announce_interval = self.announce_interval.max(SHORTEST_ANNOUNCE_INTERVAL);
-        if self.tls.is_none() && addresses.iter().any(Address::is_tls) {
+        if self.tls.is_none() && self.servers.addresses().iter().any(Address::is_tls) {
             self.tls = Some(RedisTls::new(None, None)?);
         }
         Ok(self)
