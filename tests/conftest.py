@@ -14,11 +14,13 @@ import pytest
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.clients.spelled import VERSIONS, Speller
+from harness.fleet import Fleet
 from harness.gateway import EVERY_HOST, Gateway, Upstream, upstream
 from harness.pairs import LARGE, SMALL
 from harness.pebble import Pebble
 from harness.php import application, php_fpm
 from harness.process import Process
+from harness.redis import Redis, redis_server
 from harness.server import Server, echo_command, serve_command
 
 pytest_plugins = ["harness.waited"]
@@ -233,3 +235,22 @@ def fpm(tmp_path: Path) -> Iterator[Path]:
 def www(tmp_path: Path) -> Path:
     """Returns the folder of a PHP application."""
     return application(tmp_path)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    """Starts Redis for the test alone."""
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def make_fleet(start, tmp_path: Path, identity: Identity, up) -> Callable[..., Fleet]:
+    """Makes a fleet whose nodes share what is in a Redis, and forward to the upstream."""
+
+    def make(*redis: str, **options) -> Fleet:
+        small = '[[sites.routes]]\nmatch = "/small.txt"\nrespond = "small"\n'
+        routes = f'{small}[[sites.routes]]\nproxy = "{up.address}"\n'
+        return Fleet(start, tmp_path, identity, routes, redis, **options)
+
+    return make

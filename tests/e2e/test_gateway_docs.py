@@ -62,6 +62,9 @@ def test_configuration_in_the_docs_is_valid(block, tmp_path):
         place(tmp_path / name, identity)
     (tmp_path / "admin-token").write_text("6e0a1f1c8d7a4f0b9b1f1a2d3c4b5a69\n")
     (tmp_path / "sticky").write_text("0123456789abcdef\n")
+    (tmp_path / "redis-password").write_text("6e0a1f1c8d7a\n")
+    (tmp_path / "secrets").touch(mode=0o600)
+    (tmp_path / "secrets").write_text(f"{'01ab' * 16}\n")
     (tmp_path / "dist").mkdir()
     file = tmp_path / "pronghorn.toml"
     file.write_text(ABSOLUTE.sub(here, whole(block)))

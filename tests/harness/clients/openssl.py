@@ -7,8 +7,14 @@ import subprocess
 from ..waiting import DEADLINE_SECONDS
 
 
-def openssl(port: int, *flags, request: bytes = b"", name: str = "localhost") -> str:
-    """Returns the output of `openssl s_client` for a TLS 1.3 connection over TCP."""
+def openssl(
+    port: int,
+    *flags,
+    request: bytes = b"",
+    name: str = "localhost",
+    version: str = "-tls1_3",
+) -> str:
+    """Returns the output of `openssl s_client` for a connection over TCP."""
     command = [
         "openssl",
         "s_client",
@@ -16,7 +22,7 @@ def openssl(port: int, *flags, request: bytes = b"", name: str = "localhost") ->
         f"127.0.0.1:{port}",
         "-servername",
         name,
-        "-tls1_3",
+        version,
         "-alpn",
         "http/1.1",
     ]
