@@ -115,6 +115,10 @@ bench-proxy: build-program optimized ## Compare the gateway with nginx and Caddy
 bench-scale: build-program ## Measure how cost grows with sites, certificates, routes, upstreams, connections, compared with nginx (BENCHMARKING.md)
 	PRONGHORN=$(RELEASED_PROGRAM) python3 -m bench.scale $(BENCH_ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: build-program ## Measure what sessions in Redis and keys on a signer cost (BENCHMARKING.md); needs a quiet machine
+	PRONGHORN=$(RELEASED_PROGRAM) python3 -m bench.fleet $(BENCH_ARGS)
+
 # Parts of the targets above, usable separately.
 
 .PHONY: bench-setup

@@ -1,0 +1,1 @@
+"""The bench suite `fleet`: what sessions in Redis and keys on a signer cost."""
