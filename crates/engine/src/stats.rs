@@ -75,6 +75,9 @@ counters! {
     /// Handshakes that were refused, sent a Retry or done without a lookup, because too many were
     /// waiting.
     parked_handshakes_refused,
+    /// Handshakes refused because all threads for slow signatures were in use and too many waited
+    /// for one.
+    signing_threads_exhausted,
     /// Datagrams dropped because too many bytes waited for a QUIC handshake.
     parked_datagrams_dropped,
     /// QUIC connections that completed their handshake.

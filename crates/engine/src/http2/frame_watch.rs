@@ -204,6 +204,10 @@ impl FrameWatch {
     /// Notes that a stream's content has no reader any more: h2 discards what arrives.
     pub(super) fn end_content(&self, stream: u32) {
         let mut unread = self.unread.borrow_mut();
+        // Most requests have no content.
+        if unread.streams.is_empty() {
+            return;
+        }
         unread.change(&self.context.memory, stream, |_| 0);
         unread.streams.remove(&stream);
     }

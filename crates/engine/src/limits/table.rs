@@ -163,7 +163,7 @@ limits! {
     /// Maximum number of threads that run handshakes with slow keys.
     signing_threads, with_signing_threads: Count, 128, 1 => 4_096, Group;
         memory |limits| limits.signing_threads.saturating_mul(SIGNING_THREAD_BYTES);
-        counter parked_handshakes_refused;
+        counter signing_threads_exhausted;
         acts "Further handshakes wait, at most `parked_handshakes`.";
 
     /// Maximum time for a connection's handshake, QUIC or TLS over TCP.

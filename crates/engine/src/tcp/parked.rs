@@ -73,7 +73,7 @@ impl Beginning {
             let (tls, read, rest) = if is_slow {
                 let answered = elsewhere(parking, self.tls, records, fetched).await;
                 answered.ok_or_else(|| {
-                    stats.parked_handshakes_refused.add(1);
+                    stats.signing_threads_exhausted.add(1);
                     Unanswered::Closed
                 })?
             } else {

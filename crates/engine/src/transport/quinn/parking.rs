@@ -348,7 +348,7 @@ impl Quinn {
                 self.accept_parked(now, number, id, parameters, session);
             }
             Arrival::Failed => {
-                self.stats.parked_handshakes_refused.add(1);
+                self.stats.signing_threads_exhausted.add(1);
                 self.refuse_parked(number);
             }
         }
