@@ -8,96 +8,19 @@ import signal
 import socket
 import ssl
 import subprocess
-from pathlib import Path
 
 import pytest
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_public_key,
-)
+from cryptography.hazmat.primitives.asymmetric import ec, padding, utils
 
 from harness import keyless
 from harness.admin import UnixConnection, ask, metrics
-from harness.certificates import pem, sign
-from harness.keyless import Keyless
 from harness.process import Process
-from harness.server import pronghorn
+from harness.signer import Signer, Token
 
 DIGEST = hashlib.sha256(b"message").digest()
 SHA256 = utils.Prehashed(hashes.SHA256())
-MODULES = [
-    Path("/usr/lib/softhsm/libsofthsm2.so"),
-    Path("/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so"),
-]
-
-
-class Signer:
-    """A folder with the files of a signer and its clients."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.keys = {
-            "rsa": rsa.generate_private_key(65537, 2048),
-            "p256": ec.generate_private_key(ec.SECP256R1()),
-            "p384": ec.generate_private_key(ec.SECP384R1()),
-        }
-        self.authority = ec.generate_private_key(ec.SECP256R1())
-        ca = sign("Signers", self.authority, "Signers", self.authority, is_ca=True)
-        (folder / "ca.pem").write_bytes(pem(ca))
-        for name in ("localhost", "gateway", "other", "stranger"):
-            self.issue(name)
-        for name, key in self.keys.items():
-            self.write_key(f"{name}-key.pem", key)
-
-    def issue(self, name: str) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = sign(name, key, "Signers", self.authority, is_ca=False)
-        (self.folder / f"{name}.pem").write_bytes(pem(certificate))
-        self.write_key(f"{name}-key.pem", key)
-
-    def write_key(self, name: str, key) -> None:
-        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        (self.folder / name).write_bytes(text)
-
-    def fingerprint(self, name: str) -> str:
-        certificate = x509.load_pem_x509_certificate((self.folder / f"{name}.pem").read_bytes())
-        return certificate.fingerprint(hashes.SHA256()).hex(":")
-
-    def config(self) -> str:
-        keys = "\n".join(f'{name} = "{name}-key.pem"' for name in self.keys)
-        return f"""listen = ["127.0.0.1:0"]
-cert = "localhost.pem"
-key = "localhost-key.pem"
-client_ca = "ca.pem"
-
-[admin]
-listen = "unix:admin.sock"
-
-[keys]
-{keys}
-
-[[clients]]
-sha256 = "{self.fingerprint("gateway")}"
-keys = ["*"]
-
-[[clients]]
-sha256 = "{self.fingerprint("other")}"
-keys = ["p256"]
-"""
-
-    def command(self, config: str, *flags: str) -> list[str | Path]:
-        (self.folder / "signer.toml").write_text(config)
-        return [pronghorn(), "signer", "-c", self.folder / "signer.toml", *flags]
-
-    def connect(self, port: int, client: str = "gateway") -> Keyless:
-        files = (self.folder / f"{client}.pem", self.folder / f"{client}-key.pem")
-        return Keyless(port, self.folder / "ca.pem", *files)
 
 
 @pytest.fixture
@@ -320,39 +243,14 @@ def test_hang_up_does_not_end_it(files, run):
 
 
 @pytest.fixture
-def token(files) -> Path:
-    """Makes a token of SoftHSM2 with a key, and returns the file of its public key."""
-    module = next((path for path in MODULES if path.exists()), None)
-    if module is None:
-        pytest.fail("SoftHSM2 is missing: run scripts/setup")
-    folder = files.folder
-    (folder / "tokens").mkdir()
-    (folder / "softhsm2.conf").write_text(f"directories.tokendir = {folder}/tokens\n")
-    (folder / "pin").write_text("1234\n")
-    env = {"SOFTHSM2_CONF": str(folder / "softhsm2.conf"), "PATH": "/usr/bin:/bin"}
-
-    def run(*command: str | Path) -> None:
-        subprocess.run(command, env=env, check=True, capture_output=True, timeout=60)
-
-    init = ("--init-token", "--free", "--label", "T", "--pin", "1234", "--so-pin", "5678")
-    run("softhsm2-util", *init)
-    tool = ("pkcs11-tool", "--module", module, "--token-label", "T", "--login", "--pin", "1234")
-    run(*tool, "--keypairgen", "--key-type", "EC:prime256v1", "--label", "site", "--id", "07")
-    der = folder / "public.der"
-    run(*tool, "--read-object", "--type", "pubkey", "--id", "07", "--output-file", der)
-    public = folder / "public.pem"
-    run("openssl", "pkey", "-pubin", "-inform", "DER", "-in", der, "-out", public)
-    (folder / "module").write_text(str(module))
-    return public
+def token(files) -> Token:
+    return Token(files.folder)
 
 
 def test_key_in_a_security_module_signs(files, run, token):
-    module = (files.folder / "module").read_text()
-    uri = f"pkcs11:token=T;object=site?module-path={module}&pin-source=pin"
-    config = files.config().replace("[keys]\n", f'[keys]\nhsm = "{uri}"\n')
-    env = {"SOFTHSM2_CONF": str(files.folder / "softhsm2.conf")}
-    _, port = run(files.command(config), env=env)
-    public = load_pem_public_key(token.read_bytes())
-    answer = files.connect(port).ask(1, keyless.ECDSA_SIGN_SHA256, DIGEST, keyless.ski(public))
+    config = files.config().replace("[keys]\n", f'[keys]\nhsm = "{token.uri()}"\n')
+    _, port = run(files.command(config), env=token.env)
+    key = keyless.ski(token.public)
+    answer = files.connect(port).ask(1, keyless.ECDSA_SIGN_SHA256, DIGEST, key)
     assert answer.opcode == keyless.RESPONSE
-    public.verify(answer.payload, DIGEST, ec.ECDSA(SHA256))
+    token.public.verify(answer.payload, DIGEST, ec.ECDSA(SHA256))
