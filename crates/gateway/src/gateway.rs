@@ -26,7 +26,7 @@ pub use pronghorn_fleet::signer::SourceState as KeyState;
 pub use self::handler::GatewayHandler;
 use self::state::GatewayState;
 use crate::access_log::LogCounts;
-use crate::certificates::key_sources::KeyLog;
+use crate::certificates::key_log::KeyLog;
 use crate::certificates::site_certificates::{Certificate, SiteCertificates};
 use crate::config::{Config, MinTls, Problem};
 use crate::drop_on_thread::DropOnThread;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pronghorn_fleet::signer::{
     KeyChain, KeyEvent, KeySource, LocalKey, Pkcs11Key, Pkcs11Uri, PublicKey, RemoteKey,
@@ -13,28 +13,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
 
+use super::key_log::KeyLog;
 use crate::config::{FleetSigner, KeyLocation, signature_timeout};
-
-/// Receiver of log lines about keys and signers.
-type Log = Box<dyn Fn(&str) + Send + Sync>;
-
-/// Where log lines about keys go, once that is set.
-#[derive(Default)]
-pub(crate) struct KeyLog(OnceLock<Log>);
-
-impl KeyLog {
-    /// Sets the receiver; the first one stays.
-    pub(crate) fn set(&self, log: Log) {
-        // It is set once, when the server starts.
-        let _ = self.0.set(log);
-    }
-
-    fn line(&self, line: &str) {
-        if let Some(log) = self.0.get() {
-            log(line);
-        }
-    }
-}
 
 /// What a configuration uses of keys elsewhere. A reload reuses what has not changed.
 #[derive(Clone, Default)]

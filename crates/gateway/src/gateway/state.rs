@@ -8,7 +8,7 @@ use pronghorn_certificates::{CertificateError, Loaded};
 
 use super::overrides::Overrides;
 use crate::access_log::AccessLog;
-use crate::certificates::key_sources::KeyLog;
+use crate::certificates::key_log::KeyLog;
 use crate::certificates::site_certificates::SiteCertificates;
 use crate::drop_on_thread::DropOnThread;
 use crate::layers::Registry;

@@ -7,7 +7,8 @@ use pronghorn_acme::CertificateRequests;
 use pronghorn_certificates::{CertificateError, Loaded};
 use rustc_hash::FxHashMap;
 
-use crate::certificates::key_sources::{KeyLog, KeySources};
+use crate::certificates::key_log::KeyLog;
+use crate::certificates::key_sources::KeySources;
 use crate::config::{Config, Fault, Location, Problem};
 use crate::layers::{Layer, Registry};
 use crate::plan::Plan;
