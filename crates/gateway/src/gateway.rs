@@ -171,8 +171,7 @@ impl Gateway {
     /// its key is, in order.
     pub fn keys(&self) -> Vec<(PathBuf, Vec<KeyState>)> {
         let plan = self.plan();
-        let chains = plan.keys.chains().iter();
-        chains.map(|(cert, chain)| (cert.clone(), chain.sources())).collect()
+        plan.keys.chains().map(|(cert, chain)| (cert.to_owned(), chain.sources())).collect()
     }
 
     /// Orders and renews the certificates for sites with `tls = "acme"`, as long as the gateway

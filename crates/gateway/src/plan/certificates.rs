@@ -134,7 +134,7 @@ impl PlanBuilder<'_> {
             let path = |file: &Path| self.config.path(&location, file);
             let log = self.context.key_log;
             if let Err(error) = self.keys.add_signer(name, settings, path, before, log) {
-                self.missing_file(&location, Fault::Malformed, error.message, error.hint);
+                self.missing_file(&location, error.fault, error.message, &error.hint);
             }
         }
     }
@@ -150,13 +150,15 @@ impl PlanBuilder<'_> {
         let before = self.context.before.map(|before| &before.keys);
         let log = self.context.key_log;
         match self.keys.certified(&cert, &files.keys, path, before, log) {
-            Ok((key, is_slow)) => {
+            Ok(Some((key, is_slow))) => {
                 self.warn_of_faults(site, &key, &cert);
                 Some(if is_slow { Certificate::Slow(key) } else { Certificate::Read(key) })
             }
+            // The problem of its signer is reported already.
+            Ok(None) => None,
             Err(error) => {
                 let location = site.location.key("tls");
-                self.missing_file(&location, Fault::Malformed, error.message, error.hint);
+                self.missing_file(&location, error.fault, error.message, &error.hint);
                 None
             }
         }
