@@ -20,8 +20,11 @@ pub trait SlowKeys: fmt::Debug + Send + Sync {
 /// Why a handshake has no signature, for [`Signer`](rustls::sign::Signer)s: wrapped in
 /// [`rustls::Error::Other`], it makes the server end the handshake with the alert `internal_error`.
 /// With any other error, rustls sends no alert.
+///
+/// The reason is not part of the message, which QUIC sends to the client: it may have addresses of
+/// this network.
 #[derive(Debug, thiserror::Error)]
-#[error("no signature: {0}")]
+#[error("no signature")]
 pub struct SigningFailed(pub String);
 
 impl From<SigningFailed> for rustls::Error {
@@ -166,6 +169,12 @@ mod tests {
         assert!(starts.try_recv().is_err(), "no fourth thread was started");
         ends.clear();
         (0..2).for_each(|_| starts.recv().unwrap());
+    }
+
+    #[test]
+    fn message_of_a_missing_signature_does_not_have_the_reason() {
+        let error = rustls::Error::from(SigningFailed("10.0.0.7 refuses".to_owned()));
+        assert_eq!(error.to_string(), "other error: no signature");
     }
 
     #[test]
