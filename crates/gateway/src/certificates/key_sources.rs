@@ -151,8 +151,9 @@ impl KeySources {
             Some(error) => log.line(&format!("warning: signer {label}: {address}: {error}")),
             None => log.line(&format!("signer {label}: connected to {address}")),
         });
-        let client = SignerClient::start(&config)
-            .map_err(|message| problem(message, "correct `addresses` of the signer"))?;
+        let client = SignerClient::start(&config).map_err(|message| {
+            problem(message, "correct `addresses` or `server_name` of the signer")
+        })?;
         let entry = SignerEntry { settings: settings.clone(), files, client };
         self.signers.insert(name.to_owned(), entry);
         Ok(())

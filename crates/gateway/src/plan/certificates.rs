@@ -127,6 +127,10 @@ impl PlanBuilder<'_> {
     pub(super) fn signers(&mut self) {
         let before = self.context.before.map(|before| &before.keys);
         for (name, settings) in &self.config.fleet.signers {
+            if settings.addresses.is_empty() {
+                // A problem of the configuration already.
+                continue;
+            }
             let location = Location {
                 file: 0,
                 path: vec!["fleet".into(), "signers".into(), name.as_str().into()],
