@@ -14,8 +14,10 @@ import pytest
 from harness.certificates import Identity, make_identity
 from harness.clients import FETCHERS, Fetcher
 from harness.clients.spelled import VERSIONS, Speller
+from harness.faulty_signer import FaultySigner
 from harness.fleet import Fleet
 from harness.gateway import EVERY_HOST, Gateway, Upstream, upstream
+from harness.keys import Client, Edge, RunningSigner
 from harness.pairs import LARGE, SMALL
 from harness.pebble import Pebble
 from harness.php import application, php_fpm
@@ -222,6 +224,38 @@ def pebble(tmp_path: Path) -> Iterator[Pebble]:
     authority = Pebble(tmp_path)
     yield authority
     authority.stop()
+
+
+@pytest.fixture
+def edge(gateway: Gateway) -> Edge:
+    """Makes the files of a gateway whose keys are elsewhere."""
+    return Edge(gateway)
+
+
+@pytest.fixture
+def run_edge(start, edge: Edge) -> Callable[..., Client]:
+    """Writes a configuration as `Edge.write` does, starts the gateway, and returns its clients."""
+
+    def run(*arguments, env: dict[str, str] | None = None, **options) -> Client:
+        edge.write(*arguments, **options)
+        return Client(edge, start(edge.gateway.command(), env=env))
+
+    return run
+
+
+@pytest.fixture
+def signer(edge: Edge) -> Iterator[RunningSigner]:
+    """Starts a `pronghorn signer` with the keys of the edge."""
+    running = RunningSigner(edge)
+    yield running
+    end([running.process])
+
+
+@pytest.fixture
+def faulty_signer(edge: Edge) -> Iterator[FaultySigner]:
+    """Starts a signer with the keys of the edge, whose faults the test sets."""
+    with FaultySigner(edge.signer.folder, list(edge.signer.keys.values())) as running:
+        yield running
 
 
 @pytest.fixture

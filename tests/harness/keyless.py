@@ -1,4 +1,4 @@
-"""A client of the Keyless SSL protocol, written from the published description of gokeyless."""
+"""The Keyless SSL protocol and a client of it, written from the published description of gokeyless."""
 
 from __future__ import annotations
 
@@ -47,12 +47,8 @@ class Keyless:
     def receive(self) -> Answer:
         major, _minor, length, number = struct.unpack(">BBHI", self._exactly(8))
         assert major == 1
-        body, items = self._exactly(length), {}
-        while body:
-            tag, size = struct.unpack(">BH", body[:3])
-            items[tag] = body[3 : 3 + size]
-            body = body[3 + size :]
-        return Answer(number, items[OPCODE][0], items.get(PAYLOAD, b""))
+        received = items(self._exactly(length))
+        return Answer(number, received[OPCODE][0], received.get(PAYLOAD, b""))
 
     def ask(self, *arguments) -> Answer:
         self.send(*arguments)
@@ -86,6 +82,16 @@ def message(number: int, opcode: int, payload: bytes = b"", key: bytes = b"") ->
         body += item(SKI, key)
     body += item(PADDING, bytes(max(0, 1024 - 8 - 3 - len(body))))
     return struct.pack(">BBHI", 1, 0, len(body), number) + body
+
+
+def items(body: bytes) -> dict[int, bytes]:
+    """Parses the items of a message."""
+    found = {}
+    while body:
+        tag, size = struct.unpack(">BH", body[:3])
+        found[tag] = body[3 : 3 + size]
+        body = body[3 + size :]
+    return found
 
 
 def item(tag: int, value: bytes) -> bytes:
