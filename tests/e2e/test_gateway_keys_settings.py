@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 
 import pytest
@@ -161,6 +162,19 @@ def test_wrong_configuration_is_one_error_with_its_place(edge, old, new, code, m
     problem, conclusion = lines
     assert re.match(rf"{edge.gateway.file}:\d+:\d+: .*{re.escape(message)}.*; \w", problem), problem
     assert conclusion == f"error: {edge.gateway.file} has an error"
+
+
+def test_check_does_not_connect_to_signers(edge):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        edge.write(FROM_SIGNER, signers={"vault": [address]})
+        command = [pronghorn(), "check", edge.gateway.file]
+        assert (
+            subprocess.run(command, capture_output=True, timeout=DEADLINE_SECONDS).returncode == 0
+        )
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_client_key_that_may_not_be_read_is_an_error(identity):
