@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &RunArgs, layers: &Registry) -> Result<(), Failure>
         Admin::bind(&admin::address(config.admin_address(), file), config.admin.token.as_ref())?;
     let engine = engine_config(file, &config)?;
     let log = UpstreamLog::of(&gateway);
-    gateway.on_key_event(|line| log_line!("{line}"));
+    gateway.connect_signers(|line| log_line!("{line}"));
     let handlers = gateway.clone();
     let workers = Workers::start(group.clone(), listeners, identity.as_ref(), &engine, move |_| {
         handlers.handler()

@@ -119,6 +119,7 @@ impl Gateway {
         shared.orders.change(plan.ordered.as_ref());
         *shared.plan.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::new(DropOnThread::new(plan));
+        self.plan().keys.connect();
         shared.changes.fetch_add(1, Ordering::Release);
         shared.checks.wake();
         Ok(())
@@ -160,11 +161,12 @@ impl Gateway {
             .any(Certificate::is_slow)
     }
 
-    /// Sets a callback for log lines about keys on other machines and in security modules. It is
-    /// called on threads that sign, so it must not block for long. The first callback that is set
-    /// stays.
-    pub fn on_key_event(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+    /// Connects to the signers, which otherwise happens at the first signature. Log lines about keys
+    /// on other machines and in security modules go to `tell`. It is called on threads that sign,
+    /// so it must not block for long. The first callback that is set stays.
+    pub fn connect_signers(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
         self.0.key_log.set(Box::new(tell));
+        self.plan().keys.connect();
     }
 
     /// Returns the state of the keys that sites have elsewhere: the certificate's file, and where

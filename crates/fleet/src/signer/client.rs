@@ -30,7 +30,8 @@ pub struct SignerClient {
     turn: AtomicUsize,
     endpoints: Vec<Endpoint>,
     started: Instant,
-    _stop: watch::Sender<()>,
+    /// Whether the client connects.
+    connects: watch::Sender<bool>,
 }
 
 impl SignerClient {
@@ -40,9 +41,21 @@ impl SignerClient {
     ///
     /// Returns a message if an address is invalid or the thread cannot be started.
     pub fn start(config: &SignerConfig) -> Result<Arc<Self>, String> {
+        let client = Self::idle(config)?;
+        client.connect();
+        Ok(client)
+    }
+
+    /// Starts the client's thread, which connects at [`SignerClient::connect`] or at the first
+    /// request. A configuration can be checked so without a connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if an address is invalid or the thread cannot be started.
+    pub fn idle(config: &SignerConfig) -> Result<Arc<Self>, String> {
         let addresses = config.parsed()?;
         let started = Instant::now();
-        let (stop, mut stopped) = watch::channel(());
+        let (connects, mut connected) = watch::channel(false);
         let failed = |error: std::io::Error| format!("cannot start the signer's thread: {error}");
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -52,11 +65,14 @@ impl SignerClient {
             .name("signer-client".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
+                    if connected.wait_for(|connects| *connects).await.is_err() {
+                        return;
+                    }
                     for task in tasks {
                         tokio::spawn(task.run());
                     }
                     // Ends with an error when the client is dropped.
-                    let _ = stopped.changed().await;
+                    let _ = connected.changed().await;
                 });
                 runtime.shutdown_background();
             })
@@ -69,8 +85,13 @@ impl SignerClient {
             turn: AtomicUsize::new(0),
             endpoints,
             started,
-            _stop: stop,
+            connects,
         }))
+    }
+
+    /// Connects to all addresses, unless it does so already.
+    pub fn connect(&self) {
+        self.connects.send_if_modified(|connects| !std::mem::replace(connects, true));
     }
 
     /// Returns the name of the client's keys: `signer:NAME`.
@@ -100,6 +121,7 @@ impl SignerClient {
         operation: &Operation,
         accepts: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, SignError> {
+        self.connect();
         let _slot = self.slot()?;
         let deadline = Instant::now() + self.timeout;
         let share = self.timeout / self.endpoints.len() as u32;

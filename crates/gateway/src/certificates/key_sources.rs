@@ -116,7 +116,12 @@ impl KeySources {
         self.chains.iter().map(|entry| (&*entry.cert, &entry.chain))
     }
 
-    /// Connects to a signer, unless `before` is connected to it in the same way.
+    /// Connects to all signers.
+    pub(crate) fn connect(&self) {
+        self.signers.values().for_each(|signer| signer.client.connect());
+    }
+
+    /// Adds a signer, with the connections of `before` if its settings are the same.
     pub(crate) fn add_signer(
         &mut self,
         name: &str,
@@ -148,10 +153,14 @@ impl KeySources {
         config.timeout = settings.timeout.0;
         let (log, label) = (log.clone(), name.to_owned());
         config.listener = Arc::new(move |address, error| match error {
-            Some(error) => log.line(&format!("warning: signer {label}: {address}: {error}")),
+            Some(error) => {
+                // Some errors name the address themselves.
+                let error = error.strip_prefix(&format!("{address}: ")).unwrap_or(error);
+                log.line(&format!("warning: signer {label}: {address}: {error}"));
+            }
             None => log.line(&format!("signer {label}: connected to {address}")),
         });
-        let client = SignerClient::start(&config).map_err(|message| {
+        let client = SignerClient::idle(&config).map_err(|message| {
             problem(message, "correct `addresses` or `server_name` of the signer")
         })?;
         let entry = SignerEntry { settings: settings.clone(), files, client };

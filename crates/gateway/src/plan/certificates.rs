@@ -123,7 +123,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Connects to the signers of the table `[fleet.signers]`.
+    /// Adds the signers of the table `[fleet.signers]`.
     pub(super) fn signers(&mut self) {
         let before = self.context.before.map(|before| &before.keys);
         for (name, settings) in &self.config.fleet.signers {
