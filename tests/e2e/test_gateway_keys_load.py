@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+from dataclasses import dataclass
 
 import pytest
 
@@ -22,6 +23,8 @@ P99_MILLISECONDS = 1.0
 TURN_SECONDS = 0.002
 LONG_TURNS = 0.001
 """How much larger the share of turns over `TURN_SECONDS` may be."""
+WAITING_SECONDS = 0.1
+"""A worker that waits for a signature has longer turns than this, one for each handshake."""
 
 
 def load(client: Client, host: str, *flags: str) -> subprocess.Popen:
@@ -43,25 +46,40 @@ def report(running: subprocess.Popen) -> dict:
     return found
 
 
-def turns(client: Client) -> tuple[float, float]:
-    """Returns the number of turns, and of those that took longer than `TURN_SECONDS`."""
-    values = client.edge.metrics()
-    count = values["pronghorn_worker_turn_seconds_count"]
-    return count, count - values[f'pronghorn_worker_turn_seconds_bucket{{le="{TURN_SECONDS}"}}']
+@dataclass
+class Turns:
+    """Numbers of turns so far: all, over `TURN_SECONDS`, over `WAITING_SECONDS`."""
+
+    all: float
+    long: float
+    waiting: float
+
+    @classmethod
+    def read(cls, client: Client) -> Turns:
+        values = client.edge.metrics()
+        name = "pronghorn_worker_turn_seconds"
+        count = values[f"{name}_count"]
+        over = [
+            count - values[f'{name}_bucket{{le="{bound}"}}']
+            for bound in (TURN_SECONDS, WAITING_SECONDS)
+        ]
+        return cls(count, *over)
 
 
 def measure(client: Client, http: str, host: str) -> tuple[float, float]:
     """Opens connections to the host, and returns the 99th percentile of requests on others, in
     milliseconds, and the share of long turns.
     """
-    count, long = turns(client)
+    before = Turns.read(client)
     rate = str(HANDSHAKES_PER_SECOND)
     new = load(client, host, "--http", http, "--connections-per-second", rate, "-c", "256")
     established = load(client, "127.0.0.1", "--http", http, "-c", "10", "--rate", "500")
     latency = report(established)["latency_us"]["response"]["p99"] / 1000
     assert report(new)["requests"]["begun"] >= 0.9 * HANDSHAKES_PER_SECOND * SECONDS
-    count_after, long_after = turns(client)
-    return latency, (long_after - long) / (count_after - count)
+    after = Turns.read(client)
+    # A busy machine causes some; a worker that waits has one for each handshake.
+    assert after.waiting - before.waiting < 0.1 * HANDSHAKES_PER_SECOND * SECONDS
+    return latency, (after.long - before.long) / (after.all - before.all)
 
 
 @pytest.mark.long
@@ -71,17 +89,21 @@ def test_slow_signer_does_not_slow_established_connections(edge, faulty_signer, 
     faulty_signer.delay = SIGNER_SECONDS
     # 300 handshakes a second that take 200 ms need 60 threads.
     client = run_edge(FROM_SIGNER, signers={"vault": [faulty_signer.address]})
-    later, longer = [], []
+    later, longer, floor = [], [], []
     for number in range(PAIRS):
         found = {}
         order = ("127.0.0.1", "localhost") if number % 2 else ("localhost", "127.0.0.1")
         for host in order:
             found[host] = measure(client, http, host)
         print(f"key in the process: {found['127.0.0.1']}, on the signer: {found['localhost']}")
+        floor.append(found["127.0.0.1"][0])
         later.append(found["localhost"][0] - found["127.0.0.1"][0])
         longer.append(found["localhost"][1] - found["127.0.0.1"][1])
-    assert statistics.median(later) <= P99_MILLISECONDS, later
-    assert statistics.median(longer) <= LONG_TURNS, longer
     signatures = edge.key("signatures_total", "signer:vault")
     assert signatures >= 0.9 * PAIRS * HANDSHAKES_PER_SECOND * SECONDS
     assert edge.key("failures_total", "signer:vault") == 0
+    lower, _, upper = statistics.quantiles(floor, n=4)
+    if upper - lower > P99_MILLISECONDS:
+        pytest.skip(f"the machine is too busy to compare: without a signer {floor} ms")
+    assert statistics.median(later) <= P99_MILLISECONDS, later
+    assert statistics.median(longer) <= LONG_TURNS, longer
