@@ -215,7 +215,7 @@ fn sessions_problem(config: &Config, key: &'static str, error: impl fmt::Display
 
 /// Returns a name that no other server has.
 fn own_name(machine: &Secret) -> String {
-    derive::<16>(machine, "name of the server").iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(derive::<16>(machine, "name of the server")))
 }
 
 fn start_problem(config: &Config, error: StartError) -> Vec<Problem> {

@@ -186,12 +186,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> TlsStream<T> {
                 began,
             },
         );
-        let handshake = poll_fn(|cx| match refusal.take() {
-            Some(error) => Poll::Ready(Err(stream.refuse(cx, error))),
-            None => {
-                stream.side.inspect_handshake();
-                stream.poll_handshake(cx)
+        let handshake = poll_fn(|cx| {
+            if let Some(error) = refusal.take() {
+                return Poll::Ready(Err(stream.refuse(cx, error)));
             }
+            stream.side.inspect_handshake();
+            stream.poll_handshake(cx)
         });
         match handshake.await {
             Ok(()) => Ok(stream),

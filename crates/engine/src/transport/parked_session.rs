@@ -33,10 +33,19 @@ pub(super) enum Stage {
 
 /// Where another thread puts a connection whose ClientHello it has answered.
 #[derive(Default)]
-pub(super) struct Answer(Mutex<Option<(Box<quic::Connection>, Result<(), TransportError>)>>);
+pub(super) struct Answer(Mutex<Option<Answered>>);
+
+/// A connection, and the outcome of the ClientHello that it was given.
+pub(super) type Answered = (Box<quic::Connection>, Result<(), TransportError>);
+
+/// Bytes behind a ClientHello that was skipped, and its outcome.
+pub(super) struct Skipped<'a> {
+    pub(super) rest: &'a [u8],
+    pub(super) outcome: Result<(), TransportError>,
+}
 
 impl Answer {
-    pub(super) fn take(&self) -> Option<(Box<quic::Connection>, Result<(), TransportError>)> {
+    pub(super) fn take(&self) -> Option<Answered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -72,9 +81,9 @@ impl ParkedSession {
     pub(super) fn skip<'a>(
         &mut self,
         bytes: &'a [u8],
-    ) -> Result<Option<(&'a [u8], Result<(), TransportError>)>, TransportError> {
+    ) -> Result<Option<Skipped<'a>>, TransportError> {
         let Stage::Repeated { hello, read, outcome } = &mut self.stage else {
-            return Ok(Some((bytes, Ok(()))));
+            return Ok(Some(Skipped { rest: bytes, outcome: Ok(()) }));
         };
         let rest = &hello[*read..];
         let len = rest.len().min(bytes.len());
@@ -90,7 +99,7 @@ impl ParkedSession {
         }
         let outcome = outcome.clone();
         self.stage = Stage::SecondHello;
-        Ok(Some((&bytes[len..], outcome)))
+        Ok(Some(Skipped { rest: &bytes[len..], outcome }))
     }
 
     /// Answers the second ClientHello on another thread. The transport asks for the answer when the

@@ -23,7 +23,7 @@ use rustls::{AlertDescription, ClientConfig, HandshakeKind};
 
 use super::initial_keys::InitialKeys;
 use super::padding::StripPadding;
-use super::parked_session::{ParkedSession, Stage};
+use super::parked_session::{ParkedSession, Skipped, Stage};
 use crate::contained::{PANIC_REASON, contained};
 use crate::tls::{
     BufferedClientHello, ClientCertificate, EarlyDataOffer, Fetched, ListenerTls, Parking,
@@ -255,7 +255,7 @@ impl crypto::Session for Session {
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         let Some(parked) = &mut self.parked else { return self.read(bytes).map(|()| false) };
-        let Some((rest, outcome)) = parked.skip(bytes)? else { return Ok(false) };
+        let Some(Skipped { rest, outcome }) = parked.skip(bytes)? else { return Ok(false) };
         outcome?;
         if matches!(self.tls, Tls::Live(_)) && !self.awaits_second_hello() {
             self.parked = None;
@@ -380,7 +380,7 @@ impl Session {
                 if !parked.answer_elsewhere(tls, shown.into_owned(), read_hs) {
                     return Err(internal("too many handshakes wait for a signature"));
                 }
-                return Ok(());
+                Ok(())
             }
             Some(parked) => {
                 let fetched = std::mem::take(&mut parked.fetched);

@@ -66,7 +66,7 @@ pub enum KeyLocation {
     /// On one of `[fleet.signers]`.
     Signer(String),
     /// In a security module, by its PKCS #11 URI (RFC 7512).
-    Pkcs11(Pkcs11Uri),
+    Pkcs11(Box<Pkcs11Uri>),
     /// In a file.
     File(PathBuf),
 }
@@ -79,7 +79,8 @@ impl FromStr for KeyLocation {
             return Ok(Self::Signer(name.to_owned()));
         }
         if text.starts_with("pkcs11:") {
-            return text.parse().map(Self::Pkcs11).map_err(|error: Pkcs11Error| error.to_string());
+            let uri = text.parse().map_err(|error: Pkcs11Error| error.to_string())?;
+            return Ok(Self::Pkcs11(Box::new(uri)));
         }
         if text.is_empty() {
             Err("no file: name one".to_owned())

@@ -88,7 +88,7 @@ const BUFFERED_DATAGRAM_BYTES: usize = 512;
 enum Arrival {
     Sessions(Fetched),
     /// The answer to the ClientHello, with the connection ID in it.
-    Answer(ConnectionId, Vec<u8>, Session),
+    Answer(ConnectionId, Vec<u8>, Box<Session>),
     /// The thread that should have answered was not available, or has panicked.
     Failed,
 }
@@ -345,7 +345,7 @@ impl Quinn {
         match arrival {
             Arrival::Sessions(fetched) => self.answer_hello(now, number, fetched),
             Arrival::Answer(id, parameters, session) => {
-                self.accept_parked(now, number, id, parameters, session);
+                self.accept_parked(now, number, id, parameters, *session);
             }
             Arrival::Failed => {
                 self.stats.signing_threads_exhausted.add(1);
@@ -357,7 +357,9 @@ impl Quinn {
     /// Refuses all parked handshakes.
     pub(super) fn refuse_all_parked(&mut self) {
         let numbers: Vec<_> = self.parked.waiting.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.refuse_parked(number));
+        for number in numbers {
+            self.refuse_parked(number);
+        }
     }
 
     /// Drops handshakes that have waited for too long.
@@ -394,7 +396,7 @@ impl Quinn {
                 return;
             }
             let session = answer();
-            promise.keep(Arrival::Answer(id, parameters, session));
+            promise.keep(Arrival::Answer(id, parameters, Box::new(session)));
         });
         if !is_running {
             // The promise was dropped with the job.
