@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Place {
             Self::File(file) => match LocalKey::from_file(file) {
                 Ok(key) => Ok(Arc::new(key)),
                 Err(LocalKeyError::File(error)) => Err(unreadable(file, &error, HINT)),
-                Err(error) => Err(problem(format_args!("{}: {error}", file.display()), HINT)),
+                Err(error) => Err(problem(&format_args!("{}: {error}", file.display()), HINT)),
             },
         }
     }
@@ -101,7 +102,7 @@ pub(crate) struct KeyProblem {
     pub(crate) fault: Fault,
 }
 
-fn problem(message: impl ToString, hint: impl Into<Cow<'static, str>>) -> KeyProblem {
+fn problem(message: &dyn fmt::Display, hint: impl Into<Cow<'static, str>>) -> KeyProblem {
     KeyProblem { message: message.to_string(), hint: hint.into(), fault: Fault::Malformed }
 }
 
@@ -136,7 +137,7 @@ impl KeySources {
         let [cert, key, trust] = &paths;
         let tls = client_tls(cert, key, trust).map_err(|error| {
             let fault = error.kind.map(|kind| Fault::from(&kind.into()));
-            KeyProblem { fault: fault.unwrap_or(Fault::Malformed), ..problem(error, HINT) }
+            KeyProblem { fault: fault.unwrap_or(Fault::Malformed), ..problem(&error, HINT) }
         })?;
         let read = |path: &PathBuf| std::fs::read(path).unwrap_or_default();
         let files = paths.each_ref().map(read);
@@ -161,7 +162,7 @@ impl KeySources {
             None => log.line(&format!("signer {label}: connected to {address}")),
         });
         let client = SignerClient::idle(&config).map_err(|message| {
-            problem(message, "correct `addresses` or `server_name` of the signer")
+            problem(&message, "correct `addresses` or `server_name` of the signer")
         })?;
         let entry = SignerEntry { settings: settings.clone(), files, client };
         self.signers.insert(name.to_owned(), entry);
@@ -182,16 +183,16 @@ impl KeySources {
     ) -> Result<Option<(Arc<CertifiedKey>, bool)>, KeyProblem> {
         const CERT: &str = "name a file with the certificate chain in PEM form as `cert`";
 
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", cert.display());
+        let named = |error: &dyn fmt::Display| format!("{}: {error}", cert.display());
         let pem = std::fs::read(cert).map_err(|error| unreadable(cert, &error, CERT))?;
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
             .collect::<Result<_, _>>()
-            .map_err(|error| problem(named(&error), CERT))?;
+            .map_err(|error| problem(&named(&error), CERT))?;
         let leaf = chain
             .first()
-            .ok_or_else(|| problem(named(&"contains no certificate in PEM form"), CERT))?;
+            .ok_or_else(|| problem(&named(&"contains no certificate in PEM form"), CERT))?;
         let public =
-            PublicKey::of_certificate(leaf).map_err(|error| problem(named(&error), CERT))?;
+            PublicKey::of_certificate(leaf).map_err(|error| problem(&named(&error), CERT))?;
         let mut places = Vec::new();
         for key in keys {
             let Some(place) = self.place(key, &public, &path, before)? else { return Ok(None) };
@@ -210,7 +211,7 @@ impl KeySources {
         };
         let new = KeyChain::new(public.clone(), sources?, listener).map_err(|source| {
             problem(
-                format_args!("{source}: the key does not belong to {}", cert.display()),
+                &format_args!("{source}: the key does not belong to {}", cert.display()),
                 "list only keys of this certificate in `keys`",
             )
         })?;
@@ -262,7 +263,7 @@ impl KeySources {
         } else {
             let timeout = signature_timeout().0;
             let key = Pkcs11Key::open(&uri, Some(public.clone()), timeout)
-                .map_err(|error| problem(format_args!("{uri}: {error}"), error.hint()))?;
+                .map_err(|error| problem(&format_args!("{uri}: {error}"), error.hint()))?;
             ModuleEntry { uri, public: public.clone(), key: Arc::new(key) }
         };
         let key = entry.key.clone();
