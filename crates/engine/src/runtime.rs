@@ -22,8 +22,12 @@ pub(crate) use executor::Executor;
 pub(crate) use reactor::{Reactor, ReactorHandle, Registration};
 pub use timers::Sleep;
 pub(crate) use timers::Timers;
-pub use wakeup::is_in_turn;
 pub(crate) use wakeup::{TurnGuard, Wakeup};
+
+/// Whether this thread runs the turn of a worker, in which nothing may block.
+pub fn is_in_turn() -> bool {
+    wakeup::is_in_turn()
+}
 
 /// Gives code on a worker access to its runtime: spawn futures, sleep, and read the time of the
 /// current turn.

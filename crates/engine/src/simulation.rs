@@ -92,7 +92,7 @@ impl Simulation {
         let log: Log = Log::default();
         log.borrow_mut().resize_with(exchanges.len(), Default::default);
         // Every second run parks all handshakes, which must make no difference.
-        let tls = if seed % 2 == 0 {
+        let tls = if seed.is_multiple_of(2) {
             tls::Tls::new(&plan.server)
         } else {
             tls::Tls::parked(&plan.server)

@@ -9,6 +9,7 @@
 #[path = "inbox.rs"]
 mod inbox;
 #[expect(clippy::duplicate_mod, reason = "of other parts")]
+#[expect(dead_code, reason = "the model does not ask whether a turn is running")]
 #[path = "wakeup.rs"]
 mod wakeup;
 

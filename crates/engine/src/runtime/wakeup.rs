@@ -52,7 +52,7 @@ impl Wakeup {
 }
 
 /// Whether this thread runs the turn of a worker, in which nothing may block.
-pub fn is_in_turn() -> bool {
+pub(crate) fn is_in_turn() -> bool {
     IN_TURN.with(|turn| !turn.get().is_null())
 }
 
