@@ -165,11 +165,12 @@ impl Admin {
             socket => socket,
         };
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
-        let accept = async {
-            match &socket {
+        // Needs no descriptor: connections may have taken all of them meanwhile.
+        let accept = async move {
+            match socket {
                 Socket::InUse(_) => std::future::pending().await,
                 Socket::Unix(listener, _file) => {
-                    let listener = UnixListener::from_std(listener.try_clone()?)?;
+                    let listener = UnixListener::from_std(listener)?;
                     loop {
                         let slot = slot(&slots).await?;
                         match listener.accept().await {
@@ -181,7 +182,7 @@ impl Admin {
                     }
                 }
                 Socket::Tcp(listener) => {
-                    let listener = TcpListener::from_std(listener.try_clone()?)?;
+                    let listener = TcpListener::from_std(listener)?;
                     loop {
                         let slot = slot(&slots).await?;
                         match listener.accept().await {
