@@ -1,11 +1,18 @@
-//! Detects whether a client sent early data along with its ClientHello, which rustls does not tell.
+//! Extensions of a ClientHello, and whether its client sent early data along with it, which rustls
+//! does not tell.
 
 /// A ClientHello of Chromium with a post-quantum key share is 1.8 KiB. Larger messages than this
 /// are not parsed.
 pub(super) const CLIENT_HELLO_BYTES: usize = 8 << 10;
 
+/// The wire number of `server_name` (RFC 6066, section 3).
+pub(super) const SERVER_NAME: u16 = 0;
 /// The wire number of `early_data` (RFC 8446, section 4.2).
 const EARLY_DATA: u16 = 42;
+/// Type and length of a handshake message (RFC 8446, section 4).
+pub(super) const MESSAGE_HEADER_BYTES: usize = 4;
+/// Content type, version and length (RFC 8446, section 5.1).
+pub(super) const RECORD_HEADER_BYTES: usize = 5;
 
 /// Parses handshake bytes as they arrive, until the answer is known.
 #[derive(Debug, Default)]
@@ -22,12 +29,9 @@ impl EarlyDataOffer {
         }
         let room = CLIENT_HELLO_BYTES - self.seen.len();
         self.seen.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        let length = match self.seen.get(1..4) {
-            Some(&[a, b, c]) => usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
-            _ => return,
-        };
-        match self.seen.get(4..4 + length) {
-            Some(body) => self.offered = Some(has_extension(body, EARLY_DATA).unwrap_or(false)),
+        let Some(size) = self.seen.get(1..MESSAGE_HEADER_BYTES) else { return };
+        match self.seen.get(..MESSAGE_HEADER_BYTES + length(size)) {
+            Some(message) => self.offered = Some(extension(message, EARLY_DATA).is_some()),
             None if self.seen.len() == CLIENT_HELLO_BYTES => self.offered = Some(false),
             None => return,
         }
@@ -47,9 +51,6 @@ pub(crate) struct RecordedOffer {
     /// Bytes left of the current record.
     left: usize,
 }
-
-/// Content type, version and length (RFC 8446, section 5.1).
-const RECORD_HEADER_BYTES: usize = 5;
 
 impl RecordedOffer {
     pub(crate) fn read(&mut self, mut bytes: &[u8]) {
@@ -77,30 +78,31 @@ impl RecordedOffer {
     }
 }
 
-/// Returns `None` if the body is malformed, which TLS detects by itself.
-fn has_extension(body: &[u8], wanted: u16) -> Option<bool> {
+/// Finds an extension of a ClientHello. Returns its offset and content; `None` also if the message is
+/// malformed, which TLS detects by itself.
+pub(super) fn extension(message: &[u8], wanted: u16) -> Option<(usize, &[u8])> {
     // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section
     // 4.1.2).
-    let mut rest = body.get(34..)?;
-    rest = skip(rest, 1)?;
-    rest = skip(rest, 2)?;
-    rest = skip(rest, 1)?;
-    rest = rest.get(2..)?;
-    while !rest.is_empty() {
-        let kind = u16::from_be_bytes(*rest.first_chunk()?);
-        if kind == wanted {
-            return Some(true);
-        }
-        rest = skip(&rest[2..], 2)?;
+    let mut at = MESSAGE_HEADER_BYTES + 34;
+    for width in [1, 2, 1] {
+        at += width + length(message.get(at..at + width)?);
     }
-    Some(false)
+    at += 2;
+    loop {
+        let kind = u16::from_be_bytes(*message.get(at..)?.first_chunk()?);
+        let begin = at + 4;
+        let end = begin + length(message.get(at + 2..begin)?);
+        let content = message.get(begin..end)?;
+        if kind == wanted {
+            return Some((at, content));
+        }
+        at = end;
+    }
 }
 
-/// Skips a vector whose length field is `width` bytes wide, and returns the rest.
-fn skip(bytes: &[u8], width: usize) -> Option<&[u8]> {
-    let length =
-        bytes.get(..width)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-    bytes.get(width + length..)
+/// Reads a number of the wire, in network byte order.
+pub(super) fn length(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 use rustls::pki_types::ServerName;
 
-use super::invalid_server_names::{MESSAGE_HEADER_BYTES, extension};
+use super::client_hello::{MESSAGE_HEADER_BYTES, SERVER_NAME, extension};
 
-/// Wire numbers of extensions (RFC 6066, section 3; RFC 8446, section 4.2).
-const SERVER_NAME: u16 = 0;
+/// Wire numbers of extensions (RFC 8446, section 4.2).
 const PRE_SHARED_KEY: u16 = 41;
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS13: [u8; 2] = [3, 4];

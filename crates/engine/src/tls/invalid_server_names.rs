@@ -16,17 +16,13 @@ use rustls::crypto::{CipherSuiteCommon, CryptoProvider};
 use rustls::pki_types::ServerName;
 use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 
-use super::client_hello::CLIENT_HELLO_BYTES;
+use super::client_hello::{
+    CLIENT_HELLO_BYTES, MESSAGE_HEADER_BYTES, RECORD_HEADER_BYTES, SERVER_NAME, extension, length,
+};
 
-/// The wire number of `server_name` (RFC 6066, section 3).
-const SERVER_NAME: u16 = 0;
 /// Number for private use (RFC 8447, section 7) that replaces it.
 const REPLACEMENT: u16 = 0xff6e;
 const CLIENT_HELLO: u8 = 1;
-/// Type and length of a handshake message (RFC 8446, section 4).
-pub(super) const MESSAGE_HEADER_BYTES: usize = 4;
-/// Content type, version and length (RFC 8446, section 5.1).
-const RECORD_HEADER_BYTES: usize = 5;
 /// Content types of records.
 const HANDSHAKE: u8 = 22;
 const RECORDS: std::ops::RangeInclusive<u8> = 20..=23;
@@ -63,33 +59,8 @@ fn original(messages: &[u8]) -> Cow<'_, [u8]> {
     original
 }
 
-/// Finds an extension of a ClientHello. Returns its offset and content.
-pub(super) fn extension(message: &[u8], wanted: u16) -> Option<(usize, &[u8])> {
-    // Version and random, then session ID, cipher suites and compression methods (RFC 8446, section
-    // 4.1.2).
-    let mut at = MESSAGE_HEADER_BYTES + 34;
-    for width in [1, 2, 1] {
-        at += width + length(message.get(at..at + width)?);
-    }
-    at += 2;
-    loop {
-        let kind = u16::from_be_bytes(*message.get(at..)?.first_chunk()?);
-        let begin = at + 4;
-        let end = begin + length(message.get(at + 2..begin)?);
-        let content = message.get(begin..end)?;
-        if kind == wanted {
-            return Some((at, content));
-        }
-        at = end;
-    }
-}
-
-fn length(bytes: &[u8]) -> usize {
-    bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
-}
-
 /// Whether a server name list has exactly one host (RFC 6066, section 3) that is not a DNS name.
-/// Lists of another form are malformed, and rustls rejects them.
+/// Lists of another form are left to rustls.
 fn is_invalid_name(list: &[u8]) -> bool {
     let [a, b, 0, c, d, name @ ..] = list else { return false };
     length(&[*a, *b]) == name.len() + 3

@@ -35,10 +35,8 @@ impl Parking {
     /// if there are none.
     pub(crate) fn fetch(&self, hello: &HelloSummary, done: impl FnOnce(Fetched) + Send + 'static) {
         match &self.sessions {
-            Some(scope) if hello.sessions != OfferedSessions::None => {
-                scope.fetch(&hello.sessions, done);
-            }
-            _ => done(Fetched::default()),
+            Some(scope) => scope.fetch(&hello.sessions, done),
+            None => done(Fetched::default()),
         }
     }
 
@@ -67,11 +65,5 @@ impl Parking {
     /// wait for one.
     pub(crate) fn run(&self, part: impl FnOnce() + Send + 'static) -> bool {
         self.signing.as_ref().is_some_and(|signing| signing.threads.run(part))
-    }
-}
-
-impl From<Arc<ServerConfig>> for ListenerTls {
-    fn from(config: Arc<ServerConfig>) -> Self {
-        Self { config, parking: None }
     }
 }

@@ -347,10 +347,12 @@ impl Quinn {
             Arrival::Answer(id, parameters, session) => {
                 self.accept_parked(now, number, id, parameters, *session);
             }
-            Arrival::Failed => {
+            // The thread of a handshake that has ended does not answer either.
+            Arrival::Failed if self.parked.waiting.contains_key(&number) => {
                 self.stats.signing_threads_exhausted.add(1);
                 self.refuse_parked(number);
             }
+            Arrival::Failed => {}
         }
     }
 
