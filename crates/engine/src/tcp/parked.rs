@@ -46,8 +46,8 @@ impl Beginning {
     ) -> Result<Self, Unanswered> {
         let mut fetched = Fetched::default();
         let mut is_first = true;
-        // TLS gets nothing anywhere else before it has answered: any record might complete a
-        // ClientHello, and with it begin a signature.
+        // No record reaches TLS elsewhere before the ClientHello is answered: any record might
+        // complete it, and so begin a signature.
         while !self.is_answered() {
             if !poll_fn(|cx| self.poll_records(io, cx)).await.map_err(|_| Unanswered::Closed)? {
                 return Ok(self);

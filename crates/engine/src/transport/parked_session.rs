@@ -102,9 +102,9 @@ impl ParkedSession {
         Ok(Some(Skipped { rest: &bytes[len..], outcome }))
     }
 
-    /// Answers the second ClientHello on another thread. The transport asks for the answer when the
-    /// client's next packet arrives, at the latest after its probe timeout. That is one for all: the
-    /// only clients that need a second ClientHello are those without a key share of a common group.
+    /// Answers the second ClientHello on another thread. The transport takes the answer when the
+    /// client's next packet arrives, at the latest after the client's probe timeout. Few clients need
+    /// a second ClientHello: those whose first one has no key share of a common group.
     pub(super) fn answer_elsewhere(
         &mut self,
         mut tls: Box<quic::Connection>,
